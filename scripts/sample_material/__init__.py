@@ -1,0 +1,1 @@
+"""Hand-written material of the sample data and the code that puts it together."""

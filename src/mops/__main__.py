@@ -1,0 +1,5 @@
+"""`python -m mops` is `mops`."""
+
+from mops.cli.main import main
+
+main()

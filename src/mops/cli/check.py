@@ -1,0 +1,117 @@
+"""`mops check`"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mops.cli.main import echo_json
+from mops.cli.options import JSON, read_recipe, recipe_options
+
+if TYPE_CHECKING:
+    from mops.data.examine import SplitReport, TaskReport
+
+
+@click.command()
+@recipe_options
+@JSON
+def command(as_json: bool, **options: Any) -> None:
+    """Validate a recipe and its data without training.
+
+    Shows three parsed rows per task, counts and label balance per split, token lengths and what
+    truncation cuts, duplicates and overlap between splits, majority baselines, planned steps and
+    passes, the size of the plan, and an estimate of the time.
+
+    \b
+    Example:
+      mops check --data sample --plan hybrid:3
+    """
+    from mops.cli.forecast import forecast
+    from mops.data.examine import examine
+    from mops.data.material import read_material, resolve
+    from mops.encoder.sources import find_encoder
+
+    recipe = read_recipe(**options)
+    material = read_material(recipe)
+    recipe = resolve(recipe, material)
+    reports = {
+        name: examine(material.tasks[name], splits) for name, splits in material.splits.items()
+    }
+    plan = forecast(recipe, material, find_encoder(recipe.encoder))
+    if as_json:
+        tasks = {name: asdict(report) for name, report in reports.items()}
+        echo_json({"tasks": tasks, "notes": material.notes(), **plan})
+        return
+    for name, report in reports.items():
+        show_task(report, plan["tokens"][name])
+    show_plan(plan)
+    from mops.cli.screen import print_warnings
+
+    print_warnings([*material.notes(), *plan["warnings"]])
+
+
+def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
+    from mops.cli.screen import OUT, print_table
+
+    OUT.rule(f"{report.task} ({report.type})", align="left")
+    for n, sample in enumerate(report.samples, start=1):
+        OUT.print(f"row {n}: {' | '.join(sample.texts)} -> {sample.label}", markup=False)
+    rows = [
+        [
+            name,
+            f"{split.rows:,}",
+            f"{split.bad_rows}",
+            balance(split),
+            f"{split.duplicates}",
+            overlap(split),
+        ]
+        for name, split in report.splits.items()
+    ]
+    columns = ["split", "rows", "bad", "labels", "twice", "also in train"]
+    print_table("", columns, rows)
+    OUT.print(
+        f"tokens: median {tokens['p50']:.0f}, 95 % {tokens['p95']:.0f}, longest {tokens['max']}; "
+        f"{tokens['cut']} of {tokens['sequences']:,} sequences are cut at {tokens['max_length']}"
+    )
+    if report.baseline_class is not None:
+        OUT.print(
+            f"always {report.baseline_class!r} is right in {report.baseline:.3f} of validation",
+            markup=False,
+        )
+
+
+def balance(split: SplitReport) -> str:
+    if split.numbers is not None:
+        numbers = split.numbers
+        return f"{numbers.lowest:g} to {numbers.highest:g}, mean {numbers.mean:.2f}"
+    return ", ".join(f"{label}: {count:,}" for label, count in split.labels.items()) or "none"
+
+
+def overlap(split: SplitReport) -> str:
+    if split.rows_in_train is None:
+        return ""
+    sharing = split.rows_sharing_a_sentence_with_train
+    shared = "" if sharing is None else f" ({sharing} share a sentence)"
+    return f"{split.rows_in_train}{shared}"
+
+
+def show_plan(plan: Mapping[str, Any]) -> None:
+    from mops.cli.screen import OUT, duration, million, print_table
+
+    rows = [
+        [name, f"{facts['rows']:,}", f"{facts['batches']:,}", f"{facts['passes']:.2f}"]
+        for name, facts in plan["schedule"]["tasks"].items()
+    ]
+    print_table("planned", ["task", "rows", "batches", "passes"], rows)
+    size, time = plan["plan"], plan["estimate"]
+    OUT.print(
+        f"plan {size['name']}: {million(size['parameters'])} parameters, "
+        f"{million(size['trained'])} trained"
+    )
+    OUT.print(
+        f"{plan['schedule']['steps']:,} steps, about {duration(time['seconds'])} of training "
+        f"(this machine multiplies matrices at {time['gflops']:.0f} GFLOP/s)"
+    )

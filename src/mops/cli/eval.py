@@ -1,0 +1,122 @@
+"""`mops eval`"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mops.cli.main import echo_json
+from mops.cli.options import DATA, DEVICE, JSON, TASKS, split_names
+from mops.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from mops.predict.bundle import Bundle
+    from mops.recipes import TaskEntry
+
+TOLERANCE = 1e-3  # other machines round differently; a wrong model differs by more
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@DATA
+@TASKS
+@DEVICE
+@click.option("--verify", is_flag=True, help="Fail unless the stored validation scores come out.")
+@JSON
+def command(
+    model: Path,
+    data: str | None,
+    tasks: str | None,
+    device: str | None,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Score a trained model on its data, or on other data.
+
+    MODEL is the folder `model` of a run. The files it was trained on are named in it; --data
+    names another folder with the same layout.
+
+    \b
+    Example:
+      mops eval runs/first/model --verify
+    """
+    from mops.cli.screen import OUT, ProgressBar
+    from mops.cli.tables import print_scores
+    from mops.data.material import Material, read_task
+    from mops.fit.machine import choose_device
+    from mops.judge.evaluate import answer_material, judge, score_table
+    from mops.predict.bundle import load_bundle
+    from mops.predict.predictor import Predictor
+
+    bundle = load_bundle(model)
+    seed = int(bundle.config.get("seed", 0))
+    entries = entries_of(bundle, data, split_names(tasks))
+    splits = {}
+    for name, entry in entries.items():
+        task = bundle.layout.tasks[name]
+        splits[name] = read_task(entry, task, seed, ("train", "validation", "test"))[1]
+    material = Material({name: bundle.layout.tasks[name] for name in entries}, splits, {})
+    scores: dict[str, Any] = {name: {} for name in entries}
+    predictor = Predictor(bundle, choose_device(device or "auto"))
+    with ProgressBar("scoring", total=sum(len(found) for found in splits.values())) as bar:
+        for name, split, rows, answers in answer_material(predictor, material, seed):
+            scores[name] |= judge(answers, rows, split)
+            bar.update(advance=1, facts=f"{name} {split}")
+    table = score_table(material.tasks, scores)
+    if as_json:
+        echo_json(table)
+    else:
+        print_scores(f"{bundle.layout.plan.name} ({model})", table)
+    if verify:
+        check = largest_difference(bundle.config.get("scores", {}), scores)
+        if check is None or check > TOLERANCE:
+            raise RunError(
+                f"{model}: the stored validation scores do not come out (largest difference "
+                f"{'none in common' if check is None else f'{check:.4f}'}, allowed {TOLERANCE}); "
+                "the weights or the data are not those of the run"
+            )
+        if not as_json:
+            OUT.print(f"verified: stored validation scores reproduced (difference {check:.2g})")
+
+
+def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dict[str, TaskEntry]:
+    """The tasks to score, with the files that the bundle or the given folder names."""
+    from mops.data.compose import choose_tasks, tasks_in
+    from mops.recipes import TaskEntry
+
+    known = dict(bundle.entries)
+    if data is not None:
+        found = {name: entry for name, entry in tasks_in(data).items() if name in known}
+        if not found:
+            raise DataError(f"{data} has none of the model's tasks: {', '.join(known)}")
+        known = {
+            name: TaskEntry.model_validate(entry)
+            for name, entry in choose_tasks(found, list(found)).items()
+        }
+    chosen: dict[str, TaskEntry] = choose_tasks(known, names)
+    for name, entry in chosen.items():
+        missing = [file for file in entry.files().values() if not is_there(file)]
+        if missing:
+            raise DataError(
+                f"task {name!r}: {missing[0]} is not there any more; "
+                "pass the folder of the data with --data DIR"
+            )
+    return chosen
+
+
+def is_there(file: str) -> bool:
+    return file.startswith("hub:") or Path(file).is_file()
+
+
+def largest_difference(stored: Mapping[str, Any], found: Mapping[str, Any]) -> float | None:
+    """Between two sets of validation scores, over what both have; none: nothing in common."""
+    differences = [
+        abs(value - found[name]["validation"][key])
+        for name in found
+        for key, value in stored.get(name, {}).get("validation", {}).items()
+        if "validation" in found[name] and key != "stderr"
+    ]
+    return max(differences) if differences else None

@@ -1,0 +1,90 @@
+"""`mops init`"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mops.errors import DataError, RecipeError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The recipe; default FOLDER/mops.yaml."
+)
+def command(folder: Path, out: Path | None) -> None:
+    """Write a commented starter recipe for a folder of your own files.
+
+    Files are grouped by name (reviews-train.csv, reviews-dev.csv); columns and types are guessed.
+    Read what it wrote, correct it, then `mops check --config FOLDER/mops.yaml`.
+
+    \b
+    Example:
+      mops init my-data/
+    """
+    from mops.data.folders import recognise
+    from mops.data.proposals import Proposal, propose
+    from mops.files import write_text
+
+    path = out or folder / "mops.yaml"
+    if path.exists():
+        raise RecipeError(f"{path} is there already; name another file with --out, or delete it")
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; name the folder that holds your data files")
+    proposal = Proposal(recognise(folder), ())
+    if not proposal.tasks:
+        proposal = propose(folder)
+    tasks = proposal.tasks
+    for reason in proposal.skipped:
+        click.echo(f"skipped {reason}", err=True)
+    if not tasks:
+        raise DataError(
+            f"{folder}: no file looks like a task; it needs csv, tsv, jsonl or parquet files with "
+            "a text column (text, sentence, sentence1/sentence2, ...) and a label column"
+        )
+    write_text(path, starter(tasks, path.parent))
+    click.echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
+    click.echo(f"next: mops check --config {path}")
+
+
+def starter(tasks: dict[str, Any], folder: Path) -> str:
+    """The text of a recipe, with a comment on everything one may want to change."""
+    from mops.outside import format_yaml
+
+    blocks = []
+    for name, entry in tasks.items():
+        plain = {key: relative(key, value, folder) for key, value in entry.items()}
+        mark = "  # joins only when named with --tasks" if plain.pop("optional", False) else ""
+        lines = format_yaml({name: plain}).splitlines()
+        blocks += [f"  {lines[0]}{mark}", *(f"  {line}" for line in lines[1:])]
+    return HEAD + "\n".join(blocks) + "\n" + TAIL
+
+
+def relative(key: str, value: Any, folder: Path) -> Any:
+    is_file = key in ("train", "validation", "test") and isinstance(value, str)
+    return os.path.relpath(value, folder.resolve()) if is_file else value
+
+
+HEAD = """\
+# A recipe for mops. Paths are relative to this file. All keys: docs/recipe.md
+#   mops check --config THIS     what is in the data, before any training
+#   mops train --config THIS     train the plan below
+encoder: minilm            # the bundled one; or a folder with config.json + model.safetensors
+
+tasks:                     # correct what was guessed wrongly
+"""
+TAIL = """
+plan: shared               # `mops plans` lists the others: separate, hybrid:3, late:SIS, ...
+
+training:
+  pair: cross              # cross: a pair is one sequence; bi: two sequences
+  num_train_epochs: 3      # or max_steps: 500
+  per_task_batch_size: 16
+  learning_rate: 5.0e-5    # of the encoder
+  head_learning_rate: 1.0e-3
+  seed: 11711
+"""

@@ -1,0 +1,116 @@
+"""`mops`: the list of commands, and errors in one line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from mops.errors import MopsError
+
+COMMANDS = {  # name -> what it does; each lives in the module of its name
+    "quickstart": "Train three plans on the embedded data and compare them.",
+    "init": "Write a starter recipe for a folder of your own files.",
+    "check": "Validate a recipe and its data without training.",
+    "plans": "List the ways of sharing, or draw one.",
+    "train": "Train one plan and save the model.",
+    "eval": "Score a trained model on its data, or on other data.",
+    "predict": "Answer every row of a file with a trained model.",
+}
+
+
+class Commands(click.Group):
+    """Loads a command only when it is called: `mops --help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"mops.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from mops.errors import nearest
+
+            known = ", ".join(COMMANDS)
+            ctx.fail(f"no command {args[0]!r}; there are {known}.{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"mops {version('mops')}")
+        ctx.exit()
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the trace of an error.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version,
+    help="Show the version.",
+)  # fmt: skip
+def cli(debug: bool) -> None:
+    """Several text tasks, one encoder, one small machine: which weights should the tasks share?
+
+    \b
+    Start:  mops quickstart
+    Then:   mops init my-data/ && mops check --config my-data/mops.yaml
+            mops train --config my-data/mops.yaml --plan hybrid:3 --out runs/first
+            mops predict runs/first/model my-data/new.csv
+    """
+
+
+def main() -> None:
+    """Run a command; what a user can mend is said in one line."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    is_debug = len(arguments) < len(sys.argv) - 1
+    try:
+        cli.main(arguments, prog_name="mops", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        say("stopped; the same command goes on where it was")
+        sys.exit(130)
+    except click.ClickException as error:
+        refuse(error.format_message(), error.exit_code, is_debug, error)
+    except MopsError as error:
+        refuse(str(error), error.exit_code, is_debug, error)
+    except BrokenPipeError:  # `mops plans | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        refuse(
+            f"unexpected {type(error).__name__}: {error}; --debug shows where", 1, is_debug, error
+        )
+
+
+def refuse(message: str, code: int, is_debug: bool, error: BaseException) -> None:
+    if is_debug:
+        raise error
+    say(f"error: {' '.join(message.split())}")
+    sys.exit(code)
+
+
+def say(message: str) -> None:
+    click.echo(f"mops: {message}", err=True)
+
+
+def echo_json(data: Any) -> None:
+    import json
+
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -1,0 +1,86 @@
+"""Options that several commands share, and the recipe that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mops.errors import UsageError
+
+if TYPE_CHECKING:
+    from mops.recipes import Recipe
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DATA = click.option(
+    "--data", metavar="DIR", help="A CS224N or GLUE folder, or 'sample' for the embedded data."
+)
+CONFIG = click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), help="A recipe (mops.yaml)."
+)
+TASKS = click.option("--tasks", metavar="A,B", help="Only these tasks.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+ENCODER = click.option(
+    "--encoder", metavar="NAME_OR_DIR", help="'minilm', a folder, or a hub name."
+)
+PLAN = click.option("--plan", metavar="SHORT_OR_FILE", help="A sharing plan, as hybrid:3.")
+SET = click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True,
+    help="Set one key of the recipe, as training.max_steps=500. Repeatable.",
+)  # fmt: skip
+SEED = click.option("--seed", type=int, help="Of everything random.")
+DEVICE = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), help="Where to compute."
+)
+RECIPE = (CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
+
+
+def recipe_options(function: Function) -> Function:
+    """All options that together describe a recipe."""
+    for option in reversed(RECIPE):
+        function = option(function)
+    return function
+
+
+def read_recipe(
+    config: Path | None,
+    data: str | None,
+    encoder: str | None,
+    plan: str | None,
+    tasks: str | None,
+    seed: int | None,
+    device: str | None,
+    settings: tuple[str, ...],
+) -> Recipe:
+    """The recipe that the options describe; `mops.yaml` in this folder when none is named."""
+    from mops.data.compose import compose_recipe
+
+    if config is None and data is None and Path("mops.yaml").is_file():
+        config = Path("mops.yaml")
+    return compose_recipe(
+        config=config,
+        data=data,
+        encoder=encoder,
+        plan=plan,
+        tasks=split_names(tasks),
+        seed=seed,
+        device=device,
+        set=dict(parse_setting(setting) for setting in settings),
+    )
+
+
+def split_names(names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",") if name.strip()] if names else None
+
+
+def parse_setting(setting: str) -> tuple[str, Any]:
+    """`training.learning_rate=2e-5` -> its key and its value, read as YAML."""
+    from mops.outside import parse_yaml
+
+    key, sign, value = setting.partition("=")
+    if not sign or not key.strip():
+        raise UsageError(f"--set {setting!r}: write KEY=VALUE, as training.max_steps=500")
+    return key.strip(), parse_yaml(value)

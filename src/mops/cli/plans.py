@@ -1,0 +1,122 @@
+"""`mops plans`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mops.cli.main import echo_json
+from mops.cli.options import CONFIG, DATA, ENCODER, JSON, SET, TASKS, read_recipe
+
+if TYPE_CHECKING:
+    from mops.layout import Layout
+
+
+@click.command()
+@click.argument("plan", required=False)
+@CONFIG
+@DATA
+@ENCODER
+@TASKS
+@SET
+@JSON
+def command(
+    plan: str | None,
+    config: Path | None,
+    data: str | None,
+    encoder: str | None,
+    tasks: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """List the ways of sharing with their sizes, or draw one.
+
+    Sizes are for the tasks and the encoder that the options name (default: the embedded ones); of
+    the encoder only its config.json is read. PLAN is a short form or a YAML file.
+
+    \b
+    Example:
+      mops plans hybrid:3
+    """
+    from mops.encoder.sources import find_encoder
+    from mops.layout import lay_out
+    from mops.plans import every_plan, read_plan
+
+    if config is None and data is None and not Path("mops.yaml").is_file():
+        data = "sample"
+    recipe = read_recipe(config, data, encoder, None, tasks, None, None, settings)
+    shape = find_encoder(recipe.encoder).shape
+    values = with_labels(recipe)
+    reading = recipe.training.reading(values)
+    given = [read_plan(plan)] if plan else every_plan(shape.depth, tuple(values))
+    layouts = [lay_out(found, list(values.values()), shape, reading) for found in given]
+    if as_json:
+        facts = [facts_of(layout) for layout in layouts]
+        echo_json(facts[0] if plan else facts)
+    elif plan:
+        draw_one(layouts[0])
+    else:
+        list_all(layouts, recipe.encoder)
+
+
+def with_labels(recipe: Any) -> dict[str, Any]:
+    """The tasks; labels that the recipe does not give are read from the training files."""
+    from mops.data.material import read_material
+
+    values = recipe.task_values()
+    if all(task.labels or task.is_similarity for task in values.values()):
+        found: dict[str, Any] = values
+        return found
+    return dict(read_material(recipe, wanted=()).tasks)
+
+
+def facts_of(layout: Layout) -> dict[str, Any]:
+    return {
+        "name": layout.plan.name,
+        "about": layout.plan.about,
+        "source": layout.plan.source,
+        "parameters": {
+            "total": layout.parameters,
+            "trained": layout.trained,
+            "per_owner": dict(layout.sizes),
+        },
+    }
+
+
+def draw_one(layout: Layout) -> None:
+    from mops.cli.screen import million
+    from mops.picture import draw
+
+    plan = layout.plan
+    click.echo(f"{plan.name}: {plan.about}" if plan.about else plan.name)
+    click.echo(f"source: {plan.source}\n" if plan.source else "")
+    click.echo(draw(layout))
+    click.echo(
+        f"\n{million(layout.parameters)} parameters in {len(layout.sizes)} owners, "
+        f"{million(layout.trained)} of them trained"
+    )
+
+
+def list_all(layouts: list[Layout], encoder: str) -> None:
+    from mops.cli.screen import million, print_table
+
+    base = layouts[0].parameters
+    rows = [
+        [
+            layout.plan.name,
+            layout.plan.about,
+            million(layout.parameters),
+            million(layout.trained),
+            f"{layout.parameters / base:.2f} x",
+        ]
+        for layout in layouts
+    ]
+    tasks = ", ".join(layouts[0].tasks)
+    print_table(
+        f"plans for {tasks} on {encoder}",
+        ["plan", "what it is", "parameters", "trained", f"of {layouts[0].plan.name}"],
+        rows,
+        "any plan after 'frozen+' keeps the encoder as it is; `mops plans PLAN` draws one",
+    )

@@ -1,0 +1,102 @@
+"""What a person sees: progress on stderr, tables on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from mops.fit.step import StepFacts
+
+OUT = Console(highlight=False, soft_wrap=False)
+ERR = Console(stderr=True, highlight=False)
+
+
+class ProgressBar:
+    """A bar on stderr; silent when stderr is no terminal."""
+
+    def __init__(self, title: str, total: int | None = None) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn(
+                "{task.completed:.0f}/{task.total:.0f}" if total else "{task.completed:,.0f}"
+            ),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[facts]}"),
+            console=ERR,
+            transient=True,
+            disable=not ERR.is_terminal,
+        )
+        self.row: TaskID = self.bar.add_task(title, total=total, facts="")
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+
+    def update(self, **changes: Any) -> None:
+        self.bar.update(self.row, **changes)
+
+
+class TrainingScreen(ProgressBar):
+    """Shows how a training goes."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title, total=1)
+        self.title = title
+
+    def begin(self, total: int, done: int) -> None:
+        self.update(total=total, completed=done, description=self.title)
+        if done:
+            ERR.print(f"{self.title}: going on after step {done} of {total}")
+
+    def step(self, step: int, facts: StepFacts) -> None:
+        losses = "  ".join(f"{task} {loss:.3f}" for task, loss in facts.losses.items())
+        self.update(completed=step, facts=losses)
+
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
+        mark = " (best so far)" if is_best else ""
+        ERR.print(f"{self.title}: step {step}: overall {scores['overall']:.4f} on selection{mark}")
+
+    def phase(self, name: str) -> None:
+        self.update(description=f"{self.title}: {name}")
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
+) -> None:
+    """A table whose columns after the first are numbers."""
+    table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
+    for n, column in enumerate(columns):
+        table.add_column(column, justify="right" if n else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    OUT.print(table)
+
+
+def print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        ERR.print(f"warning: {warning}", style="yellow", markup=False)
+
+
+def million(number: float) -> str:
+    return f"{number / 1e6:.2f} M"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

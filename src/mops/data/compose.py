@@ -1,0 +1,128 @@
+"""From what a user names (a recipe file, a folder of data, single keys) to one recipe."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mops.data.folders import recognise
+from mops.errors import RecipeError, nearest
+from mops.outside import read_yaml
+from mops.recipes import Recipe, relative_to, set_key, to_recipe
+
+SAMPLE = "sample"  # the embedded data
+SAMPLE_FOLDER = Path(__file__).parent / "sample"
+SAMPLE_TASKS: dict[str, dict[str, Any]] = {
+    "sentiment": {
+        "type": "classification",
+        "text": "sentence",
+        "label": "sentiment",
+        "labels": [0, 1, 2, 3, 4],
+    },
+    "paraphrase": {
+        "type": "pair_classification",
+        "text": ["sentence1", "sentence2"],
+        "label": "is_duplicate",
+        "labels": [0, 1],
+    },
+    "similarity": {
+        "type": "similarity",
+        "text": ["sentence1", "sentence2"],
+        "label": "similarity",
+        "range": [0, 5],
+    },
+}
+
+
+def compose_recipe(
+    *,
+    config: str | Path | None = None,
+    data: str | Path | None = None,
+    encoder: str | None = None,
+    plan: str | Mapping[str, Any] | None = None,
+    tasks: Sequence[str] | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    set: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """A recipe from a file, a folder, or both; later words win over earlier ones."""
+    found = read_base(config, data)
+    choices = {
+        "encoder": encoder,
+        "plan": plan,
+        "training.seed": seed,
+        "training.device": device,
+        **(set or {}),
+    }
+    for key, value in choices.items():
+        if value is not None:
+            set_key(found, key, value)
+    found["tasks"] = choose_tasks(found.get("tasks") or {}, tasks)
+    found["encoder"] = absolute_folder(found.get("encoder"))
+    found = {key: value for key, value in found.items() if value is not None}
+    return to_recipe(found, where=str(config or "recipe"))
+
+
+def read_base(config: str | Path | None, data: str | Path | None) -> dict[str, Any]:
+    """The recipe file, the recognised folder, or the rest of one with the tasks of the other."""
+    found: dict[str, Any] = {}
+    if config is not None:
+        found = relative_to(read_yaml(Path(config)), Path(config).resolve().parent)
+    if data is not None:
+        found["tasks"] = tasks_in(str(data))
+    if not found:
+        raise RecipeError(
+            "no data is named; give --data DIR (a CS224N or GLUE folder, or 'sample' for the "
+            "embedded data) or --config FILE (`mops init DIR` writes one for your own files)"
+        )
+    return found
+
+
+def tasks_in(data: str) -> dict[str, Any]:
+    if data == SAMPLE and not Path(data).is_dir():
+        return sample_tasks()
+    found = recognise(data)
+    if not found:
+        raise RecipeError(
+            f"{data} is not a folder of the CS224N or GLUE layout; "
+            f"`mops init {data}` writes a recipe for your own files, then use --config"
+        )
+    return found
+
+
+def sample_tasks() -> dict[str, Any]:
+    """The three embedded tasks."""
+    found = copy.deepcopy(SAMPLE_TASKS)
+    for name, entry in found.items():
+        for split in ("train", "validation", "test"):
+            entry[split] = str(SAMPLE_FOLDER / f"{name}-{split}.csv")
+    return found
+
+
+def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """The named tasks; without names all but those that join only when named."""
+    for name in names or ():
+        if name not in entries:
+            raise RecipeError(
+                f"no task {name!r}; there are {', '.join(entries)}.{nearest(name, entries)}"
+            )
+    chosen = names or [n for n, e in entries.items() if not is_optional(e)] or list(entries)
+    return {name: without_mark(entries[name]) for name in chosen}
+
+
+def is_optional(entry: Any) -> bool:
+    return isinstance(entry, dict) and bool(entry.get("optional"))
+
+
+def without_mark(entry: Any) -> Any:
+    if not isinstance(entry, dict):
+        return entry
+    return {key: value for key, value in entry.items() if key != "optional"}
+
+
+def absolute_folder(encoder: Any) -> Any:
+    """A folder is named from the root, so that a recipe means the same everywhere."""
+    is_folder = isinstance(encoder, str) and Path(encoder).is_dir()
+    return str(Path(encoder).resolve()) if is_folder else encoder

@@ -1,0 +1,116 @@
+"""Material: all rows that a recipe names, read once, with the labels of every task known."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mops.data.rows import Row, RowsRead, read_labels, read_rows
+from mops.data.splits import split_rows
+from mops.errors import DataError
+from mops.recipes import Recipe, TaskEntry
+from mops.tasks import Task
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Material:
+    """The rows of every split of every task."""
+
+    tasks: Mapping[str, Task]
+    splits: Mapping[str, Mapping[str, RowsRead]]  # task -> split -> rows
+    digests: Mapping[str, str]  # file -> SHA-256
+
+    def notes(self) -> list[str]:
+        return [
+            f"{task}: {Path(read.source).name}: {note}"
+            for task, splits in self.splits.items()
+            for read in splits.values()
+            for note in read.notes
+        ]
+
+
+def read_material(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Material:
+    """Read what the recipe names; labels that it does not give come from the training rows."""
+    tasks: dict[str, Task] = {}
+    splits: dict[str, dict[str, RowsRead]] = {}
+    digests: dict[str, str] = {}
+    for name, entry in recipe.tasks.items():
+        tasks[name], splits[name] = read_task(entry, entry.task(name), recipe.training.seed, wanted)
+        digests |= {file: digest(file) for file in entry.files().values()}
+    return Material(tasks, splits, digests)
+
+
+def read_task(
+    entry: TaskEntry, task: Task, seed: int, wanted: tuple[str, ...]
+) -> tuple[Task, dict[str, RowsRead]]:
+    if entry.train is None:
+        raise DataError(f"task {task.name!r}: no `train` file is named")
+    train = read_rows(entry.train, task, needs_label=True, on_bad_row=entry.on_bad_row)
+    if not task.is_similarity and not task.labels:
+        task = task.with_labels(read_labels(train.good))
+    is_constant = len({row.label for row in train.good}) == 1
+    if is_constant:
+        raise DataError(
+            f"task {task.name!r}: all {len(train.good)} training rows of {entry.train} have the "
+            f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
+        )
+    splits = {"train": train}
+    if entry.validation is None:
+        splits |= split_off(entry, train, seed)
+    for split, file in entry.files().items():
+        if split != "train" and split in wanted:
+            needs_label = split == "validation"
+            splits[split] = read_rows(
+                file, task, needs_label=needs_label, on_bad_row=entry.on_bad_row
+            )
+    return task, splits
+
+
+def split_off(entry: TaskEntry, train: RowsRead, seed: int) -> dict[str, RowsRead]:
+    """A validation split out of the training rows; rows with a common text stay together."""
+    if entry.split is None:
+        raise DataError(
+            f"{train.source}: there is neither a `validation` file nor `split: 0.1`; "
+            "name one of them for this task"
+        )
+    kept, taken = split_rows(train.good, entry.split, seed)
+    return {
+        "train": replace(train, rows=tuple(kept)),
+        "validation": replace(train, rows=tuple(taken), notes=()),
+    }
+
+
+def resolve(recipe: Recipe, material: Material) -> Recipe:
+    """The complete recipe: labels that were read from the data are written down."""
+    data: dict[str, Any] = recipe.to_data()
+    for name, task in material.tasks.items():
+        if task.labels:
+            data["tasks"][name]["labels"] = list(task.labels)
+    return Recipe.model_validate(data)
+
+
+def digest(file: str) -> str:
+    if file.startswith("hub:"):
+        return ""
+    with Path(file).open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def targets_of(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Class numbers, or the values as they were written; nan where a row cannot be scored."""
+    numbers = {label: float(n) for n, label in enumerate(task.labels)}
+    return np.array([target_of(row, numbers) for row in rows], dtype=np.float64)
+
+
+def target_of(row: Row, numbers: Mapping[str, float]) -> float:
+    if row.label is None or row.problem:
+        return float("nan")
+    return numbers[row.label] if isinstance(row.label, str) else row.label

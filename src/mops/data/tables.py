@@ -1,0 +1,204 @@
+"""Any file as a stream of records: csv, tsv, JSON, parquet, the hub, standard input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mops.data.columnar import HUB, Columnar, read_hub, read_parquet
+from mops.data.delimited import find_dialect, split_fields
+from mops.data.lines import TextSource, file_lines, standard_input
+from mops.errors import DataError, nearest
+
+JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+STANDARD_INPUT = "-"
+SHOWN_FILES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record; `line` is where it starts (in a JSON list, parquet and the hub: its number).
+
+    `problem` says what is broken; `values` then hold what could be read, the rest is "".
+    """
+
+    line: int
+    values: dict[str, str]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source whose columns are known; `form` says how it was read ("tab-separated text")."""
+
+    source: str
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+    form: str
+    stream: Callable[[], Iterator[Record]] = field(repr=False, compare=False)
+
+    def records(self) -> Iterator[Record]:
+        """Every record, one at a time; may be asked for again."""
+        return self.stream()
+
+
+def open_table(
+    source: str | Path, wanted: tuple[str, ...] = (), *, names: tuple[str, ...] = ()
+) -> Table:
+    """The table in `source`; `wanted` columns guide the detection and must not occur twice.
+
+    `names` are the columns of delimited text that has no header line.
+    """
+    text = str(source)
+    if text.startswith(HUB):
+        return _columnar(text, read_hub(text), "hub data set")
+    if text == STANDARD_INPUT:
+        lines = standard_input()
+        is_json = lines.first_line().lstrip().startswith(("{", "["))
+    else:
+        path = _existing(Path(source))
+        if path.suffix.lower() == ".parquet":
+            return _columnar(text, read_parquet(path), "parquet")
+        lines = file_lines(path)
+        is_json = path.suffix.lower() in JSON_ENDINGS
+    return _json(lines, wanted) if is_json else _delimited(lines, wanted, names)
+
+
+def _existing(path: Path) -> Path:
+    if path.exists() and not path.is_dir():
+        return path
+    folder = path if path.is_dir() else path.parent
+    what = "is a folder" if path.is_dir() else "does not exist"
+    files = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    shown = ", ".join(files[:SHOWN_FILES]) + (", ..." if len(files) > SHOWN_FILES else "")
+    raise DataError(
+        f"data file {path} {what}; found in {folder}: {shown or 'nothing'}; "
+        f"name a csv, tsv, jsonl or parquet file.{nearest(path.name, files)}"
+    )
+
+
+def _delimited(lines: TextSource, wanted: tuple[str, ...], names: tuple[str, ...]) -> Table:
+    first = lines.first_line()
+    _refuse_nothing(lines.name, bool(first))
+    if "\r" in first.rstrip("\r\n"):
+        raise DataError(
+            f"{lines.name}: lines end in a carriage return alone (old Mac); allowed: line feeds; "
+            f"convert it with `tr '\\r' '\\n' < {lines.name} > new-file`"
+        )
+    dialect = find_dialect(lines, wanted=wanted, names=names)
+    records = split_fields(lines.lines(), dialect)
+    columns = names or tuple(name.strip() for name in next(records).fields)
+    _refuse_nothing(lines.name, next(records, None) is not None or bool(names))
+    _refuse_twice(lines.name, columns, wanted)
+
+    def stream() -> Iterator[Record]:
+        found = split_fields(lines.lines(), dialect)
+        if not names:
+            next(found)
+        for record in found:
+            yield _record(record.line, record.fields, columns, record.problem)
+
+    return Table(lines.name, columns, _notes(lines), str(dialect), stream)
+
+
+def _record(line: int, fields: list[str], columns: tuple[str, ...], problem: str) -> Record:
+    if len(fields) != len(columns):
+        problem = problem or f"{len(fields)} fields instead of {len(columns)}"
+        fields = fields + [""] * (len(columns) - len(fields))
+    return Record(line, dict(zip(columns, map(str.strip, fields), strict=False)), problem)
+
+
+def _json(lines: TextSource, wanted: tuple[str, ...]) -> Table:
+    is_list = lines.first_line().lstrip().startswith("[")
+    read = _json_list if is_list else _json_lines
+    first = next((value for _, value in read(lines) if isinstance(value, dict)), None)
+    if first is None:
+        _refuse_nothing(lines.name, bool(lines.first_line()))
+        raise DataError(
+            f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
+            'objects; write lines like {"text": "...", "label": "..."}'
+        )
+    columns = tuple(first)
+
+    def stream() -> Iterator[Record]:
+        for number, value in read(lines):
+            yield _record_of_values(number, value, columns, wanted)
+
+    form = "a JSON list" if is_list else "JSON lines"
+    return Table(lines.name, columns, _notes(lines), form, stream)
+
+
+def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
+    """Each line's value; None for a line that is not JSON."""
+    for number, line in enumerate(lines.lines(), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except ValueError:
+                yield number, None
+
+
+def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
+    try:
+        values = json.loads("".join(lines.lines()))
+    except ValueError as error:
+        raise DataError(
+            f"{lines.name}: not valid JSON: {error}; allowed: one list of objects, or one object "
+            "per line; write the file again with a JSON library"
+        ) from error
+    return enumerate(values, start=1)
+
+
+def _columnar(source: str, found: Columnar, form: str) -> Table:
+    _refuse_nothing(source, next(found.rows(), None) is not None)
+
+    def stream() -> Iterator[Record]:
+        for number, value in enumerate(found.rows(), start=1):
+            yield _record_of_values(number, value, found.columns, ())
+
+    return Table(source, found.columns, (), form, stream)
+
+
+def _record_of_values(
+    number: int, value: Any, columns: tuple[str, ...], wanted: tuple[str, ...]
+) -> Record:
+    if not isinstance(value, dict):
+        return Record(number, dict.fromkeys(columns, ""), "not a JSON object")
+    missing = [name for name in wanted or columns if name not in value]
+    values = dict.fromkeys(columns, "") | {name: _as_text(value[name]) for name in value}
+    return Record(number, values, f"no {missing[0]!r}" if missing else "")
+
+
+def _as_text(value: Any) -> str:
+    """A value as a csv file would hold it; a number keeps its fraction."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _refuse_nothing(source: str, has_rows: bool) -> None:
+    if not has_rows:
+        raise DataError(
+            f"{source}: no rows; a data file needs a line of column names and at least one row; "
+            "check that the export finished"
+        )
+
+
+def _refuse_twice(source: str, columns: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    for name in wanted:
+        if columns.count(name) > 1:
+            raise DataError(
+                f"{source}: column {name!r} occurs {columns.count(name)} times in the header "
+                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
+            )
+
+
+def _notes(lines: TextSource) -> tuple[str, ...]:
+    return ("byte order mark removed",) if lines.has_mark else ()

@@ -1,0 +1,80 @@
+"""A pack: the tokens of many segments in one flat tensor, and where each layer finds them.
+
+Segments (token sequences) lie one after the other without padding. At every stage (the
+embeddings, then each layer) the tokens are cut into spans, one per owner that serves them. Where
+routes split, a stage's gather repeats a segment for each branch that wants it; in training every
+segment has one task, so nothing is ever repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The flat tokens of a pack."""
+
+    ids_T: Tensor
+    types_T: Tensor
+    positions_T: Tensor
+
+    def __getitem__(self, span: slice) -> Tokens:
+        return Tokens(self.ids_T[span], self.types_T[span], self.positions_T[span])
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Segments of similar length, padded to the longest of them."""
+
+    rows: slice  # within the padded tokens of its span
+    length: int
+    mask: Tensor | None  # B 1 1 L, true where a token is; none when nothing is padded
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """How the tokens of a span lie during attention, the only place where padding exists."""
+
+    places_T: Tensor  # the padded place of each token
+    padded: int
+    items: tuple[Bucket, ...]
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(self.items)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of tokens, the owner that serves them, and (for attention) their buckets."""
+
+    owner: str
+    tokens: slice
+    buckets: tuple[Buckets, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One layer as the tokens of this pack meet it."""
+
+    gather_T: Tensor | None  # the tokens of the stage below that go on; none: all, in place
+    spans: Mapping[str, tuple[Span, ...]]  # part -> spans
+
+    def fan_out(self, hidden_TD: Tensor) -> Tensor:
+        return hidden_TD if self.gather_T is None else hidden_TD.index_select(0, self.gather_T)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """All that the encoder needs to know of a step's texts."""
+
+    tokens: Tokens
+    embeddings: tuple[Span, ...]
+    stages: tuple[Stage, ...]
+    first_S: Tensor  # the first token of each segment at the top
+    segment_T: Tensor  # the segment of each token at the top
+    length_S: Tensor
+    found: Mapping[str, Tensor]  # task -> the segments at the top that answer it, in given order

@@ -1,0 +1,60 @@
+"""The exceptions a user can meet.
+
+MopsError
+├── UsageError          wrong use: nothing was started (exit 2)
+│   ├── RecipeError     a recipe, an option or a key
+│   ├── PlanError       a sharing plan
+│   ├── DataError       a data file or a row in it
+│   └── EncoderError    a folder of pretrained weights, or a bundle
+└── RunError            a run that started and failed (exit 1)
+    └── GuardError      a guard found that the result would be worthless
+
+Every message is one line: what is wrong, what was found, what is allowed, what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MopsError(Exception):
+    """Anything that mops says in one line instead of a trace."""
+
+    exit_code = 1
+
+
+class UsageError(MopsError):
+    """Wrong use; nothing was started and nothing was changed."""
+
+    exit_code = 2
+
+
+class RecipeError(UsageError):
+    """A recipe, an option or a key cannot be used as it is."""
+
+
+class PlanError(UsageError):
+    """A sharing plan cannot be read or does not fit the encoder or the tasks."""
+
+
+class DataError(UsageError):
+    """A data file or rows in it cannot be used."""
+
+
+class EncoderError(UsageError):
+    """A folder of weights cannot be used."""
+
+
+class RunError(MopsError):
+    """A run started and could not finish."""
+
+
+class GuardError(RunError):
+    """A guard stopped the run, because its result would be worthless."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """' Did you mean X?' for the known word nearest to `word`; empty when none is near."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""

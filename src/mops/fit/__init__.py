@@ -1,0 +1,1 @@
+"""Training: losses, the step, the loop, checkpoints."""

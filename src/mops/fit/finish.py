@@ -1,0 +1,189 @@
+"""The end of a run: the bundle is written, read back and judged; the record says it all."""
+
+from __future__ import annotations
+
+import csv
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mops.data.material import Material, targets_of
+from mops.data.rows import Row
+from mops.files import beside
+from mops.fit.loop import Loop, median
+from mops.fit.prepare import Prepared
+from mops.judge.evaluate import answer_material, judge, score_table
+from mops.judge.guards import suspicious
+from mops.layout import Layout, forward_flops
+from mops.predict.answers import Answers
+from mops.predict.bundle import load_bundle, save_bundle
+from mops.predict.predictor import Predictor
+from mops.recipes import Recipe
+from mops.records import Record, machine_info, write_record
+
+FLOAT_BYTES = 4
+
+
+def finish(folder: Path, ready: Prepared, loop: Loop) -> Record:
+    """Judge the bundle as a user will load it, and write everything down."""
+    recipe, material, source = ready.recipe, ready.material, ready.source
+    facts: dict[str, Any] = {
+        "encoder_name": source.name,
+        "encoder_sha256": source.digest,
+        "seed": recipe.training.seed,
+    }
+    save_bundle(folder / "model", loop.network, ready.tokenizer, recipe.tasks, facts)
+    predictor = Predictor(load_bundle(folder / "model"), ready.device)
+    scores, warnings = judge_run(folder, material, predictor, recipe.training.seed)
+    untrained = [name for name, count in realised(loop).items() if count == 0]
+    warnings += [f"{name}: no training step was taken for it" for name in untrained]
+    warnings += budget_warnings(loop)
+    facts["scores"] = scores
+    facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
+    save_bundle(folder / "model", loop.network, ready.tokenizer, recipe.tasks, facts)
+    record = Record(
+        run_info=run_info(folder, recipe),
+        train_info=train_info(loop),
+        scores=score_table(material.tasks, scores, untrained),
+        costs=costs(loop, folder),
+        warnings=tuple(warnings),
+        meta_info={
+            **machine_info(),
+            "device": ready.device,
+            "threads": torch.get_num_threads(),
+            "encoder": source.name,
+            "encoder_sha256": source.digest,
+            "data_sha256": dict(material.digests),
+            "data_notes": material.notes(),
+        },
+    )
+    write_record(folder / "record.json", record)
+    return record
+
+
+def judge_run(
+    folder: Path, material: Material, predictor: Predictor, seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Predictions of every split as files, their scores, and what looks wrong with them."""
+    scores: dict[str, Any] = {name: {} for name in material.tasks}
+    warnings: list[str] = []
+    for name, split, rows, answers in answer_material(predictor, material, seed):
+        scores[name] |= judge(answers, rows, split)
+        if split != "train":
+            write_predictions(folder / "predictions" / f"{name}-{split}.csv", rows, answers)
+        if split == "validation":
+            targets = targets_of(answers.task, rows)
+            known = ~np.isnan(targets)
+            warnings += suspicious(answers.task, targets[known], answers.predictions[known])
+    return scores, warnings
+
+
+def write_predictions(path: Path, rows: Sequence[Row], answers: Answers) -> None:
+    """Every input row in input order: id, prediction, and the label where there is one."""
+    is_labelled = any(row.label is not None for row in rows)
+    with beside(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "prediction", *(["label"] if is_labelled else [])])
+        for row, word in zip(rows, answers.words(), strict=True):
+            label = "" if row.label is None else row.label
+            writer.writerow([row.id, word, *([label] if is_labelled else [])])
+
+
+# ------------------------------------------------------------------ the record
+
+
+def realised(loop: Loop) -> dict[str, int]:
+    return loop.schedule.batches_before(loop.progress.step)
+
+
+def run_info(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    started = folder / "state" / "started"
+    return {
+        "status": "finished",
+        "plan": recipe.sharing_plan().name,
+        "tasks": list(recipe.tasks),
+        "encoder": recipe.encoder,
+        "seed": recipe.training.seed,
+        "started": started.read_text("utf-8") if started.is_file() else "",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "recipe": recipe.to_data(),
+    }
+
+
+def train_info(loop: Loop) -> dict[str, Any]:
+    progress, schedule = loop.progress, loop.schedule
+    counts = realised(loop)
+    planned = schedule.batches_before(len(schedule))
+    return {
+        "steps": progress.step,
+        "planned_steps": len(schedule),
+        "steps_per_epoch": schedule.steps_per_epoch,
+        "epochs": progress.step / schedule.steps_per_epoch,
+        "stopped_early": progress.is_stopped,
+        "best_step": progress.best_step,
+        "best_score": progress.best_score,
+        "evaluations": progress.evaluations,
+        "train_seconds": progress.seconds,
+        "step_seconds_median": median(progress.step_seconds),
+        "tokens": progress.tokens,
+        "tasks": {
+            name: {
+                "rows": schedule.sizes[name],
+                "planned_batches": planned[name],
+                "batches": counts[name],
+                "examples": counts[name] * schedule.batch_sizes[name],
+                "passes": schedule.passes(name, counts[name]),
+            }
+            for name in schedule.sizes
+        },
+    }
+
+
+def budget_warnings(loop: Loop) -> list[str]:
+    progress = loop.progress
+    is_last = progress.evaluations > 1 and progress.best_step == progress.step
+    if is_last and not progress.is_stopped:
+        return ["the best evaluation is the last one: a larger budget may give a better model"]
+    return []
+
+
+def costs(loop: Loop, folder: Path) -> dict[str, Any]:
+    """Weights and training state apart; time of training steps only."""
+    layout: Layout = loop.network.layout
+    weights = layout.parameters * FLOAT_BYTES
+    return {
+        "parameters": layout.parameters,
+        "trained_parameters": layout.trained,
+        "parameters_by_owner": dict(layout.sizes),
+        "weight_bytes": weights,
+        "training_state_bytes": 3 * layout.trained * FLOAT_BYTES,  # gradient and two moments
+        "flops_per_example": {name: mean_flops(layout, loop, name) for name in layout.tasks},
+        "train_seconds": loop.progress.seconds,
+        "step_seconds_median": median(loop.progress.step_seconds),
+        "peak_memory_bytes": peak_memory(),
+        "bundle_bytes": sum(file.stat().st_size for file in (folder / "model").iterdir()),
+        "encoder": asdict(layout.encoder),
+    }
+
+
+def mean_flops(layout: Layout, loop: Loop, name: str) -> float:
+    """Forward, of a training row of mean length."""
+    table = loop.data[name].tokens
+    lengths, counts = np.unique(table.lengths, return_counts=True)
+    total = sum(
+        forward_flops(layout, int(n)) * int(c) for n, c in zip(lengths, counts, strict=True)
+    )
+    return total / len(table)
+
+
+def peak_memory() -> int:
+    """Of this process, so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,41 @@
+"""The guard of the gradients: does every task teach every weight that it should?"""
+
+from __future__ import annotations
+
+import torch
+
+from mops.data.batches import Batch
+from mops.encoder.network import Network
+from mops.errors import GuardError
+from mops.fit.step import compute_losses
+
+GUARDED_STEP = 3  # some parts start at zero and pass no gradient before they have moved
+
+
+def check_gradients(network: Network, batch: Batch) -> None:
+    """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
+    network.train()
+    losses = compute_losses(network, batch)
+    untaught: list[str] = []
+    for task, loss in losses.items():
+        owners = [o for o in network.layout.routes[task].owners if network.layout.rates[o] > 0]
+        if not loss.requires_grad:
+            untaught += [f"{task} -> {owner}" for owner in owners]
+            continue
+        parameters = {owner: list(network.bank[owner].parameters()) for owner in owners}
+        flat = [p for members in parameters.values() for p in members]
+        gradients = torch.autograd.grad(loss, flat, retain_graph=True, allow_unused=True)
+        is_moved = {
+            id(p): g is not None and bool(g.any()) for p, g in zip(flat, gradients, strict=True)
+        }
+        untaught += [
+            f"{task} -> {owner}"
+            for owner, members in parameters.items()
+            if members and not any(is_moved[id(p)] for p in members)
+        ]
+    if untaught:
+        raise GuardError(
+            f"no gradient reaches {len(untaught)} weights that should learn "
+            f"(task -> owner): {', '.join(untaught[:6])}; the loss is cut off from them, "
+            "or their gradient is zero everywhere"
+        )

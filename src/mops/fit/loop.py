@@ -1,0 +1,208 @@
+"""The loop: steps, evaluations, the best state, saves. It prints nothing; a watcher is told."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from mops.data.batches import TaskData, make_batch
+from mops.data.schedule import Schedule
+from mops.encoder.network import Network
+from mops.fit.checkpoints import Progress, save_best, save_state
+from mops.fit.guards import GUARDED_STEP, check_gradients
+from mops.fit.step import StepFacts, take_step
+from mops.judge.evaluate import overall_of
+from mops.judge.scores import score
+from mops.predict.answers import compute_outputs, decide
+from mops.recipes import Training
+
+LOG_STEPS = 10  # steps between lines of the curve
+SAVE_SECONDS = 60.0  # between saves, unless save_steps says otherwise
+KEPT_TIMES = 1000  # step times kept for the median
+
+
+class Watcher(Protocol):
+    """Someone who wants to know how a run is going."""
+
+    def begin(self, total: int, done: int) -> None: ...
+    def step(self, step: int, facts: StepFacts) -> None: ...
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
+    def phase(self, name: str) -> None: ...
+
+
+class Silent:
+    """A watcher that does not care."""
+
+    def begin(self, total: int, done: int) -> None:
+        pass
+
+    def step(self, step: int, facts: StepFacts) -> None:
+        pass
+
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
+        pass
+
+    def phase(self, name: str) -> None:
+        pass
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user or the system asked the run to stop; its state is saved."""
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """One training from its first (or its next) step to its last."""
+
+    folder: Path
+    network: Network
+    optimiser: torch.optim.Optimizer
+    schedule: Schedule
+    data: Mapping[str, TaskData]
+    selection: Mapping[str, TaskData]
+    training: Training
+    key: str
+    progress: Progress = field(default_factory=Progress)
+    saved_at: float = field(default_factory=time.monotonic)
+
+    def run(self, watcher: Watcher) -> None:
+        """Train to the end of the budget, or until the scores no longer rise."""
+        self.cut_curve()
+        taken = self.schedule.batches_before(self.progress.step)
+        watcher.begin(len(self.schedule), self.progress.step)
+        with stop_requests() as asked:
+            while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
+                self.one_step(taken, watcher)
+                if self.is_evaluation_due():
+                    self.evaluate(watcher)
+                if asked or self.is_save_due():
+                    self.save()
+                if asked:
+                    raise Interrupted
+        self.save()
+
+    def one_step(self, taken: dict[str, int], watcher: Watcher) -> None:
+        step = self.progress.step
+        chosen = {task: self.schedule.rows(task, taken[task]) for task in self.schedule.steps[step]}
+        batch = make_batch(self.data, chosen)
+        started = time.perf_counter()
+        facts = take_step(
+            self.network,
+            self.optimiser,
+            batch,
+            self.training,
+            step=step,
+            total=len(self.schedule),
+        )
+        seconds = time.perf_counter() - started
+        for task in chosen:
+            taken[task] += 1
+        if any(taken[task] == GUARDED_STEP for task in chosen):
+            check_gradients(self.network, batch)
+        self.progress.step = step + 1
+        self.progress.seconds += seconds
+        self.progress.tokens += sum(len(segment.ids) for segment in batch.segments)
+        self.progress.step_seconds = [*self.progress.step_seconds, seconds][-KEPT_TIMES:]
+        if self.progress.step % LOG_STEPS == 0 or self.progress.step == 1:
+            self.log(
+                {"loss": facts.loss, "losses": facts.losses, "gradient_norm": facts.gradient_norm}
+            )
+        watcher.step(self.progress.step, facts)
+
+    # -------------------------------------------------------------- evaluation
+
+    def is_evaluation_due(self) -> bool:
+        every = self.training.eval_steps or self.schedule.steps_per_epoch
+        step = self.progress.step
+        return step % every == 0 or step == len(self.schedule)
+
+    def evaluate(self, watcher: Watcher) -> None:
+        """Score the selection rows; keep the state when it is the best so far."""
+        scores = selection_scores(self.network, self.selection)
+        tasks = {name: data.task for name, data in self.selection.items()}
+        overall = overall_of(tasks, scores)
+        now = self.progress
+        now.evaluations += 1
+        is_best = now.best_score is None or overall[self.training.best_by] > now.best_score
+        if is_best:
+            now.best_score, now.best_step = overall[self.training.best_by], now.step
+            now.evaluations_since_best = 0
+            save_best(self.folder / "state" / "best.safetensors", self.network)
+        else:
+            now.evaluations_since_best += 1
+        patience = self.training.early_stopping
+        now.is_stopped = patience is not None and now.evaluations_since_best >= patience
+        self.log({"selection": scores, **overall, "best": is_best})
+        watcher.evaluation(now.step, {**overall, "tasks": scores}, is_best)
+
+    # -------------------------------------------------------------- files
+
+    def is_save_due(self) -> bool:
+        if self.training.save_steps:
+            return self.progress.step % self.training.save_steps == 0
+        return time.monotonic() - self.saved_at > SAVE_SECONDS
+
+    def save(self) -> None:
+        path = self.folder / "state" / "state.safetensors"
+        save_state(path, self.network, self.optimiser, self.progress, self.key)
+        self.saved_at = time.monotonic()
+
+    def log(self, facts: Mapping[str, Any]) -> None:
+        epoch = self.progress.step / self.schedule.steps_per_epoch
+        line = {"step": self.progress.step, "epoch": round(epoch, 4)}
+        line |= {"seconds": round(self.progress.seconds, 3), **facts}
+        with (self.folder / "curve.jsonl").open("a", encoding="utf-8") as curve:
+            curve.write(json.dumps(line) + "\n")
+            self.progress.curve_bytes = curve.tell()
+
+    def cut_curve(self) -> None:
+        """Forget lines that were written after the state that this run goes on from."""
+        with (self.folder / "curve.jsonl").open("ab") as curve:
+            curve.truncate(self.progress.curve_bytes)
+
+
+def selection_scores(
+    network: Network, selection: Mapping[str, TaskData]
+) -> dict[str, dict[str, float]]:
+    """The scores of each task on its selection rows."""
+    device = next(network.parameters()).device
+    found = {}
+    for name, data in selection.items():
+        outputs = compute_outputs(network, data.tokens, (name,), device)[name]
+        found[name] = score(data.task, data.targets, decide(data.task, outputs).predictions)
+    return found
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """Collects Ctrl-C and SIGTERM, so that a step is never cut in the middle."""
+    asked: list[int] = []
+
+    def remember(number: int, _: FrameType | None) -> None:
+        if asked:  # asked twice: at once
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        before = {s: signal.signal(s, remember) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: the caller handles signals
+        before = {}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def median(values: list[float]) -> float:
+    return float(np.median(values)) if values else 0.0

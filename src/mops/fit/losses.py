@@ -1,0 +1,47 @@
+"""Losses by the type of a task's answers. Each takes the head's raw outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mops.tasks import Task
+
+
+def cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
+    return F.cross_entropy(outputs_RO, targets_R.long(), weights_O)
+
+
+def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
+    """On logits; weighted by class as cross-entropy is, by the sum of the rows' weights."""
+    losses_R = F.binary_cross_entropy_with_logits(
+        outputs_RO[:, 0], targets_R.to(outputs_RO.dtype), reduction="none"
+    )
+    if weights_O is None:
+        return losses_R.mean()
+    row_weights_R = weights_O[targets_R.long()]
+    return (losses_R * row_weights_R).sum() / row_weights_R.sum()
+
+
+def mse(outputs_RO: Tensor, targets_R: Tensor, _: Tensor | None) -> Tensor:
+    return F.mse_loss(outputs_RO[:, 0], targets_R.to(outputs_RO.dtype))
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "mse": mse,
+}
+
+
+def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    """The loss of a task on a batch of its rows."""
+    weights = (
+        torch.tensor(task.class_weights, dtype=outputs_RO.dtype) if task.class_weights else None
+    )
+    return LOSSES[task.loss_name](
+        outputs_RO, targets_R, None if weights is None else weights.to(outputs_RO.device)
+    )

@@ -1,0 +1,37 @@
+"""The machine: which device, how many threads."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from mops.errors import UsageError
+from mops.recipes import Training
+
+
+def choose_device(name: str) -> str:
+    """`auto` takes an accelerator when there is one; a named device must be there."""
+    found = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if name == "auto":
+        return next(device for device in ("cuda", "mps", "cpu") if found[device])
+    if not found[name]:
+        there = ", ".join(device for device, is_there in found.items() if is_there)
+        raise UsageError(f"device {name!r} is not there; this machine has {there}")
+    return name
+
+
+def prepare_machine(training: Training) -> str:
+    """Set the threads and choose the device; returns the device."""
+    torch.set_num_threads(training.threads or own_cores())
+    return choose_device(training.device)
+
+
+def own_cores() -> int:
+    """The cores that this process may use: never more threads than that."""
+    is_limited = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1

@@ -1,0 +1,105 @@
+"""Before the first step: data read and tokenised, encoder found, plan laid out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mops.data.batches import TaskData
+from mops.data.material import Material, read_material, resolve, targets_of
+from mops.data.rows import Row
+from mops.data.schedule import generator
+from mops.data.splits import half
+from mops.data.tokens import load_tokenizer, tokenise
+from mops.encoder.sources import EncoderSource, find_encoder
+from mops.errors import EncoderError, RecipeError
+from mops.fit.machine import prepare_machine
+from mops.layout import Layout, lay_out
+from mops.recipes import Recipe
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a run is made of."""
+
+    recipe: Recipe  # complete
+    material: Material
+    source: EncoderSource
+    layout: Layout
+    device: str
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        tokenizer = load_tokenizer(self.source.folder)
+        words = tokenizer.get_vocab_size()
+        if words > self.layout.encoder.words:
+            raise EncoderError(
+                f"{self.source.folder}: the tokenizer knows {words} words, the encoder has vectors "
+                f"for {self.layout.encoder.words}; the files do not belong together"
+            )
+        return tokenizer
+
+    @cached_property
+    def key(self) -> str:
+        """Names the recipe, the data and the encoder: what an interrupted run must go on with."""
+        parts = [self.recipe.to_data(), dict(self.material.digests), self.source.digest]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
+    device = prepare_machine(recipe.training)
+    tell("reading data")
+    material = read_material(recipe)
+    recipe = resolve(recipe, material)
+    source = find_encoder(recipe.encoder)
+    return Prepared(recipe, material, source, layout_of(recipe, material, source), device)
+
+
+def layout_of(recipe: Recipe, material: Material, source: EncoderSource) -> Layout:
+    tasks = dict(material.tasks)
+    reading = recipe.training.reading(tasks)
+    if reading.max_length > source.shape.longest:
+        raise RecipeError(
+            f"training.max_length is {reading.max_length}, the encoder takes at most "
+            f"{source.shape.longest} tokens"
+        )
+    return lay_out(recipe.sharing_plan(), list(tasks.values()), source.shape, reading)
+
+
+def training_data(ready: Prepared) -> dict[str, TaskData]:
+    return {
+        name: task_data(ready, name, splits["train"].good)
+        for name, splits in ready.material.splits.items()
+    }
+
+
+def selection_data(ready: Prepared) -> dict[str, TaskData]:
+    """The selection half of each validation split; of a large one a fixed sample."""
+    found = {}
+    for name, splits in ready.material.splits.items():
+        rows = [row for row in splits["validation"].good if half(row) == "selection"]
+        if not rows:
+            raise RecipeError(
+                f"task {name!r}: the validation rows are too few to be halved; add some"
+            )
+        draw = generator(ready.recipe.training.seed, "selection", name)
+        chosen = np.sort(draw.permutation(len(rows))[:SELECTION_ROWS])
+        found[name] = task_data(ready, name, tuple(rows[i] for i in chosen))
+    return found
+
+
+def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
+    task = ready.material.tasks[name]
+    table = tokenise(ready.tokenizer, [row.texts for row in rows], ready.layout.reading)
+    return TaskData(task, table, targets_of(task, rows))

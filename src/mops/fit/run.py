@@ -1,0 +1,128 @@
+"""A run: from a recipe to a folder with a record, predictions and a bundle."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from mops.data.schedule import plan_steps
+from mops.encoder.network import Network
+from mops.encoder.pretrained import load_pretrained
+from mops.errors import RecipeError
+from mops.files import write_text
+from mops.fit.checkpoints import load_state
+from mops.fit.finish import finish
+from mops.fit.loop import Loop, Silent, Watcher
+from mops.fit.prepare import Prepared, prepare, selection_data, training_data
+from mops.fit.rates import build_optimiser
+from mops.outside import read_yaml
+from mops.recipes import Recipe, differing_key
+from mops.records import Record, read_record
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder and its record."""
+
+    folder: Path
+    record: Record
+    was_finished: bool = False
+
+    @property
+    def scores(self) -> Mapping[str, Any]:
+        return self.record.scores
+
+
+def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Run:
+    """Train what the recipe says into the folder `out`; goes on where an interrupted run was."""
+    folder, watcher = Path(out), watcher or Silent()
+    ready = prepare(recipe, watcher.phase)
+    if is_finished(folder, ready.recipe):
+        return Run(folder, read_record(folder / "record.json"), was_finished=True)
+    watcher.phase("tokenising")
+    loop = build_loop(folder, ready)
+    begin_folder(folder, ready.recipe)
+    loop.run(watcher)
+    restore_best(loop)
+    watcher.phase("scoring")
+    record = finish(folder, ready, loop)
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    return Run(folder, record)
+
+
+def build_loop(folder: Path, ready: Prepared) -> Loop:
+    """The network with pretrained weights, or with those of an interrupted run."""
+    training, data = ready.recipe.training, training_data(ready)
+    network = Network(
+        ready.layout,
+        dropout=training.dropout,
+        head_dropout=training.head_dropout,
+        seed=training.seed,
+    )
+    load_pretrained(network, ready.source)
+    network.to(ready.device)
+    if training.torch_compile:
+        compile_blocks(network)
+    loop = Loop(
+        folder=folder,
+        network=network,
+        optimiser=build_optimiser(network, training),
+        schedule=plan_steps({name: len(rows) for name, rows in data.items()}, training),
+        data=data,
+        selection=selection_data(ready),
+        training=training,
+        key=ready.key,
+    )
+    state = folder / "state" / "state.safetensors"
+    if state.is_file():
+        loop.progress = load_state(state, network, loop.optimiser, ready.key)
+    return loop
+
+
+def compile_blocks(network: Network) -> None:
+    """Compile the blocks whose only varying size is the number of tokens."""
+    for owner, module in network.bank.items():
+        if owner.startswith("feedforward"):
+            module.compile(dynamic=True)
+
+
+# ------------------------------------------------------------------ the folder
+
+
+def is_finished(folder: Path, recipe: Recipe) -> bool:
+    """Whether this very run is already there; refuses a folder that holds another one."""
+    written = folder / "recipe.yaml"
+    if not written.is_file():
+        is_taken = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+        if is_taken:
+            raise RecipeError(
+                f"{folder} is not empty and holds no run; name a new folder with --out"
+            )
+        return False
+    difference = differing_key(read_yaml(written), recipe.to_data())
+    if difference:
+        raise RecipeError(
+            f"{folder} holds a run with another recipe ({difference}); "
+            "name another folder with --out, or delete this one"
+        )
+    return (folder / "record.json").is_file()
+
+
+def begin_folder(folder: Path, recipe: Recipe) -> None:
+    write_text(folder / "recipe.yaml", recipe.to_yaml())
+    started = folder / "state" / "started"
+    if not started.is_file():
+        write_text(started, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def restore_best(loop: Loop) -> None:
+    """Put the best state back into the network."""
+    best = loop.folder / "state" / "best.safetensors"
+    if best.is_file():
+        loop.network.bank.load_state_dict(load_file(best))

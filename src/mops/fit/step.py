@@ -1,0 +1,87 @@
+"""One training step, from a batch to moved weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mops.data.batches import Batch
+from mops.encoder.network import Network
+from mops.encoder.packing import pack_segments
+from mops.errors import RunError
+from mops.fit.losses import loss_of
+from mops.fit.rates import rate_factor
+from mops.recipes import Training
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """What one step did."""
+
+    losses: Mapping[str, float]
+    loss: float
+    gradient_norm: float
+
+
+def take_step(
+    network: Network,
+    optimiser: torch.optim.Optimizer,
+    batch: Batch,
+    training: Training,
+    *,
+    step: int,
+    total: int,
+) -> StepFacts:
+    """Forward, weighted sum of the losses, backward, clip, move."""
+    torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
+    network.train()
+    losses = compute_losses(network, batch)
+    loss = sum(
+        (training.loss_weights.get(task, 1.0) * value for task, value in losses.items()),
+        start=torch.zeros((), device=next(iter(losses.values())).device),
+    )
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = clip(network, training.max_grad_norm)
+    for group in optimiser.param_groups:
+        group["lr"] = group["base"] * rate_factor(training, step, total)
+    optimiser.step()
+    facts = StepFacts(
+        losses={task: float(value.detach()) for task, value in losses.items()},
+        loss=float(loss.detach()),
+        gradient_norm=float(norm),
+    )
+    return refuse_nan(facts, step)
+
+
+def compute_losses(network: Network, batch: Batch) -> dict[str, Tensor]:
+    """The loss of each task in the batch, in one pass."""
+    device = next(network.parameters()).device
+    outputs = network(pack_segments(batch.segments, network.layout, device))
+    return {
+        task: loss_of(
+            network.layout.tasks[task],
+            outputs[task],
+            torch.as_tensor(targets, dtype=torch.float32).to(device),
+        )
+        for task, targets in batch.targets.items()
+    }
+
+
+def clip(network: Network, most: float) -> Tensor:
+    """Clip by the norm of all gradients together; 0 only measures it."""
+    learning = [p for p in network.parameters() if p.grad is not None]
+    return torch.nn.utils.clip_grad_norm_(learning, most or float("inf"))
+
+
+def refuse_nan(facts: StepFacts, step: int) -> StepFacts:
+    if not torch.isfinite(torch.tensor([facts.loss, facts.gradient_norm])).all():
+        raise RunError(
+            f"step {step + 1}: the loss or its gradient is not a number "
+            f"(losses {dict(facts.losses)}); "
+            "lower training.learning_rate or training.head_learning_rate"
+        )
+    return facts

@@ -1,0 +1,1 @@
+"""Scores, evaluation, guards and costs."""

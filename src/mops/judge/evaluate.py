@@ -1,0 +1,92 @@
+"""Evaluation: answers of rows become scores on the halves of a split and on the whole of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mops.data.material import Material, targets_of
+from mops.data.rows import Row, RowsRead
+from mops.data.schedule import generator
+from mops.data.splits import half
+from mops.judge.scores import OVERALL, score, standard_error
+from mops.predict.answers import Answers
+from mops.predict.predictor import Predictor
+from mops.tasks import Task
+
+Values = NDArray[np.float64]
+PARTS = ("report", "selection", "validation", "test", "train")
+TRAIN_SAMPLE = 500  # training rows of a task that are scored
+
+
+def answer_material(
+    predictor: Predictor, material: Material, seed: int
+) -> Iterator[tuple[str, str, Sequence[Row], Answers]]:
+    """(task, split, rows, answers) for every split; of the training rows a fixed sample.
+
+    Rows that cannot be scored are answered too, so that a file of predictions has every row.
+    """
+    for name, splits in material.splits.items():
+        for split, read in splits.items():
+            rows = sample(read, name, seed) if split == "train" else read.rows
+            yield name, split, rows, predictor.answers((name,), [row.texts for row in rows])[name]
+
+
+def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
+    """A fixed sample of training rows."""
+    rows = read.good
+    chosen = generator(seed, "train-sample", name).permutation(len(rows))[:TRAIN_SAMPLE]
+    return tuple(rows[i] for i in np.sort(chosen))
+
+
+def judge(answers: Answers, rows: Sequence[Row], name: str) -> dict[str, Any]:
+    """The scores of one task on one split; a validation split also on its two halves."""
+    task, targets = answers.task, targets_of(answers.task, rows)
+    is_known = ~np.isnan(targets)
+    if not is_known.any():
+        return {}
+    chosen = {name: is_known}
+    if name == "validation":
+        is_selection = np.array([half(row) == "selection" for row in rows])
+        chosen |= {"selection": is_known & is_selection, "report": is_known & ~is_selection}
+    return {
+        part: score_part(task, targets[where], answers.predictions[where])
+        for part, where in chosen.items()
+        if where.any()
+    }
+
+
+def score_part(task: Task, targets: Values, predictions: Values) -> dict[str, float]:
+    error = standard_error(task, targets, predictions)
+    return {**score(task, targets, predictions), "stderr": error}
+
+
+def overall_scores(
+    tasks: Mapping[str, Task], scores: Mapping[str, Mapping[str, Mapping[str, float]]], part: str
+) -> dict[str, float]:
+    """Both overall scores on one part, over the tasks that have it."""
+    return overall_of(tasks, {name: of[part] for name, of in scores.items() if part in of})
+
+
+def overall_of(
+    tasks: Mapping[str, Task], scores: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Both overall scores over the tasks that were scored."""
+    main = {name: scores[name][task.score_name] for name, task in tasks.items() if name in scores}
+    return {name: of(tasks, main) for name, of in OVERALL.items()} if main else {}
+
+
+def score_table(
+    tasks: Mapping[str, Task], scores: Mapping[str, Any], untrained: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Task scores and both overall scores on each part; untrained tasks do not count."""
+    counted = {name: task for name, task in tasks.items() if name not in untrained}
+    return {
+        "main": {name: task.score_name for name, task in tasks.items()},
+        "overall": {part: overall_scores(counted, scores, part) for part in PARTS},
+        "tasks": dict(scores),
+        "untrained": list(untrained),
+    }

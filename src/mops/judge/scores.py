@@ -1,0 +1,129 @@
+"""Scores over a whole split, never averaged over batches. numpy only.
+
+Targets and predictions are class numbers for classes, values for a similarity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mops.tasks import CORRELATIONS, Task
+
+Values = NDArray[np.float64]
+RESAMPLES = 500
+
+
+def accuracy(targets: Values, predictions: Values) -> float:
+    return float(np.mean(targets == predictions))
+
+
+def confusion(targets: Values, predictions: Values) -> Values:
+    """Rows: targets; columns: predictions."""
+    classes = int(max(targets.max(), predictions.max())) + 1
+    flat = targets.astype(int) * classes + predictions.astype(int)
+    return np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(float)
+
+
+def of_classes(part: Values, whole: Values, table: Values) -> float:
+    """The second of two classes alone, or the plain mean over more of them that occur."""
+    ratio = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    occurs = (table.sum(0) + table.sum(1)) > 0
+    return float(ratio[1] if len(ratio) == 2 else ratio[occurs].mean())
+
+
+def precision(targets: Values, predictions: Values) -> float:
+    table = confusion(targets, predictions)
+    return of_classes(np.diag(table).copy(), table.sum(0), table)
+
+
+def recall(targets: Values, predictions: Values) -> float:
+    table = confusion(targets, predictions)
+    return of_classes(np.diag(table).copy(), table.sum(1), table)
+
+
+def f1(targets: Values, predictions: Values) -> float:
+    table = confusion(targets, predictions)
+    return of_classes(2 * np.diag(table), table.sum(0) + table.sum(1), table)
+
+
+def matthews(targets: Values, predictions: Values) -> float:
+    """The correlation of two classifications (Gorodkin 2004); 0 when one of them is constant."""
+    table = confusion(targets, predictions)
+    true, guessed, n = table.sum(1), table.sum(0), table.sum()
+    covariance = np.trace(table) * n - true @ guessed
+    spread = np.sqrt((n**2 - guessed @ guessed) * (n**2 - true @ true))
+    return float(covariance / spread) if spread > 0 else 0.0
+
+
+def pearson(targets: Values, predictions: Values) -> float:
+    """The linear correlation; 0 when one side is constant, where it is not defined."""
+    x, y = targets - targets.mean(), predictions - predictions.mean()
+    spread = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / spread) if spread > 0 else 0.0
+
+
+def spearman(targets: Values, predictions: Values) -> float:
+    return pearson(ranks(targets), ranks(predictions))
+
+
+def ranks(values: Values) -> Values:
+    """Ranks from 0; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    means: Values = (last - counts + last - 1) / 2
+    return means[inverse]
+
+
+OF_CLASSES: dict[str, Callable[[Values, Values], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "precision": precision,
+    "recall": recall,
+    "matthews": matthews,
+}
+OF_VALUES: dict[str, Callable[[Values, Values], float]] = {
+    "pearson": pearson,
+    "spearman": spearman,
+}
+
+
+def scores_of(task: Task) -> dict[str, Callable[[Values, Values], float]]:
+    return OF_VALUES if task.is_similarity else OF_CLASSES
+
+
+def score(task: Task, targets: Values, predictions: Values) -> dict[str, float]:
+    """All scores that fit the task, and the number of rows they are over."""
+    found = {name: of(targets, predictions) for name, of in scores_of(task).items()}
+    return {**found, "rows": len(targets)}
+
+
+def standard_error(task: Task, targets: Values, predictions: Values, seed: int = 0) -> float:
+    """Of the task's own score, by bootstrap over rows."""
+    of = scores_of(task)[task.score_name]
+    draw = np.random.default_rng(seed)
+    picks = (draw.integers(0, len(targets), len(targets)) for _ in range(RESAMPLES))
+    return float(np.std([of(targets[pick], predictions[pick]) for pick in picks], ddof=1))
+
+
+def overall(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
+    """The plain mean of the tasks' own scores."""
+    return float(np.mean([scores[name] for name in tasks if name in scores]))
+
+
+def overall_normalised(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
+    """The mean with (r + 1) / 2 in place of a correlation r."""
+    return float(
+        np.mean(
+            [
+                (scores[name] + 1) / 2 if task.score_name in CORRELATIONS else scores[name]
+                for name, task in tasks.items()
+                if name in scores
+            ]
+        )
+    )
+
+
+OVERALL = {"overall": overall, "overall_normalised": overall_normalised}

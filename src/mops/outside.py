@@ -1,0 +1,75 @@
+"""Text from outside becomes values: YAML 1.2 in and out, and one-line errors for wrong keys."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from mops.errors import RecipeError, UsageError, nearest
+
+Value = TypeVar("Value")
+
+
+def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        data = parse_yaml(path.read_text(encoding="utf-8-sig"))
+    except OSError as cause:
+        raise error(f"cannot read {path}: {cause.strerror}") from cause
+    except UnicodeDecodeError as cause:
+        raise error(f"{path} is not UTF-8 text; save it as UTF-8") from cause
+    except YAMLError as cause:
+        raise error(f"{path} is not valid YAML: {_first_words(cause)}") from cause
+    if not isinstance(data, dict):
+        raise error(f"{path} holds {type(data).__name__}, not a mapping of keys to values")
+    return data
+
+
+def parse_yaml(text: str) -> Any:
+    """YAML 1.2, safe: `1e-3` is a number, no tag runs code."""
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def format_yaml(data: dict[str, Any]) -> str:
+    writer = YAML()
+    writer.default_flow_style = None
+    writer.width = 100
+    out = io.StringIO()
+    writer.dump(data, out)
+    return out.getvalue()
+
+
+def to_value(kind: type[Value], data: Any, *, where: str, error: type[UsageError]) -> Value:
+    """`data` as a value of `kind`, or one line that names the key and what is allowed there."""
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as cause:
+        raise error(f"{where}: {_sentence(cause, kind)}") from cause
+
+
+def _sentence(cause: ValidationError, kind: type) -> str:
+    first = cause.errors(include_url=False)[0]
+    place = ".".join(str(step) for step in first["loc"] if "[" not in str(step))
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        key = str(first["loc"][-1])
+        return f"unknown key {place!r}.{nearest(key, known_keys(kind))}"
+    found = f"; found {first['input']!r}" if first["type"] != "missing" else ""
+    return f"{place or 'it'}: {first['msg'].removeprefix('Value error, ')}{found}"
+
+
+def known_keys(kind: Any) -> list[str]:
+    """All keys that occur anywhere in the schema of `kind`."""
+    schema = TypeAdapter(kind).json_schema()
+    found: list[str] = []
+    for part in (schema, *schema.get("$defs", {}).values()):
+        found += part.get("properties", {})
+    return found
+
+
+def _first_words(cause: YAMLError) -> str:
+    return " ".join(str(cause).split())[:160]

@@ -1,0 +1,133 @@
+"""The bundle: a trained model as one folder, complete in itself. No pickle, ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from mops.data.tokens import load_tokenizer
+from mops.encoder.network import Network
+from mops.errors import EncoderError
+from mops.files import beside
+from mops.layout import Layout, lay_out
+from mops.outside import format_yaml, read_yaml, to_value
+from mops.plans import read_plan
+from mops.predict.card import write_card
+from mops.recipes import TaskEntry
+from mops.shapes import EncoderShape, HeadShape, Reading
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model that is ready to answer, and what is known of it."""
+
+    folder: Path
+    network: Network
+    tokenizer: Tokenizer
+    entries: Mapping[str, TaskEntry]  # with the files it was trained and judged on
+    config: Mapping[str, Any]
+
+    @property
+    def layout(self) -> Layout:
+        return self.network.layout
+
+
+def save_bundle(
+    folder: Path,
+    network: Network,
+    tokenizer: Tokenizer,
+    entries: Mapping[str, TaskEntry],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write a bundle; the folder appears complete or not at all."""
+    layout = network.layout
+    reading = asdict(layout.reading)
+    config = {"mops_bundle": FORMAT, "encoder": asdict(layout.encoder), **reading, **facts}
+    data = {
+        name: entry.model_dump(mode="json", exclude_none=True) for name, entry in entries.items()
+    }
+    with beside(folder) as draft:
+        draft.mkdir()
+        weights = {key: tensor.contiguous() for key, tensor in network.weights().items()}
+        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
+        (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        (draft / "plan.yaml").write_text(format_yaml(layout.plan.to_data()), "utf-8")
+        (draft / "tasks.yaml").write_text(format_yaml(data), "utf-8")
+        tokenizer.no_truncation()
+        (draft / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+        (draft / "README.md").write_text(write_card(layout, config), "utf-8")
+
+
+def load_bundle(folder: str | Path) -> Bundle:
+    """Read a bundle back, strictly: every tensor must be there and nothing else."""
+    folder = Path(folder)
+    config = read_config(folder)
+    tasks = read_yaml(folder / "tasks.yaml", EncoderError)
+    entries = {
+        name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
+        for name, entry in tasks.items()
+    }
+    plan = read_plan(read_yaml(folder / "plan.yaml", EncoderError))
+    encoder = to_value(
+        EncoderShape, config["encoder"], where=f"{folder}/config.json", error=EncoderError
+    )
+    layout = lay_out(
+        plan, [entry.task(name) for name, entry in entries.items()], encoder, read_reading(config)
+    )
+    network = Network(layout)
+    load_weights(network, folder / "model.safetensors")
+    network.eval()
+    return Bundle(folder, network, load_tokenizer(folder), entries, config)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as cause:
+        raise EncoderError(
+            f"{folder} is no bundle: config.json cannot be read ({cause}); "
+            "pass the folder `model` of a run"
+        ) from cause
+    if not isinstance(config, dict) or config.get("mops_bundle") != FORMAT:
+        raise EncoderError(
+            f"{folder} is no bundle of this version of mops; pass the folder `model` of a run"
+        )
+    return config
+
+
+def read_reading(config: Mapping[str, Any]) -> Reading:
+    return Reading(
+        pair=config["pair"],
+        pool=config["pool"],
+        features=tuple(config["features"]),
+        max_length=config["max_length"],
+        heads={task: HeadShape(**head) for task, head in config["heads"].items()},
+    )
+
+
+def load_weights(network: Network, path: Path) -> None:
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as cause:
+        raise EncoderError(f"{path} cannot be read: {cause}; the bundle is damaged") from cause
+    ours = network.bank.state_dict()
+    wrong = set(ours) ^ set(weights)
+    wrong |= {key for key in set(ours) & set(weights) if ours[key].shape != weights[key].shape}
+    if wrong:
+        raise EncoderError(
+            f"{path} does not fit its plan: {len(wrong)} tensors are missing, left over or of "
+            f"another shape, such as {min(wrong)!r}; the files of the bundle do not belong together"
+        )
+    network.bank.load_state_dict(weights)

@@ -1,0 +1,203 @@
+"""Tiny encoders, networks and batches that the tests share; everything is random but repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import Tensor, nn
+
+from mops.data.batches import Batch, Segment
+from mops.encoder.encoder import encode
+from mops.encoder.network import Network
+from mops.encoder.packing import pack_segments
+from mops.encoder.pretrained import load_pretrained
+from mops.encoder.sources import EncoderSource
+from mops.layout import lay_out
+from mops.plans import SharingPlan, read_plan
+from mops.recipes import TaskEntry
+from mops.shapes import EncoderShape, Reading
+
+ENTRIES = {
+    "sentiment": TaskEntry(
+        type="classification", text="sentence", label="sentiment", labels=(0, 1, 2, 3, 4)
+    ),
+    "paraphrase": TaskEntry(
+        type="pair_classification", text=("one", "two"), label="same", labels=(0, 1)
+    ),
+    "similarity": TaskEntry(
+        type="similarity", text=("one", "two"), label="similarity", range=(0.0, 5.0)
+    ),
+}
+THREE_TASKS = tuple(entry.task(name) for name, entry in ENTRIES.items())
+NAMES = tuple(ENTRIES)
+
+# RoBERTa's places for the special tokens: padding is number 1 in every tiny family.
+SPECIAL = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
+WORDS = tuple(f"{first}{vowel}{last}" for first in "bdfg" for vowel in "aeiou" for last in "nt")
+LETTERS = ("##s", "##ing", "a", "the", ",", ".", "?", "bu", "##lly", "##ton", "do", "re", "mi")
+VOCABULARY = (*SPECIAL, *WORDS, *LETTERS)
+DEPTH, WIDTH, HEADS, INNER, LONGEST = 4, 32, 4, 48, 40
+
+FAMILIES = ("bert", "roberta", "distilbert")
+EXTRAS: Mapping[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"types": 1, "first_position": 2, "positions": LONGEST + 2, "epsilon": 1e-5},
+    "distilbert": {"types": 0},
+}
+
+
+def tiny_shape(family: str = "bert", depth: int = DEPTH) -> EncoderShape:
+    plain = {
+        "family": family,
+        "depth": depth,
+        "width": WIDTH,
+        "heads": HEADS,
+        "inner": INNER,
+        "words": len(VOCABULARY),
+        "positions": LONGEST,
+    }
+    return EncoderShape(**plain | EXTRAS[family])
+
+
+def tiny_tokenizer() -> Tokenizer:
+    """Lower case, WordPiece, [CLS] a [SEP] b [SEP] with token types 0 and 1."""
+    vocabulary = {word: n for n, word in enumerate(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(word, vocabulary[word]) for word in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
+def tiny_config(family: str) -> Any:
+    """transformers' configuration of the tiny shape."""
+    import transformers
+
+    shape = tiny_shape(family)
+    common = {
+        "vocab_size": shape.words,
+        "max_position_embeddings": shape.positions,
+        "pad_token_id": 1,
+    }
+    if family == "distilbert":
+        return transformers.DistilBertConfig(
+            **common, dim=WIDTH, n_layers=DEPTH, n_heads=HEADS, hidden_dim=INNER
+        )
+    kind = {"bert": transformers.BertConfig, "roberta": transformers.RobertaConfig}[family]
+    return kind(
+        **common,
+        hidden_size=WIDTH,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=HEADS,
+        intermediate_size=INNER,
+        type_vocab_size=shape.types,
+        layer_norm_eps=shape.epsilon,
+    )
+
+
+def shake(module: nn.Module, seed: int, size: float = 0.1) -> None:
+    """Move every weight, also the biases and norms that begin at 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=generator)
+
+
+def write_encoder(folder: Path, family: str, model_class: str = "", **options: Any) -> Path:
+    """A folder with config.json, model.safetensors and tokenizer.json, as transformers writes it."""
+    import transformers
+
+    plain = {"bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel"}
+    model = getattr(transformers, model_class or plain[family])(tiny_config(family), **options)
+    shake(model, seed=7)
+    model.save_pretrained(folder)
+    tiny_tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def as_plan(plan: str | SharingPlan | dict[str, Any]) -> SharingPlan:
+    return plan if isinstance(plan, SharingPlan) else read_plan(plan)
+
+
+def build_network(
+    plan: str | SharingPlan | dict[str, Any],
+    folder: Path | None = None,
+    *,
+    shape: EncoderShape | None = None,
+    reading: Reading | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+    tasks: Sequence[Any] = THREE_TASKS,
+) -> Network:
+    """A network in eval mode; with pretrained weights where a folder is given."""
+    source = EncoderSource(str(folder), folder) if folder else None
+    shape = shape or (source.shape if source else tiny_shape())
+    layout = lay_out(as_plan(plan), tasks, shape, reading or Reading())
+    network = Network(layout, dropout=dropout, head_dropout=dropout, seed=seed)
+    if source:
+        load_pretrained(network, source)
+    return network.eval()
+
+
+@lru_cache(maxsize=256)
+def words_of(length: int, seed: int) -> np.ndarray:
+    """A sequence of token numbers that are no special tokens, between [CLS] and [SEP]."""
+    ids = np.random.default_rng(seed).integers(len(SPECIAL), len(VOCABULARY), length)
+    ids[0], ids[-1] = 0, (2 if length > 1 else 0)
+    return ids.astype(np.int32)
+
+
+def segment(length: int, seed: int, tasks: tuple[str, ...], *, types: int = 2) -> Segment:
+    """A random sequence; its second half has token type 1 where the family knows types."""
+    kinds = (np.arange(length) >= (length + 1) // 2).astype(np.int32) if types == 2 else None
+    zeros = np.zeros(length, dtype=np.int32)
+    return Segment(words_of(length, seed), zeros if kinds is None else kinds, tasks)
+
+
+def mixed_segments(network: Network, lengths: Sequence[int] = (2, 9, 5, 14)) -> list[Segment]:
+    """Rows of every task with these lengths; two sequences a row where texts are read apart."""
+    layout = network.layout
+    found = []
+    for n, (name, task) in enumerate(layout.tasks.items()):
+        texts = 1 + layout.reading.texts_apart(task.is_pair)
+        for i, length in enumerate(lengths):
+            for text in range(texts):
+                found.append(segment(length + text, 100 * n + 10 * i + text, (name,)))
+    return found
+
+
+TARGETS = {
+    "sentiment": np.array([0.0, 3.0, 4.0, 1.0]),
+    "paraphrase": np.array([0.0, 1.0, 1.0, 0.0]),
+    "similarity": np.array([0.4, 5.0, 2.75, 3.2]),
+}
+
+
+def mixed_batch(network: Network) -> Batch:
+    """Four rows of each task with targets."""
+    return Batch(tuple(mixed_segments(network)), {n: TARGETS[n] for n in network.layout.tasks})
+
+
+def outputs_of(network: Network, segments: Sequence[Segment]) -> dict[str, Tensor]:
+    with torch.inference_mode():
+        return network(pack_segments(segments, network.layout))
+
+
+def hidden_of(network: Network, segments: Sequence[Segment], task: str) -> list[Tensor]:
+    """The hidden states of each of a task's segments at the top of the trunk, in given order."""
+    pack = pack_segments(segments, network.layout)
+    with torch.inference_mode():
+        hidden = encode(network.bank, pack)
+    places = pack.found[task].tolist()
+    first, length = pack.first_S.tolist(), pack.length_S.tolist()
+    return [hidden[first[place] : first[place] + length[place]] for place in places]

@@ -1,0 +1,41 @@
+"""One thread, no hub, one set of tiny encoder folders for the whole session."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from building import write_encoder
+
+torch.set_num_threads(1)
+
+EncoderFolder = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Training sets the threads of the whole process; every test starts with one."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> EncoderFolder:
+    """`encoder_folder(family)`: a tiny random encoder, written once; never change what lies in it."""
+
+    @cache
+    def folder(family: str = "bert", model_class: str = "", pooler: bool = True) -> Path:
+        place = tmp_path_factory.mktemp(f"{family}-{model_class or 'plain'}-{pooler}")
+        options = {} if pooler else {"add_pooling_layer": False}
+        return write_encoder(place, family, model_class, **options)
+
+    return folder

@@ -1,0 +1,199 @@
+"""Known folders need no recipe; unknown ones get a first proposal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mops.data.folders import recognise
+from mops.data.proposals import propose
+from mops.errors import DataError
+from mops.tasks import NAME
+
+
+def write(path: Path, *lines: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path.resolve())
+
+
+def cs224n(root: Path) -> None:
+    one, two = "\tid\tsentence\tsentiment", "\tid\tsentence1\tsentence2\t"
+    for prefix, header, row in (
+        ("ids-sst", one, "0\ta\tgood\t3"),
+        ("ids-cfimdb", one, "0\ta\tgood\t1"),
+        ("quora", two + "is_duplicate", "0\ta\tx\ty\t1.0"),
+        ("sts", two + "similarity", "0\ta\tx\ty\t3.8"),
+    ):
+        write(root / f"{prefix}-train.csv", header, row)
+        write(root / f"{prefix}-dev.csv", header, row)
+        write(root / f"{prefix}-test-student.csv", header, row)
+
+
+def test_cs224n_files_are_four_tasks(tmp_path: Path) -> None:
+    cs224n(tmp_path)
+    tasks = recognise(tmp_path)
+    assert list(tasks) == ["sentiment", "paraphrase", "similarity", "movies"]
+    assert tasks["sentiment"] == {
+        "type": "classification",
+        "text": "sentence",
+        "label": "sentiment",
+        "labels": [0, 1, 2, 3, 4],
+        "train": str(tmp_path / "ids-sst-train.csv"),
+        "validation": str(tmp_path / "ids-sst-dev.csv"),
+        "test": str(tmp_path / "ids-sst-test-student.csv"),
+        "on_bad_row": "skip",
+    }
+    assert tasks["paraphrase"]["type"] == "pair_classification"
+    assert tasks["similarity"]["range"] == [0, 5]
+    assert [name for name, entry in tasks.items() if "optional" in entry] == ["movies"]
+
+
+PAIR = "sentence1\tsentence2\tlabel"
+MNLI = "index\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label"
+
+
+@pytest.mark.parametrize(
+    ("file", "header", "task", "expected"),
+    [
+        ("CoLA/train.tsv", "sentence\tlabel", "cola", {"score": "matthews", "text": "sentence"}),
+        ("CR/all.tsv", "sentence\tlabel", "cr", {"split": 0.1}),
+        ("MNLI/train.tsv", MNLI, "mnli", {"label": "gold_label"}),
+        ("MRPC/train.tsv", PAIR, "mrpc", {"label": "label", "split": 0.1}),
+        ("MRPC/train.tsv", "Quality\t#1 String\t#2 String", "mrpc", {"label": "Quality"}),
+        ("QNLI/dev.tsv", "question\tsentence\tlabel", "qnli", {"text": ["question", "sentence"]}),
+        ("QQP/train.tsv", "question1\tquestion2\tis_duplicate", "qqp", {"label": "is_duplicate"}),
+        ("RTE/train.tsv", "premise\thypothesis\tlabel", "rte", {"text": ["premise", "hypothesis"]}),
+        ("SNLI-CAD/train_all.tsv", PAIR, "snli-cad", {"type": "pair_classification"}),
+        ("SST-2/train.tsv", "sentence\tlabel", "sst2", {"type": "classification"}),
+        ("STS-B/train.tsv", "sentence1\tsentence2\tscore", "stsb", {"range": [0, 5]}),
+        ("stsb/train.tsv", PAIR, "stsb", {"type": "similarity", "label": "label"}),
+        ("SUBJ/all.tsv", "sentence\tlabel", "subj", {}),
+        ("MPQA/all.tsv", "sentence\tlabel", "mpqa", {}),
+        ("TREC/train.tsv", "text\tlabel", "trec", {"text": "text"}),
+        ("WNLI/train.tsv", PAIR, "wnli", {}),
+    ],
+)
+def test_glue_folders_are_tasks(
+    tmp_path: Path, file: str, header: str, task: str, expected: dict[str, object]
+) -> None:
+    train = write(tmp_path / file, header, "\t".join("1" for _ in header.split("\t")))
+    for folder in (tmp_path, (tmp_path / file).parent):
+        found = recognise(folder)
+        assert list(found) == [task]
+        assert found[task] | expected | {"train": train} == found[task]
+
+
+def test_glue_splits_go_by_their_names(tmp_path: Path) -> None:
+    rows = ("sentence1\tsentence2\tgold_label", "a\tb\tneutral")
+    names = ("train", "dev_matched", "dev_mismatched", "test_matched")
+    train, matched, _, test = (write(tmp_path / "MNLI" / f"{name}.tsv", *rows) for name in names)
+    entry = recognise(tmp_path)["mnli"]
+    assert (entry["train"], entry["validation"], entry["test"]) == (train, matched, test)
+    assert "split" not in entry
+
+
+def test_sick_is_two_tasks(tmp_path: Path) -> None:
+    write(
+        tmp_path / "SICK/train.tsv", "sentence1\tsentence2\trelatedness\tentailment", "a\tb\t1\tN"
+    )
+    tasks = recognise(tmp_path)
+    assert tasks["sick-relatedness"]["range"] == [1, 5]
+    assert tasks["sick-entailment"]["type"] == "pair_classification"
+
+
+def test_what_is_unknown_is_not_recognised(tmp_path: Path) -> None:
+    write(tmp_path / "mine/train.csv", "text,label", "a,1")
+    write(tmp_path / "CoLA/train.tsv", "gj04\t1\t\tno header here", "gj04\t0\t*\tnor here")
+    write(tmp_path / "RTE/other.tsv", PAIR, "a\tb\t1")
+    assert recognise(tmp_path) == {}
+    with pytest.raises(DataError, match="does not exist"):
+        recognise(tmp_path / "nowhere")
+
+
+def test_own_files_are_grouped_by_name(tmp_path: Path) -> None:
+    rows = ("Review,Stars", "good,5", "bad,1")
+    train = write(tmp_path / "My Shop.training.csv", *rows)
+    valid = write(tmp_path / "My Shop.valid.csv", *rows)
+    test = write(tmp_path / "test_My Shop.csv", *rows)
+    assert propose(tmp_path).tasks == {
+        "my-shop": {
+            "type": "classification",
+            "text": "Review",
+            "label": "Stars",
+            "train": train,
+            "validation": valid,
+            "test": test,
+        }
+    }
+
+
+def test_own_sub_folders_are_tasks(tmp_path: Path) -> None:
+    train = write(
+        tmp_path / "topics" / "train.jsonl", '{"text": "a", "label": "x"}', '{"label": "y"}'
+    )
+    write(tmp_path / ".hidden" / "train.csv", "text,label", "a,1")
+    write(tmp_path / "nli" / "dev.csv", "premise,hypothesis,label", "a,b,1", "a,c,0")
+    tasks = propose(tmp_path).tasks
+    assert list(tasks) == ["nli", "topics"]
+    assert tasks["topics"] == {
+        "type": "classification",
+        "text": "text",
+        "label": "label",
+        "train": train,
+        "split": 0.1,
+    }
+    assert tasks["nli"]["type"] == "pair_classification"
+    assert list(propose(tmp_path / "topics").tasks) == ["topics"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["0.5", "4.2", "3"], {"type": "similarity", "range": [0, 5]}),
+        ([str(n) for n in range(11)], {"type": "similarity", "range": [0, 10]}),
+        (["1.0", "0.0", ""], {"type": "pair_classification"}),
+        (["1.5", "no"], {"type": "pair_classification"}),
+        (["1", "nan"], {"type": "pair_classification"}),
+    ],
+)
+def test_type_of_pairs_follows_from_their_labels(
+    tmp_path: Path, labels: list[str], expected: dict[str, object]
+) -> None:
+    rows = [f"a,b,{label}" for label in labels]
+    write(tmp_path / "pairs.csv", "question1,question2,target", *rows)
+    entry = propose(tmp_path).tasks["pairs"]
+    assert entry | expected == entry
+    assert ("range" in entry) == ("range" in expected)
+
+
+def test_files_not_understood_are_listed_with_the_reason(tmp_path: Path) -> None:
+    write(tmp_path / "notes.md", "not worth a word")
+    write(tmp_path / "sheet.xlsx", "PK")
+    write(tmp_path / "empty.csv", "")
+    write(tmp_path / "lonely_test.csv", "text,label", "a,1", "b,0")
+    write(tmp_path / "odd.csv", ",verse,label", "0,a,1")
+    write(tmp_path / "plain.csv", "text,x", "a,1")
+    write(tmp_path / "same.csv", "text,label", "a,1", "b,1.0")
+    write(tmp_path / "price.csv", "text,score", *(f"a,{n}.5" for n in range(11)))
+    found = propose(tmp_path)
+    assert found.tasks == {}
+    reasons = dict(line.split(": ", 1) for line in found.skipped)
+    assert "not a table" in reasons["sheet.xlsx"]
+    assert "no rows" in reasons["empty.csv"]
+    assert "no training file" in reasons["lonely_test.csv"]
+    assert "no text column among (unnamed), verse, label" in reasons["odd.csv"]
+    assert "no label column" in reasons["plain.csv"]
+    assert "holds 1 value" in reasons["same.csv"]
+    assert "no such task" in reasons["price.csv"]
+    assert len(reasons) == 7
+
+
+def test_proposed_names_are_valid_and_differ(tmp_path: Path) -> None:
+    rows = ("text,label", "a,1", "b,0")
+    for name in ("A b", "a-b", "a_b", "ä", "train-x", "x.train"):
+        write(tmp_path / f"{name}.csv", *rows)
+    tasks = propose(tmp_path).tasks
+    assert len(tasks) == 6
+    assert all(NAME.fullmatch(name) for name in tasks)
