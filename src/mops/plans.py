@@ -109,6 +109,7 @@ def hybrid(argument: str) -> SharingPlan:
     first_own = whole_number("hybrid", argument)
     return SharingPlan(
         name=f"hybrid:{first_own}",
+        about=f"embeddings and the first {first_own} layers shared, the rest and the pooler per task",
         copies=(
             Copies(part="pooler", per=PER_TASK),
             Copies(part="*", layers=(first_own, -1), per=PER_LAYER_AND_TASK),
@@ -235,7 +236,8 @@ def parse_plan(text: str) -> SharingPlan:
     entry = SHORT_FORMS[family]
     if argument and ":" not in entry.form:
         raise PlanError(f"plan {text!r}: {entry.form!r} takes nothing after a colon")
-    plan = replace(entry.build(argument), about=entry.about, source=entry.source)
+    plan = entry.build(argument)
+    plan = replace(plan, about=plan.about or entry.about, source=entry.source)
     return frozen(plan) if is_frozen else plan
 
 
@@ -249,11 +251,15 @@ def frozen(plan: SharingPlan) -> SharingPlan:
     )
 
 
+def is_plan_file(given: Any) -> bool:
+    return isinstance(given, str) and given.endswith((".yaml", ".yml"))
+
+
 def read_plan(given: str | dict[str, Any]) -> SharingPlan:
     """A short form, the path of a YAML file, or the mapping that such a file holds."""
     from mops.outside import read_yaml, to_value
 
-    if isinstance(given, str) and not given.endswith((".yaml", ".yml")):
+    if isinstance(given, str) and not is_plan_file(given):
         return parse_plan(given)
     data = read_yaml(Path(given), PlanError) if isinstance(given, str) else given
     where = f"plan {given}" if isinstance(given, str) else "plan"

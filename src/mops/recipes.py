@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mops.errors import RecipeError, UsageError
 from mops.outside import format_yaml, to_value
-from mops.plans import SharingPlan, read_plan
+from mops.plans import SharingPlan, is_plan_file, read_plan
 from mops.shapes import FEATURES, HEADS, HeadShape, Reading
 from mops.tasks import Task, canonical_label
 
@@ -227,7 +227,9 @@ def check_recipe(recipe: Recipe, where: str) -> None:
     unknown = [name for name in training.features if name not in FEATURES]
     if unknown or not training.features:
         raise RecipeError(f"{where}: features are {', '.join(FEATURES)}; found {unknown or 'none'}")
-    training.reading(tasks)
+    for name, head in training.reading(tasks).heads.items():
+        if head.kind == "cosine" and training.pair != "bi":
+            raise RecipeError(f"{where}: the cosine head of {name!r} needs training.pair: bi")
     recipe.sharing_plan()
 
 
@@ -248,13 +250,6 @@ def head_of(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> H
             "give heads per task, as {" + name + ": linear}"
         )
     return head
-
-
-def check_heads(recipe: Recipe) -> None:
-    if recipe.training.pair != "bi":
-        for name, head in recipe.training.reading(recipe.task_values()).heads.items():
-            if head.kind == "cosine":
-                raise RecipeError(f"task {name!r}: a cosine head needs training.pair: bi")
 
 
 def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
@@ -287,4 +282,6 @@ def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
             file = entry.get(split) if isinstance(entry, dict) else None
             if isinstance(file, str) and not file.startswith("hub:"):
                 entry[split] = str((folder / file).resolve())
+    if is_plan_file(data.get("plan")):
+        data["plan"] = str((folder / data["plan"]).resolve())
     return data

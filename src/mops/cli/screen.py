@@ -78,10 +78,11 @@ class TrainingScreen(ProgressBar):
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
 ) -> None:
-    """A table whose columns after the first are numbers."""
+    """A table; columns of numbers are set to the right."""
     table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
-    for n, column in enumerate(columns):
-        table.add_column(column, justify="right" if n else "left", overflow="fold")
+    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+        is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-") for cell in cells)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     OUT.print(table)

@@ -10,6 +10,7 @@ from typing import Any
 from mops.data.folders import recognise
 from mops.errors import RecipeError, nearest
 from mops.outside import read_yaml
+from mops.plans import is_plan_file, read_plan
 from mops.recipes import Recipe, relative_to, set_key, to_recipe
 
 SAMPLE = "sample"  # the embedded data
@@ -61,6 +62,8 @@ def compose_recipe(
             set_key(found, key, value)
     found["tasks"] = choose_tasks(found.get("tasks") or {}, tasks)
     found["encoder"] = absolute_folder(found.get("encoder"))
+    if is_plan_file(found.get("plan")):  # its rows go into the recipe, which then stands alone
+        found["plan"] = read_plan(found["plan"]).to_data()
     found = {key: value for key, value in found.items() if value is not None}
     return to_recipe(found, where=str(config or "recipe"))
 

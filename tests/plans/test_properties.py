@@ -1,0 +1,179 @@
+"""The properties of DESIGN.md's section 3 over all plans, written and random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from properties import (
+    READING,
+    a_bundle_answers_the_same_from_disk,
+    a_loss_reaches_exactly_its_route,
+    an_owner_changes_exactly_the_tasks_routed_through_it,
+    counts_are_those_of_the_built_network,
+    frozen_owners_never_move,
+    frozen_parts_give_the_same_in_training,
+    has_a_copy_per_layer,
+    hidden_states_start_as_those_of_bert,
+    no_two_names_share_memory,
+    plan_to_yaml_to_plan_is_equal,
+)
+from torch import Tensor
+
+from mops.layout import lay_out
+from mops.plans import PARTS, Copies, Late, Rate, SharingPlan, every_plan
+
+PAIR_OF_TASKS = [["paraphrase", "similarity"]]
+WRITTEN = (  # what a person would put into a YAML file
+    {
+        "name": "tree",
+        "copies": [
+            {"part": "*", "layers": [1, 2], "per": ["layer", "task"], "groups": PAIR_OF_TASKS},
+            {"part": "*", "layers": [-1, -1], "per": ["layer", "task"]},
+            {"part": "pooler", "per": ["task"], "groups": PAIR_OF_TASKS},
+        ],
+        "late": [{"per": ["task"], "groups": PAIR_OF_TASKS, "width": 16}, {"per": []}],
+    },
+    {"name": "one layer for all", "copies": [{"part": "*", "per": []}]},
+    {"name": "one layer per task", "copies": [{"part": "*", "per": ["task"]}]},
+    {"name": "norms", "copies": [{"part": "norms", "per": ["layer", "task"]}]},
+    {
+        "name": "meet again",
+        "copies": [{"part": "*", "layers": [1, 1], "per": ["layer", "task"]}],
+        "rates": [{"owner": "*/layer03*", "factor": 0}, {"owner": "*", "factor": 0.5}],
+    },
+    {
+        "name": "criss-cross",
+        "copies": [
+            {"part": "attention", "per": ["task"], "groups": [["sentiment", "similarity"]]},
+            {"part": "feedforward", "per": ["layer", "task"], "groups": PAIR_OF_TASKS},
+        ],
+        "rates": [{"owner": "embeddings*", "factor": 0}, {"owner": "*", "factor": 1}],
+    },
+)
+TYPED = (
+    *(f"hybrid:{k}" for k in range(DEPTH + 1)),
+    "layers:FSIF",
+    "layers:ISFI",
+    "layers:IFFS",
+    "late:S",
+    "late:IIII",
+    "late:ISS/paraphrase+similarity",
+    "late:SSS/sentiment+similarity",
+    "late:SI/sentiment+paraphrase+similarity",
+)
+PLAIN = [*every_plan(DEPTH, NAMES), *map(as_plan, TYPED), *map(as_plan, WRITTEN)]
+FROZEN = ("shared", "separate", "hybrid:2", "layers:FSIF", "late:ISS/paraphrase+similarity")
+PLANS = list({p.name: p for p in [*PLAIN, *(as_plan(f"frozen+{text}") for text in FROZEN)]}.values())
+PROPERTIES = (
+    counts_are_those_of_the_built_network,
+    no_two_names_share_memory,
+    an_owner_changes_exactly_the_tasks_routed_through_it,
+    a_loss_reaches_exactly_its_route,
+    frozen_owners_never_move,
+    frozen_parts_give_the_same_in_training,
+    plan_to_yaml_to_plan_is_equal,
+)
+over_plans = pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+over_properties = pytest.mark.parametrize("holds", PROPERTIES, ids=lambda each: each.__name__)
+
+
+@over_plans
+@over_properties
+def test_property(holds: Callable[[SharingPlan], None], plan: SharingPlan) -> None:
+    holds(plan)
+
+
+@over_plans
+def test_bundle(plan: SharingPlan, tmp_path: Path) -> None:
+    a_bundle_answers_the_same_from_disk(plan, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def bert_states(encoder_folder: Any) -> dict[str, list[Tensor]]:
+    """What transformers' BERT gives for the segments of every task."""
+    from transformers import BertModel
+
+    model = BertModel.from_pretrained(encoder_folder("bert")).eval()
+    network = build_network("shared", reading=READING)
+    found: dict[str, list[Tensor]] = {task: [] for task in NAMES}
+    with torch.inference_mode():
+        for segment in mixed_segments(network):
+            ids, types = torch.tensor([segment.ids]).long(), torch.tensor([segment.types]).long()
+            hidden = model(input_ids=ids, token_type_ids=types).last_hidden_state
+            found[segment.tasks[0]].append(hidden[0])
+    return found
+
+
+@over_plans
+def test_hidden_states_at_the_start(
+    plan: SharingPlan, encoder_folder: Any, bert_states: dict[str, list[Tensor]]
+) -> None:
+    network = build_network(plan, encoder_folder("bert"), reading=READING)
+    if has_a_copy_per_layer(network):
+        hidden_states_start_as_those_of_bert(network, bert_states)
+
+
+def test_most_plans_have_a_copy_per_layer() -> None:
+    without = [p.name for p in PLANS if not has_a_copy_per_layer(build_network(p))]
+    assert without == ["one layer for all", "one layer per task", "criss-cross"]
+
+
+# ------------------------------------------------------------------ random plans
+
+pers = st.sampled_from([(), ("layer",), ("task",), ("layer", "task")])
+groups = st.permutations(NAMES).flatmap(
+    lambda order: st.sampled_from(
+        [(), (tuple(order[:2]),), (tuple(order),), (tuple(order[:2]), tuple(order[2:]))]
+    )
+)
+ranges = st.none() | st.tuples(st.integers(-DEPTH, DEPTH), st.integers(-DEPTH, DEPTH - 1))
+copies = st.builds(
+    Copies, part=st.sampled_from(["*", "*o*", *PARTS]), per=pers, layers=ranges, groups=groups
+)
+late = st.builds(
+    Late,
+    per=pers,
+    groups=groups,
+    width=st.sampled_from([0, 16, 40]),
+    activation=st.sampled_from(["relu", "gelu", "tanh"]),
+)
+patterns = [*(f"{part}*" for part in PARTS), "*/layer0[12]*", "*similarity*", "late?", "head/*"]
+rates = st.builds(
+    Rate, owner=st.sampled_from(patterns), factor=st.sampled_from([0.0, 0.0, 0.25, 2.0])
+)
+plans = st.builds(
+    SharingPlan,
+    name=st.just("random"),
+    copies=st.lists(copies, max_size=4).map(tuple),
+    late=st.lists(late, max_size=3).map(tuple),
+    rates=st.lists(rates, max_size=3).map(lambda rows: (*rows, Rate(owner="*", factor=1.0))),
+)
+few = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@over_properties
+def test_property_of_random_plans(holds: Callable[[SharingPlan], None]) -> None:
+    few(given(plans)(holds))()
+
+
+@given(plans)
+@settings(few, max_examples=60)
+def test_routes_name_exactly_the_owners(plan: SharingPlan) -> None:
+    """The owners with a size, a rate and users are those on some route; none is without a user."""
+    layout = lay_out(plan, THREE_TASKS, tiny_shape(), READING)
+    passed = {owner for route in layout.routes.values() for owner in route.owners}
+    assert passed == set(layout.sizes) == set(layout.rates) == set(layout.users)
+    assert all(layout.users.values())
