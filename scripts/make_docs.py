@@ -60,7 +60,8 @@ def recipe_page() -> str:
         "`training.head` is `linear`, `mlp` or `cosine`; or a mapping with `kind`, `depth`, "
         "`width`, `activation` (mlp), `norm` (LayerNorm on the pooled vector), `project` and "
         "`scale` (cosine: `half`, `relu`, `learned`); or one of these per task:\n",
-        "```yaml\ntraining:\n  pair: bi\n  head:\n    sentiment: {kind: mlp, depth: 2, width: 256}\n"
+        "```yaml\ntraining:\n  pair: bi\n  head:\n"
+        "    sentiment: {kind: mlp, depth: 2, width: 256}\n"
         "    similarity: {kind: cosine, scale: learned}\n```\n",
     ]
     return "\n".join(parts)
@@ -94,8 +95,8 @@ def plans_page() -> str:
         "\n".join(f"| `{s.form}` | {s.about} | {s.source} |" for s in SHORT_FORMS.values()) + "\n"
     )
     parts.append(
-        "Any of them after `frozen+` keeps the pretrained encoder as it is. Anything else is a YAML "
-        "file with the rows of `plans.py` (see CONTRIBUTING.md).\n"
+        "Any of them after `frozen+` keeps the pretrained encoder as it is. Anything else is a "
+        "YAML file with the rows of `plans.py` (see CONTRIBUTING.md).\n"
     )
     for title, shape in (("MiniLM (6 x 384)", small), ("BERT-base (12 x 768)", base)):
         parts += [f"## Parameters of three tasks on {title}, `pool: mean`\n"]

@@ -109,7 +109,7 @@ def hybrid(argument: str) -> SharingPlan:
     first_own = whole_number("hybrid", argument)
     return SharingPlan(
         name=f"hybrid:{first_own}",
-        about=f"embeddings and the first {first_own} layers shared, the rest and the pooler per task",
+        about=f"embeddings and the first {first_own} layers shared, the rest per task",
         copies=(
             Copies(part="pooler", per=PER_TASK),
             Copies(part="*", layers=(first_own, -1), per=PER_LAYER_AND_TASK),

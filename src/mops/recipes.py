@@ -213,17 +213,7 @@ def check_recipe(recipe: Recipe, where: str) -> None:
     if not recipe.tasks:
         raise RecipeError(f"{where}: no tasks; a recipe needs at least one under `tasks`")
     training, tasks = recipe.training, recipe.task_values()
-    by_task: dict[str, dict[str, Any]] = {"loss_weights": training.loss_weights}
-    if isinstance(training.per_task_batch_size, dict):
-        by_task["per_task_batch_size"] = training.per_task_batch_size
-        missing = set(tasks) - set(training.per_task_batch_size)
-        if missing:
-            raise RecipeError(f"{where}: per_task_batch_size lacks {', '.join(sorted(missing))}")
-    for key, values in by_task.items():
-        for name in set(values) - set(tasks):
-            raise RecipeError(
-                f"{where}: training.{key} names {name!r}; the tasks are {', '.join(tasks)}"
-            )
+    check_names(training, list(tasks), where)
     unknown = [name for name in training.features if name not in FEATURES]
     if unknown or not training.features:
         raise RecipeError(f"{where}: features are {', '.join(FEATURES)}; found {unknown or 'none'}")
@@ -231,6 +221,21 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         if head.kind == "cosine" and training.pair != "bi":
             raise RecipeError(f"{where}: the cosine head of {name!r} needs training.pair: bi")
     recipe.sharing_plan()
+
+
+def check_names(training: Training, tasks: list[str], where: str) -> None:
+    """Keys that hold a value per task name tasks that are there."""
+    sizes = training.per_task_batch_size
+    if isinstance(sizes, dict) and set(tasks) - set(sizes):
+        missing = ", ".join(sorted(set(tasks) - set(sizes)))
+        raise RecipeError(f"{where}: training.per_task_batch_size lacks {missing}")
+    named = {"loss_weights": set(training.loss_weights)}
+    named["per_task_batch_size"] = set(sizes) if isinstance(sizes, dict) else set()
+    for key, names in named.items():
+        for name in names - set(tasks):
+            raise RecipeError(
+                f"{where}: training.{key} names {name!r}; the tasks are {', '.join(tasks)}"
+            )
 
 
 def head_of(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> HeadShape:

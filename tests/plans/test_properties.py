@@ -70,7 +70,9 @@ TYPED = (
 )
 PLAIN = [*every_plan(DEPTH, NAMES), *map(as_plan, TYPED), *map(as_plan, WRITTEN)]
 FROZEN = ("shared", "separate", "hybrid:2", "layers:FSIF", "late:ISS/paraphrase+similarity")
-PLANS = list({p.name: p for p in [*PLAIN, *(as_plan(f"frozen+{text}") for text in FROZEN)]}.values())
+PLANS = list(
+    {p.name: p for p in [*PLAIN, *(as_plan(f"frozen+{text}") for text in FROZEN)]}.values()
+)
 PROPERTIES = (
     counts_are_those_of_the_built_network,
     no_two_names_share_memory,
