@@ -58,7 +58,7 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
 
     OUT.rule(f"{report.task} ({report.type})", align="left")
     for n, sample in enumerate(report.samples, start=1):
-        OUT.print(f"row {n}: {' | '.join(sample.texts)} -> {sample.label}", markup=False)
+        OUT.print(f"row {n}: {' | '.join(sample.texts)} -> {sample.label}")
     rows = [
         [
             name,
@@ -79,7 +79,6 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
     if report.baseline_class is not None:
         OUT.print(
             f"always {report.baseline_class!r} is right in {report.baseline:.3f} of validation",
-            markup=False,
         )
 
 

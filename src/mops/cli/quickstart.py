@@ -44,8 +44,8 @@ def command(encoder: str | None, out: Path, steps: int) -> None:
     print_comparison(
         f"three ways to share, {steps} steps each, the embedded sample",
         records,
-        "scores on the report half of validation, ± one standard error: one seed, so differences "
-        "within two of them mean nothing. peak: memory of the training process",
+        "on the report half of validation, ± one standard error; one seed: differences within "
+        "two of them mean nothing",
     )
     OUT.print(f"results in {out}: a folder per plan, its model in model/", soft_wrap=True)
     OUT.print(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -13,8 +15,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from mops.fit.step import StepFacts
 
-OUT = Console(highlight=False, soft_wrap=False)
-ERR = Console(stderr=True, highlight=False)
+WIDE = 110  # columns where there is no terminal to ask
+OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
+ERR = Console(stderr=True, highlight=False, markup=False)
 
 
 class ProgressBar:
@@ -79,18 +82,20 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
 ) -> None:
     """A table; columns of numbers are set to the right."""
-    table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-") for cell in cells)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     OUT.print(table)
+    if note:
+        OUT.print(note)
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
-        ERR.print(f"warning: {warning}", style="yellow", markup=False)
+        ERR.print(f"warning: {warning}", style="yellow")
 
 
 def million(number: float) -> str:

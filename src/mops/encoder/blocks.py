@@ -32,14 +32,17 @@ def join(pieces: Sequence[Tensor]) -> Tensor:
 class Dense(nn.Linear):
     """A linear layer that gives a row the same bits whatever other rows are beside it.
 
-    Matrix products of a few rows run on kernels that sum in another order (measured with MKL:
-    fewer than 12 rows on two threads), so a few rows are computed among zeros.
+    Products of a few rows, and of a matrix with one vector, run on kernels whose order of summing
+    depends on the number of rows (measured with MKL: fewer than 12 rows on two threads). So a few
+    rows are computed among zeros, and a single output as a sum of its own.
     """
 
     fewest = 16
 
     def forward(self, input: Tensor) -> Tensor:
         rows = input.shape[0]
+        if self.out_features == 1:
+            return (input * self.weight).sum(1, keepdim=True) + self.bias
         if rows < self.fewest:
             input = F.pad(input, (0, 0, 0, self.fewest - rows))
         return super().forward(input)[:rows]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from mops.encoder.encoder import trunk_owners
 from mops.encoder.network import Network
 from mops.encoder.sources import EncoderSource, weights_file
+from mops.encoder.tensors import read_tensors
 from mops.errors import EncoderError
 
 # part -> our name -> their names; {n} is the layer; several are laid one below the other
@@ -110,12 +110,9 @@ def foreign_names(network: Network, part: str, layer: int) -> dict[str, tuple[st
 def read_weights(path: Path, family: str) -> dict[str, Tensor]:
     """All tensors of a file as float32, without the prefix of their family."""
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as cause:
-        raise EncoderError(
-            f"{path} cannot be read: {cause}; the file is damaged or incomplete, fetch it again"
-        ) from cause
+        tensors, _ = read_tensors(path)
+    except OSError as cause:
+        raise EncoderError(f"{path} cannot be read: {cause.strerror}; fetch it again") from cause
     found = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix(f"{family}.")

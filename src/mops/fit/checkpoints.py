@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from mops.encoder.network import Network
+from mops.encoder.tensors import read_tensors, write_tensors
 from mops.errors import RunError
 from mops.files import beside
 
@@ -42,7 +40,7 @@ def save_state(
             tensors[f"{moment}/{owner}.{name}"] = tensor
     facts = {"progress": json.dumps(asdict(progress)), "key": key}
     with beside(path) as draft:
-        save_file({name: t.contiguous() for name, t in tensors.items()}, draft, metadata=facts)
+        write_tensors(draft, tensors, facts)
 
 
 def load_state(
@@ -50,12 +48,10 @@ def load_state(
 ) -> Progress:
     """Put a saved state back; the moments lie where the optimiser expects them."""
     try:
-        with safe_open(path, framework="pt") as file:
-            facts: dict[str, Any] = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as cause:
+        tensors, facts = read_tensors(path)
+    except OSError as cause:
         raise RunError(
-            f"{path} cannot be read ({cause}); delete the run folder and start again"
+            f"{path} cannot be read: {cause.strerror}; delete the run folder and start again"
         ) from cause
     if facts["key"] != key:
         raise RunError(
@@ -79,4 +75,10 @@ def load_state(
 
 def save_best(path: Path, network: Network) -> None:
     with beside(path) as draft:
-        save_file({name: t.contiguous() for name, t in network.weights().items()}, draft)
+        write_tensors(draft, network.weights())
+
+
+def load_best(path: Path, network: Network) -> None:
+    """Put the best state back; without one the last state stays."""
+    if path.is_file():
+        network.bank.load_state_dict(read_tensors(path)[0])

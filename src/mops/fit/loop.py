@@ -145,7 +145,12 @@ class Loop:
         self.log({"selection": scores, **overall, "best": is_best})
         watcher.evaluation(now.step, {**overall, "tasks": scores}, is_best)
 
-    # -------------------------------------------------------------- files
+    # -------------------------------------------------------------- files and memory
+
+    def release(self) -> None:
+        """Give back the memory of gradients and moments: training is over."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.state.clear()
 
     def is_save_due(self) -> bool:
         if self.training.save_steps:

@@ -9,14 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-
 from mops.data.schedule import plan_steps
 from mops.encoder.network import Network
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RecipeError
 from mops.files import write_text
-from mops.fit.checkpoints import load_state
+from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import finish
 from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, prepare, selection_data, training_data
@@ -49,7 +47,8 @@ def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Ru
     loop = build_loop(folder, ready)
     begin_folder(folder, ready.recipe)
     loop.run(watcher)
-    restore_best(loop)
+    loop.release()
+    load_best(folder / "state" / "best.safetensors", loop.network)
     watcher.phase("scoring")
     record = finish(folder, ready, loop)
     shutil.rmtree(folder / "state", ignore_errors=True)
@@ -119,10 +118,3 @@ def begin_folder(folder: Path, recipe: Recipe) -> None:
     started = folder / "state" / "started"
     if not started.is_file():
         write_text(started, datetime.now(UTC).isoformat(timespec="seconds"))
-
-
-def restore_best(loop: Loop) -> None:
-    """Put the best state back into the network."""
-    best = loop.folder / "state" / "best.safetensors"
-    if best.is_file():
-        loop.network.bank.load_state_dict(load_file(best))

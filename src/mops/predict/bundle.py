@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-
 from mops.data.tokens import load_tokenizer
 from mops.encoder.network import Network
+from mops.encoder.tensors import read_tensors, write_tensors
 from mops.errors import EncoderError
 from mops.files import beside
 from mops.layout import Layout, lay_out
@@ -59,8 +57,7 @@ def save_bundle(
     }
     with beside(folder) as draft:
         draft.mkdir()
-        weights = {key: tensor.contiguous() for key, tensor in network.weights().items()}
-        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
+        write_tensors(draft / "model.safetensors", network.weights())
         (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
         (draft / "plan.yaml").write_text(format_yaml(layout.plan.to_data()), "utf-8")
         (draft / "tasks.yaml").write_text(format_yaml(data), "utf-8")
@@ -119,9 +116,9 @@ def read_reading(config: Mapping[str, Any]) -> Reading:
 
 def load_weights(network: Network, path: Path) -> None:
     try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as cause:
-        raise EncoderError(f"{path} cannot be read: {cause}; the bundle is damaged") from cause
+        weights, _ = read_tensors(path)
+    except OSError as cause:
+        raise EncoderError(f"{path} cannot be read: {cause.strerror}") from cause
     ours = network.bank.state_dict()
     wrong = set(ours) ^ set(weights)
     wrong |= {key for key in set(ours) & set(weights) if ours[key].shape != weights[key].shape}
