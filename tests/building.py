@@ -110,11 +110,11 @@ def shake(module: nn.Module, seed: int, size: float = 0.1) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
 
 
 def write_encoder(folder: Path, family: str, model_class: str = "", **options: Any) -> Path:
-    """A folder with config.json, model.safetensors and tokenizer.json, as transformers writes it."""
+    """config.json, model.safetensors and tokenizer.json, as transformers writes them."""
     import transformers
 
     plain = {"bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel"}

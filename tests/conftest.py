@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from building import write_encoder
 
 torch.set_num_threads(1)
@@ -30,7 +31,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> EncoderFolder:
-    """`encoder_folder(family)`: a tiny random encoder, written once; never change what lies in it."""
+    """`encoder_folder(family)`: a tiny random encoder, written once; leave it as it is."""
 
     @cache
     def folder(family: str = "bert", model_class: str = "", pooler: bool = True) -> Path:

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -139,3 +141,35 @@ def run_python(*words: str, stdin: str = "", **options: Any) -> subprocess.Compl
         env=os.environ | child,
         **options,
     )
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """This process and its children on one core: two threads that wait for each other are slow."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def run_cli_with(monkeypatch: Any, capsys: Any) -> Any:
+    """`run(*words) -> (code, out, err)`: the command line in this process."""
+    from mops.cli.main import main
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mops", *words])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

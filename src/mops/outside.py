@@ -13,6 +13,7 @@ from ruamel.yaml.error import YAMLError
 from mops.errors import RecipeError, UsageError, nearest
 
 Value = TypeVar("Value")
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # what pydantic calls such keys
 
 
 def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, Any]:
@@ -53,9 +54,10 @@ def to_value(kind: type[Value], data: Any, *, where: str, error: type[UsageError
 
 
 def _sentence(cause: ValidationError, kind: type) -> str:
-    first = cause.errors(include_url=False)[0]
+    errors = cause.errors(include_url=False)
+    first = next((error for error in errors if error["type"] in UNKNOWN), errors[0])
     place = ".".join(str(step) for step in first["loc"] if "[" not in str(step))
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if first["type"] in UNKNOWN:
         key = str(first["loc"][-1])
         return f"unknown key {place!r}.{nearest(key, known_keys(kind))}"
     found = f"; found {first['input']!r}" if first["type"] != "missing" else ""

@@ -7,12 +7,14 @@ A plan is data: rows that say how many copies of which weights exist and how fas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from mops.errors import PlanError, nearest
+from mops.shapes import ACTIVATIONS, STRICT
 
 # ------------------------------------------------------------------ the words of a plan
 
@@ -21,7 +23,6 @@ PARTS = ("embeddings", *LAYER_PARTS, "pooler")
 # "One copy per ...": the same weights serve everything that is not named.
 ONE, PER_LAYER, PER_TASK, PER_LAYER_AND_TASK = (), ("layer",), ("task",), ("layer", "task")
 
-STRICT = {"extra": "forbid"}  # unknown keys of a plan in YAML are errors
 Groups = tuple[tuple[str, ...], ...]  # tasks that count as one where a row says "per task"
 
 
@@ -70,14 +71,8 @@ class SharingPlan:
     depth: int = 0  # the number of layers it is written for; 0: any
 
     def __post_init__(self) -> None:
-        rows: tuple[Copies | Late, ...] = (*self.copies, *self.late)
-        for row in rows:
-            if not set(row.per) <= {"layer", "task"}:
-                raise PlanError(
-                    f"plan {self.name!r}: `per` is {list(row.per)}; allowed are layer and task"
-                )
-        if any(rate.factor < 0 for rate in self.rates):
-            raise PlanError(f"plan {self.name!r}: a rate below 0 would climb instead of descend")
+        for problem in problems_of(self):
+            raise PlanError(f"plan {self.name!r}: {problem}")
 
     def to_data(self) -> dict[str, Any]:
         """Plain lists and mappings, for YAML and JSON."""
@@ -90,6 +85,28 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def problems_of(plan: SharingPlan) -> Iterator[str]:
+    """What makes a plan meaningless whatever the encoder and the tasks."""
+    rows: tuple[Copies | Late, ...] = (*plan.copies, *plan.late)
+    for row in rows:
+        if not set(row.per) <= {"layer", "task"}:
+            yield f"`per` is {list(row.per)}; allowed are layer and task"
+    for copies in plan.copies:
+        if not any(fnmatchcase(part, copies.part) for part in PARTS):
+            yield (
+                f"no part is called {copies.part!r}; parts are {', '.join(PARTS)}."
+                f"{nearest(copies.part, PARTS)}"
+            )
+    for layer in plan.late:
+        if layer.width < 0 or layer.activation not in ACTIVATIONS:
+            yield (
+                "a late layer has a width of 0 or more and one of the activations "
+                f"{', '.join(ACTIVATIONS)}; found {layer.width} and {layer.activation!r}"
+            )
+    if any(rate.factor < 0 for rate in plan.rates):
+        yield "a rate below 0 would climb instead of descend"
 
 
 # ------------------------------------------------------------------ the short forms

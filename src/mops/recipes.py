@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mops.errors import RecipeError, UsageError
+from mops.errors import RecipeError
 from mops.outside import format_yaml, to_value
-from mops.plans import SharingPlan, is_plan_file, read_plan
+from mops.plans import SharingPlan, read_plan
 from mops.shapes import FEATURES, HEADS, HeadShape, Reading
 from mops.tasks import Task, canonical_label
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-Label = str | int | float
+Label = bool | str | int | float
 
 
 class Strict(BaseModel):
@@ -58,7 +57,7 @@ class TaskEntry(Strict):
             type=self.type,
             text=(self.text,) if isinstance(self.text, str) else self.text,
             label=self.label,
-            labels=tuple(canonical_label(str(label)) for label in self.labels),
+            labels=tuple(canonical_label(word_of(label)) for label in self.labels),
             range=self.range,
             loss=self.loss,
             score=self.score,
@@ -68,6 +67,11 @@ class TaskEntry(Strict):
     def files(self) -> dict[str, str]:
         named = {"train": self.train, "validation": self.validation, "test": self.test}
         return {split: file for split, file in named.items() if file is not None}
+
+
+def word_of(label: Label) -> str:
+    """A label as files write it: YAML's true is the word true."""
+    return str(label).lower() if isinstance(label, bool) else str(label)
 
 
 class Training(Strict):
@@ -257,16 +261,6 @@ def head_of(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> H
     return head
 
 
-def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
-    """`training.max_steps` = 100 inside nested mappings."""
-    *path, last = dotted.split(".")
-    for step in path:
-        data = data.setdefault(step, {})
-        if not isinstance(data, dict):
-            raise UsageError(f"--set {dotted}: {step!r} is not a mapping")
-    data[last] = value
-
-
 def differing_key(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> str:
     """The first dotted key in which two recipes differ, with both values; empty when equal."""
     for key in dict.fromkeys((*one, *other)):
@@ -278,15 +272,3 @@ def differing_key(one: dict[str, Any], other: dict[str, Any], prefix: str = "") 
         elif a != b:
             return f"{prefix}{key}: {a!r} there, {b!r} here"
     return ""
-
-
-def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The same recipe with its files named from the root: relative ones lie beside the recipe."""
-    for entry in (data.get("tasks") or {}).values():
-        for split in ("train", "validation", "test"):
-            file = entry.get(split) if isinstance(entry, dict) else None
-            if isinstance(file, str) and not file.startswith("hub:"):
-                entry[split] = str((folder / file).resolve())
-    if is_plan_file(data.get("plan")):
-        data["plan"] = str((folder / data["plan"]).resolve())
-    return data

@@ -12,6 +12,7 @@ POOLS = ("pooler", "cls", "mean", "sum")
 FEATURES = {"sum": 1, "concat": 2, "product": 1, "difference": 1}  # width in vectors of one text
 HEADS = ("linear", "mlp", "cosine")
 COSINE_SCALES = ("half", "relu", "learned")  # (cos+1)/2, ReLU(cos), a cos + b; then onto the range
+STRICT = {"extra": "forbid"}  # unknown keys from outside are errors
 ACTIVATIONS = ("relu", "gelu", "tanh")
 
 
@@ -41,6 +42,7 @@ class EncoderShape:
 class HeadShape:
     """A head: from the vector of a row to the task's outputs. The last layer is always linear."""
 
+    __pydantic_config__ = STRICT
     kind: str = "linear"
     depth: int = 1  # hidden layers of an mlp
     width: int = 256

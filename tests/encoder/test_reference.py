@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from building import (
     DEPTH,
     FAMILIES,
@@ -22,8 +24,6 @@ from building import (
     segment,
     tiny_shape,
 )
-from torch import Tensor
-
 from mops.data.batches import Segment
 from mops.encoder.encoder import encode
 from mops.encoder.network import Network
@@ -203,8 +203,7 @@ def test_attention_pads_by_less_than_a_quarter() -> None:
 # ------------------------------------------------------------------ devices and types
 
 
-@pytest.mark.parametrize("plan", SPLITTING)
-@pytest.mark.parametrize("pair", ["cross", "bi"])
+@pytest.mark.parametrize(("plan", "pair"), [("shared", "bi"), ("layers:SSIS", "cross")])
 def test_meta_device_forward_and_backward(plan: str, pair: str) -> None:
     reading = Reading(pair=pair, pool="pooler")
     network = build_network(plan, reading=reading, dropout=0.1).to("meta").train()

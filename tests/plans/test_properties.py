@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from properties import (
@@ -26,6 +25,7 @@ from properties import (
 )
 from torch import Tensor
 
+from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
 from mops.layout import lay_out
 from mops.plans import PARTS, Copies, Late, Rate, SharingPlan, every_plan
 
@@ -107,7 +107,7 @@ def bert_states(encoder_folder: Any) -> dict[str, list[Tensor]]:
     found: dict[str, list[Tensor]] = {task: [] for task in NAMES}
     with torch.inference_mode():
         for segment in mixed_segments(network):
-            ids, types = torch.tensor([segment.ids]).long(), torch.tensor([segment.types]).long()
+            ids, types = (torch.tensor(x).long()[None] for x in (segment.ids, segment.types))
             hidden = model(input_ids=ids, token_type_ids=types).last_hidden_state
             found[segment.tasks[0]].append(hidden[0])
     return found

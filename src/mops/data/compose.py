@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mops.data.folders import recognise
-from mops.errors import RecipeError, nearest
+from mops.errors import RecipeError, UsageError, nearest
 from mops.outside import read_yaml
 from mops.plans import is_plan_file, read_plan
-from mops.recipes import Recipe, relative_to, set_key, to_recipe
+from mops.recipes import Recipe, to_recipe
 
 SAMPLE = "sample"  # the embedded data
 SAMPLE_FOLDER = Path(__file__).parent / "sample"
@@ -129,3 +129,27 @@ def absolute_folder(encoder: Any) -> Any:
     """A folder is named from the root, so that a recipe means the same everywhere."""
     is_folder = isinstance(encoder, str) and Path(encoder).is_dir()
     return str(Path(encoder).resolve()) if is_folder else encoder
+
+
+def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
+    """`training.max_steps` = 100 inside nested mappings."""
+    *path, last = dotted.split(".")
+    for step in path:
+        data = data.setdefault(step, {})
+        if not isinstance(data, dict):
+            raise UsageError(f"--set {dotted}: {step!r} is not a mapping")
+    data[last] = value
+
+
+def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The same recipe with its files named from the root: relative ones lie beside the recipe."""
+    for entry in (data.get("tasks") or {}).values():
+        for split in ("train", "validation", "test"):
+            file = entry.get(split) if isinstance(entry, dict) else None
+            if isinstance(file, str) and not file.startswith("hub:"):
+                entry[split] = str((folder / file).resolve())
+    if isinstance(data.get("encoder"), str) and (folder / data["encoder"]).is_dir():
+        data["encoder"] = str((folder / data["encoder"]).resolve())
+    if is_plan_file(data.get("plan")):
+        data["plan"] = str((folder / data["plan"]).resolve())
+    return data

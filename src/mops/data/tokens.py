@@ -111,8 +111,23 @@ def encode(
     tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]], reading: Reading, apart: bool
 ) -> list[Encoding]:
     tokenizer.enable_truncation(reading.max_length)  # the longer text of a pair is cut first
+    texts = [tuple(shorten(tokenizer, text, reading.max_length) for text in row) for row in texts]
     inputs = [text for row in texts for text in row] if apart else [one_input(row) for row in texts]
     return list(tokenizer.encode_batch(inputs))
+
+
+def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:
+    """A text cut to twice the tokens that can count.
+
+    The library keeps all that it cuts away, for a pair even every combination of the parts: a
+    text of many pages would take gigabytes.
+    """
+    if len(text) < 16 * most:
+        return text
+    tokenizer.no_truncation()
+    offsets = tokenizer.encode(text, add_special_tokens=False).offsets
+    tokenizer.enable_truncation(most)
+    return text if len(offsets) <= 2 * most else text[: offsets[2 * most][0]]
 
 
 def one_input(row: tuple[str, ...]) -> str | tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from mops.encoder.network import Network
+from mops.errors import PlanError
 from mops.layout import Layout
 from mops.recipes import Training
 
@@ -30,7 +31,13 @@ def owner_rates(layout: Layout, training: Training) -> dict[str, float]:
 
 def build_optimiser(network: Network, training: Training) -> torch.optim.AdamW:
     """AdamW with one group per (rate, decay); nothing for what is frozen."""
-    rates = owner_rates(network.layout, training)
+    layout, rates = network.layout, owner_rates(network.layout, training)
+    for task, route in layout.routes.items():
+        if not any(rates[owner] for owner in route.owners):
+            raise PlanError(
+                f"plan {layout.plan.name!r}: nothing on the route of {task!r} learns, all its "
+                "rates are 0; give its head or a layer a rate above 0"
+            )
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for owner, name, parameter in network.owner_parameters():
         if rates[owner] > 0:

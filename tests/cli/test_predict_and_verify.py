@@ -1,0 +1,193 @@
+"""`mops predict` and `mops eval --verify`: what was trained is what answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from running import World, run_cli_with, world
+from safetensors.torch import load_file, save_file
+
+import mops
+
+FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
+COURSE = {
+    "sst": ("sentiment", "Predicted_Sentiment"),
+    "para": ("paraphrase", "Predicted_Is_Paraphrase"),
+    "sts": ("similarity", "Predicted_Similiary"),
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> World:
+    return world()
+
+
+@pytest.fixture
+def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.setenv("COLUMNS", "250")
+    return run_cli_with(monkeypatch, capsys)
+
+
+@pytest.fixture
+def model(made: World) -> str:
+    return str(made.run / "model")
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def written(made: World, task: str, split: str) -> list[dict[str, str]]:
+    return table((made.run / "predictions" / f"{task}-{split}.csv").read_text())
+
+
+# ------------------------------------------------------------------ verify
+
+
+def test_verify_passes_on_an_untouched_model(run_cli: Any, model: str) -> None:
+    code, out, _ = run_cli("eval", model, "--verify")
+    assert code == 0 and "verified" in out
+
+
+def test_verify_fails_on_other_weights(run_cli: Any, model: str, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    weights = load_file(copy / "model.safetensors")
+    weights["head/similarity.output.weight"].neg_()
+    weights["head/sentiment.output.bias"].add_(99.0 * (weights["head/sentiment.output.bias"] < 0))
+    save_file(weights, copy / "model.safetensors")
+    code, _, err = run_cli("eval", str(copy), "--verify")
+    assert code == 1
+    assert err.startswith("mops: error: ") and "do not come out" in err
+
+
+def test_the_bundle_alone_can_be_verified(
+    run_cli: Any, made: World, model: str, tmp_path: Path
+) -> None:
+    """Everything of the run but model/ was deleted."""
+    shutil.copytree(model, tmp_path / "run" / "model")
+    code, out, _ = run_cli("eval", str(tmp_path / "run" / "model"), "--verify", "--json")
+    assert code == 0
+    assert json.loads(out) == mops.read_record(made.run / "record.json").scores
+
+
+def test_data_that_is_gone_is_named_with_the_way_out(
+    run_cli: Any, made: World, model: str, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    text = (copy / "tasks.yaml").read_text()
+    (copy / "tasks.yaml").write_text(text.replace(str(made.data), "/gone"))
+    code, _, err = run_cli("eval", str(copy))
+    assert code == 2 and "/gone" in err and "--data DIR" in err
+    assert run_cli("eval", str(copy), "--data", str(made.data), "--verify")[0] == 0
+
+
+# ------------------------------------------------------------------ predict
+
+
+@pytest.mark.parametrize("task", FILES)
+@pytest.mark.parametrize(("split", "file"), [("validation", "dev"), ("test", "test-student")])
+def test_predict_agrees_with_the_run_to_the_last_digit(
+    run_cli: Any, made: World, model: str, task: str, split: str, file: str
+) -> None:
+    source = made.data / f"{FILES[task]}-{file}.csv"
+    code, out, _ = run_cli("predict", model, str(source), "--task", task)
+    assert code == 0
+    expected = [(row["id"], row["prediction"]) for row in written(made, task, split)]
+    assert [(row["id"], row["prediction"]) for row in table(out)] == expected
+
+
+def test_without_a_task_all_that_read_these_columns_answer(
+    run_cli: Any, made: World, model: str
+) -> None:
+    code, out, _ = run_cli("predict", model, str(made.data / "sts-dev.csv"))
+    rows = table(out)
+    assert code == 0 and list(rows[0]) == ["id", "paraphrase", "similarity"]
+    expected = [row["prediction"] for row in written(made, "similarity", "validation")]
+    assert [row["similarity"] for row in rows] == expected
+
+
+def test_standard_input(run_cli: Any, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"sentence\nban bat\n\"bet, ben\"\n"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    code, out, _ = run_cli("predict", model, "-")
+    rows = table(out)
+    assert code == 0 and [row["id"] for row in rows] == ["1", "2"]
+    expected = mops.load(model).predict("sentiment", ["ban bat", "bet, ben"])
+    assert [row["prediction"] for row in rows] == expected
+
+
+def test_other_columns_can_be_named(run_cli: Any, model: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"review": "ban bat", "id": "x7"}\n')
+    code, out, _ = run_cli("predict", model, str(tmp_path / "in.jsonl"), "--text", "review")
+    assert code == 0 and table(out)[0]["id"] == "x7"
+    code, _, err = run_cli("predict", model, str(tmp_path / "in.jsonl"))
+    assert code == 2 and "review" in err and "--text" in err
+    two = ("--text", "review", "--text", "id")
+    code, out, _ = run_cli("predict", model, str(tmp_path / "in.jsonl"), *two)
+    assert code == 0 and list(table(out)[0]) == ["id", "paraphrase", "similarity"]
+
+
+def test_out_writes_the_same_to_a_file(
+    run_cli: Any, made: World, model: str, tmp_path: Path
+) -> None:
+    source, out_file = str(made.data / "sts-dev.csv"), tmp_path / "new" / "answers.csv"
+    code, out, _ = run_cli("predict", model, source, "--out", str(out_file))
+    assert (code, out) == (0, "")
+    assert out_file.read_text() == run_cli("predict", model, source)[1]
+    assert [path.name for path in out_file.parent.iterdir()] == ["answers.csv"]
+
+
+def test_json_lines_have_the_shares(run_cli: Any, made: World, model: str) -> None:
+    source = str(made.data / "sts-dev.csv")
+    code, out, _ = run_cli("predict", model, source, "--json")
+    lines, rows = [json.loads(line) for line in out.splitlines()], table(
+        run_cli("predict", model, source)[1]
+    )
+    assert code == 0 and len(lines) == len(rows) == 20
+    for line, row in zip(lines, rows, strict=True):
+        assert line["id"] == row["id"]
+        assert line["similarity"] == {"prediction": float(row["similarity"])}
+        shares = line["paraphrase"]["shares"]
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+        assert max(shares, key=shares.get) == line["paraphrase"]["prediction"] == row["paraphrase"]
+
+
+def test_empty_texts_are_answered_and_counted(run_cli: Any, model: str, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,sentence\na,ban\nb,\nc,\n")
+    code, out, err = run_cli("predict", model, str(tmp_path / "in.csv"))
+    assert code == 0 and [row["id"] for row in table(out)] == ["a", "b", "c"]
+    assert "2 rows have an empty text" in err
+
+
+def test_no_input_and_an_unknown_task_are_refused(run_cli: Any, made: World, model: str) -> None:
+    code, _, err = run_cli("predict", model)
+    assert code == 2 and "no input" in err
+    code, _, err = run_cli("predict", model, str(made.data / "sts-dev.csv"), "--task", "sts")
+    assert code == 2 and "it has sentiment, paraphrase, similarity" in err
+
+
+# ------------------------------------------------------------------ the course's files
+
+
+def test_the_courses_six_files(run_cli: Any, made: World, model: str, tmp_path: Path) -> None:
+    """Headers and separators as the course's own code writes them."""
+    folder = tmp_path / "submission"
+    code, out, _ = run_cli("predict", model, "--cs224n", str(folder))
+    assert code == 0
+    names = {f"{word}-{split}-output.csv" for word in COURSE for split in ("dev", "test")}
+    assert {path.name for path in folder.iterdir()} == names
+    assert all(name in out for name in names)
+    for word, (task, header) in COURSE.items():
+        for split, ours in (("dev", "validation"), ("test", "test")):
+            lines = (folder / f"{word}-{split}-output.csv").read_text().splitlines()
+            assert lines[0] == f"id \t {header} "
+            expected = [f"{r['id']} , {r['prediction']} " for r in written(made, task, ours)]
+            assert lines[1:] == expected

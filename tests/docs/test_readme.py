@@ -1,0 +1,94 @@
+"""The README and the docs tell the truth: what they show works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from mops.cli.main import COMMANDS, cli
+from mops.plans import SHORT_FORMS
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def shown_commands() -> list[str]:
+    """Every `mops ...` line in a code block of a page."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(
+            r"```(?:console|sh)?\n(.*?)```", page.read_text("utf-8"), re.DOTALL
+        ):
+            joined = block.replace("\\\n", " ")
+            lines = (line.strip().removeprefix("$ ") for line in joined.splitlines())
+            found += [line for line in lines if re.match(r"mops [a-z]+( |$)", line)]
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_that_are_shown_exist(line: str) -> None:
+    """The command and all of its options parse."""
+    _, name, *words = shlex.split(line.split(" | ", maxsplit=1)[0].split(" > ", maxsplit=1)[0], comments=True)
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None, f"{line}: no such command"
+    command.make_context(name, words)
+
+
+def test_python_in_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The six lines work as they stand."""
+    (code,) = blocks(README, "python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 7
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_every_command_and_plan_is_documented() -> None:
+    commands = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    plans = (ROOT / "docs" / "plans.md").read_text("utf-8")
+    assert all(f"## mops {name}" in commands for name in COMMANDS)
+    assert all(f"`{entry.form}`" in plans for entry in SHORT_FORMS.values())
+
+
+def test_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    make_docs = __import__("make_docs")
+    for name, page in make_docs.PAGES.items():
+        assert (ROOT / "docs" / name).read_text("utf-8") == page(), f"{name}: run `make docs`"
+    sys.modules.pop("make_docs")
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_file_tree_in_readme_is_true() -> None:
+    """Every file of the tree exists, and every module of the package is in it."""
+    (tree,) = [b for b in blocks(README, "") if b.startswith("src/mops/")]
+    named = set(re.findall(r"([a-z_]+\.py)", tree))
+    there = {f.name for f in (ROOT / "src" / "mops").rglob("*.py")} - {"__init__.py", "__main__.py"}
+    commands = {f"{name}.py" for name in COMMANDS}
+    assert named - there == set()
+    assert there - named - commands == set()
+
+
+def test_no_word_about_this_machine() -> None:
+    """Pages and sources name no folder of the machine that they were written on."""
+    here = str(ROOT)
+    if here in ("/", os.sep):
+        pytest.skip("the project lies at the root")
+    for file in [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+        assert here not in file.read_text("utf-8"), file

@@ -1,0 +1,208 @@
+"""Bundles: complete in themselves, read strictly, and nothing in them can run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from building import THREE_TASKS, build_network, outputs_of, segment, tiny_tokenizer
+from running import SOURCE, world
+from safetensors.torch import load_file, save_file
+
+import mops
+from mops.errors import EncoderError, MopsError
+from mops.picture import draw
+from mops.predict.bundle import Bundle, load_bundle, save_bundle
+from mops.recipes import TaskEntry
+from mops.shapes import HeadShape, Reading
+
+ENTRIES = {
+    task.name: TaskEntry(
+        type=task.type, text=task.text, label=task.label, labels=task.labels, range=task.range
+    )
+    for task in THREE_TASKS
+}
+PLANS = (
+    "shared", "separate", "hybrid:2", "layers:FSSI", "late:SIS", "late:SI/paraphrase+similarity",
+    "frozen+late:I",
+)  # fmt: skip
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A bundle that may be damaged."""
+    return Path(shutil.copytree(world().run / "model", tmp_path / "model"))
+
+
+# ------------------------------------------------------------------ there and back
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_plan_comes_back_with_equal_answers(plan: str, tmp_path: Path) -> None:
+    heads = {"sentiment": HeadShape(kind="mlp", width=8), "similarity": HeadShape(norm=True)}
+    network = build_network(plan, reading=Reading(max_length=20, pool="pooler", heads=heads))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.uniform_(-0.3, 0.3)
+    save_bundle(tmp_path / "model", network, tiny_tokenizer(), ENTRIES, {})
+    again = load_bundle(tmp_path / "model").network
+    assert again.layout.plan == network.layout.plan
+    assert again.layout.reading == network.layout.reading
+    segments = [segment(9, n, tuple(ENTRIES)) for n in range(4)]
+    mine, theirs = outputs_of(network, segments), outputs_of(again, segments)
+    for task, outputs in mine.items():
+        assert torch.equal(outputs, theirs[task]), task
+    assert not again.training
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_tasks_share_is_shared_again_and_stored_once(plan: str, tmp_path: Path) -> None:
+    """flair and tasknet lost their sharing here."""
+    network = build_network(plan)
+    save_bundle(tmp_path / "model", network, tiny_tokenizer(), ENTRIES, {})
+    bundle = load_bundle(tmp_path / "model")
+    stored = load_file(tmp_path / "model" / "model.safetensors")
+    assert sum(tensor.numel() for tensor in stored.values()) == network.layout.parameters
+    owner = next((o for o, users in bundle.layout.users.items() if len(users) > 1), "")
+    if owner:
+        assert_changes_exactly_its_users(bundle, owner)
+    else:
+        assert plan == "separate"
+
+
+def assert_changes_exactly_its_users(bundle: Bundle, owner: str) -> None:
+    segments = [segment(9, n, tuple(ENTRIES)) for n in range(4)]
+    before = outputs_of(bundle.network, segments)
+    with torch.no_grad():
+        next(bundle.network.bank[owner].parameters()).add_(0.5)
+    after = outputs_of(bundle.network, segments)
+    changed = {task for task in ENTRIES if not torch.equal(before[task], after[task])}
+    assert changed == set(bundle.layout.users[owner])
+
+
+def test_a_bundle_needs_nothing_outside_its_folder(copy: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "far" / "away"
+    shutil.move(copy, elsewhere)
+    texts = ["ban bat", "bet"]
+    expected = mops.load(world().run / "model").predict("sentiment", texts)
+    assert mops.load(str(elsewhere)).predict("sentiment", texts) == expected
+
+
+# ------------------------------------------------------------------ damage
+
+
+def change_weights(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        change(weights)
+        save_file(weights, folder / "model.safetensors")
+
+    return damage
+
+
+def change_config(**keys: Any) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text()) | keys
+        kept = {key: value for key, value in config.items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(kept))
+
+    return damage
+
+
+def write(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def truncate(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+
+    return damage
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+DAMAGES = {
+    "a missing tensor": (change_weights(lambda w: w.pop("head/sentiment.output.bias")), "head/s"),
+    "a tensor too many": (change_weights(lambda w: w.update(more=torch.ones(1))), "'more'"),
+    "another shape": (
+        change_weights(lambda w: w.update({"head/sentiment.output.bias": torch.ones(7)})),
+        "head/sentiment.output.bias",
+    ),
+    "another plan": (write("plan.yaml", "name: separate\ncopies: []\n"), ""),
+    "a plan that is none": (write("plan.yaml", "- 1\n- 2\n"), "plan.yaml"),
+    "a truncated weight file": (truncate("model.safetensors"), "model.safetensors"),
+    "a truncated tokenizer": (truncate("tokenizer.json"), "tokenizer.json"),
+    "a truncated config": (truncate("config.json"), "config.json"),
+    "no weights": (remove("model.safetensors"), "model.safetensors"),
+    "no tasks": (remove("tasks.yaml"), "tasks.yaml"),
+    "no plan": (remove("plan.yaml"), "plan.yaml"),
+    "no tokenizer": (remove("tokenizer.json"), "tokenizer.json"),
+    "a config of something else": (write("config.json", '{"model_type": "bert"}'), "no bundle"),
+    "a config that is a list": (write("config.json", "[]"), "no bundle"),
+    "another version": (change_config(mops_bundle=99), "version"),
+    "a config without its reading": (change_config(pool=None), "pool"),
+    "a config without its heads": (change_config(heads=None), "heads"),
+    "a config without its encoder": (change_config(encoder=None), "encoder"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_bundle_is_refused_in_one_line(copy: Path, name: str) -> None:
+    damage, said = DAMAGES[name]
+    damage(copy)
+    with pytest.raises(MopsError) as refused:
+        mops.load(copy)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_a_folder_that_is_no_bundle_says_what_to_pass(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(EncoderError, match="pass the folder `model` of a run"):
+        mops.load(tmp_path / folder)
+
+
+def test_the_run_folder_itself_is_no_bundle() -> None:
+    with pytest.raises(EncoderError, match="pass the folder `model` of a run"):
+        mops.load(world().run)
+
+
+# ------------------------------------------------------------------ safe and readable
+
+
+def test_no_source_reads_or_writes_a_pickle() -> None:
+    forbidden = re.compile(
+        r"import pickle|pickle\.|torch\.(save|load)\(|joblib|shelve|marshal|allow_pickle=True"
+        r"|[^_.\w]eval\(|[^_.\w]exec\("
+    )
+    sources = sorted((SOURCE / "mops").rglob("*.py"))
+    assert len(sources) > 40
+    for path in sources:
+        assert not forbidden.search(path.read_text("utf-8")), path
+
+
+def test_the_card_shows_the_picture_the_scores_and_how_to_use_it() -> None:
+    card = (world().run / "model" / "README.md").read_text("utf-8")
+    record = mops.read_record(world().run / "record.json")
+    assert draw(load_bundle(world().run / "model").layout) in card
+    for name, main in record.scores["main"].items():
+        part = record.scores["tasks"][name]["report"]
+        assert f"{part[main]:.3f} ± {part['stderr']:.3f} ({part['rows']} rows)" in card
+    assert f"{record.costs['parameters']:,} parameters" in card
+    assert "mops predict" in card and "`hybrid:1`" in card
+
+
+def test_a_bundle_without_scores_says_so(tmp_path: Path) -> None:
+    save_bundle(tmp_path / "model", build_network("shared"), tiny_tokenizer(), ENTRIES, {})
+    card = (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert card.count("not measured") == 3

@@ -1,0 +1,194 @@
+"""Answers: in input order, the same bits whoever stands beside a row, any number of rows."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
+from running import world
+
+import mops
+from mops.data.rows import Row
+from mops.errors import UsageError
+from mops.predict import answers as answering
+from mops.predict import predictor as predicting
+from mops.predict.answers import decide
+from mops.predict.bundle import Bundle
+from mops.predict.predictor import Predictor
+from mops.shapes import Reading
+
+SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
+PLANS = ("shared", "separate", "hybrid:2", "late:SIS")
+
+
+def predictor_of(plan: str, folder: Path, **reading: Any) -> Predictor:
+    network = build_network(plan, folder, reading=Reading(max_length=24, **reading))
+    return Predictor(Bundle(folder, network, tiny_tokenizer(), {}, {}))
+
+
+@pytest.fixture(params=PLANS)
+def predictor(request: pytest.FixtureRequest, encoder_folder: Any) -> Predictor:
+    return predictor_of(request.param, encoder_folder("bert"))
+
+
+def some_texts(rows: int, width: int, seed: int = 0) -> list[tuple[str, ...]]:
+    draw = np.random.default_rng(seed)
+    return [
+        tuple(" ".join(draw.choice(WORDS, draw.integers(1, 12))) for _ in range(width))
+        for _ in range(rows)
+    ]
+
+
+def values(predictor: Predictor, task: str, texts: list[tuple[str, ...]]) -> np.ndarray:
+    """All numbers that an answer has."""
+    found = predictor.answers((task,), texts)[task]
+    return np.concatenate([found.predictions[:, None], found.shares], axis=1)
+
+
+@pytest.mark.parametrize("task", THREE_TASKS, ids=lambda task: task.name)
+def test_a_row_gets_the_same_bits_alone_and_among_others(predictor: Predictor, task: Any) -> None:
+    texts = some_texts(23, len(task.text))
+    together = values(predictor, task.name, texts)
+    alone = np.concatenate([values(predictor, task.name, [row]) for row in texts])
+    np.testing.assert_array_equal(together, alone)
+    assert len(np.unique(together[:, -1])) > 3  # not the same answer for all
+
+
+@pytest.mark.parametrize("pair", ["cross", "bi"])
+@pytest.mark.parametrize("pool", ["cls", "mean", "sum", "pooler"])
+def test_so_it_does_however_texts_are_read(encoder_folder: Any, pair: str, pool: str) -> None:
+    predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair, pool=pool)
+    texts = some_texts(17, 2)
+    alone = np.concatenate([values(predictor, "similarity", [row]) for row in texts])
+    np.testing.assert_array_equal(values(predictor, "similarity", texts), alone)
+
+
+def test_answers_come_in_input_order(predictor: Predictor) -> None:
+    """Rows are computed by length; a shuffled input gives the answers shuffled the same way."""
+    texts = some_texts(40, 1)
+    order = np.random.default_rng(1).permutation(40)
+    first = values(predictor, "sentiment", texts)
+    np.testing.assert_array_equal(
+        values(predictor, "sentiment", [texts[i] for i in order]), first[order]
+    )
+
+
+def test_several_packs_answer_as_one(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = some_texts(40, 1)
+    first = values(predictor, "sentiment", texts)
+    monkeypatch.setattr(answering, "TOKENS", 30)
+    np.testing.assert_array_equal(values(predictor, "sentiment", texts), first)
+
+
+def test_several_tasks_at_once_answer_as_one_by_one(predictor: Predictor) -> None:
+    texts = some_texts(15, 2)
+    both = predictor.answers(("paraphrase", "similarity"), texts)
+    for name, found in both.items():
+        alone = predictor.answers((name,), texts)[name]
+        np.testing.assert_array_equal(found.predictions, alone.predictions)
+        np.testing.assert_array_equal(found.shares, alone.shares)
+
+
+def test_a_stream_is_answered_in_windows_that_do_not_matter(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = some_texts(23, 1)
+    monkeypatch.setattr(predicting, "WINDOW", 5)
+    rows = (Row("", text, None, "") for text in texts)
+    windows = [(w, found["sentiment"]) for w, found in predictor.stream(("sentiment",), rows)]
+    assert [len(window) for window, _ in windows] == [5, 5, 5, 5, 3]
+    assert [row.texts for window, _ in windows for row in window] == texts
+    streamed = np.concatenate([found.shares for _, found in windows])
+    whole = predictor.answers(("sentiment",), texts)["sentiment"]
+    np.testing.assert_array_equal(streamed, whole.shares)
+
+
+def test_a_stream_takes_no_more_rows_than_it_needs(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicting, "WINDOW", 4)
+    endless = (Row(str(n), ("ban bat",), None, "") for n in count())
+    window, _ = next(predictor.stream(("sentiment",), endless))
+    assert [row.id for row in window] == ["0", "1", "2", "3"]
+    assert next(endless).id == "4"
+
+
+@pytest.mark.parametrize("pair", ["cross", "bi"])
+def test_an_empty_text_is_answered(encoder_folder: Any, pair: str) -> None:
+    predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair)
+    assert predictor.predict("sentiment", ["", "ban"])[0] in SENTIMENT.labels
+    assert len(predictor.predict("similarity", [("", ""), ("ban", "")])) == 2
+
+
+@pytest.mark.parametrize("task", ["sentiment", "similarity"])
+def test_no_rows_no_answers(predictor: Predictor, task: str) -> None:
+    assert predictor.predict(task, []) == []
+
+
+def test_a_text_longer_than_the_encoder_is_cut_and_answered(predictor: Predictor) -> None:
+    long, cut = " ".join(["ban"] * 5000), " ".join(["ban"] * 22)  # 24 with [CLS] and [SEP]
+    one, other = values(predictor, "sentiment", [(long,), (cut,)])
+    np.testing.assert_array_equal(one, other)
+
+
+def test_an_unknown_task_is_refused_with_the_nearest(predictor: Predictor) -> None:
+    with pytest.raises(UsageError, match="no task 'sentimnt'.*Did you mean 'sentiment'"):
+        predictor.predict("sentimnt", ["ban"])
+
+
+@pytest.mark.parametrize("texts", [["ban"], [("ban", "bat"), "ban"], [("ban", "bat", "bet")]])
+def test_a_pair_task_refuses_rows_that_are_no_pairs(predictor: Predictor, texts: list) -> None:
+    with pytest.raises(UsageError, match=r"reads 2 text\(s\) a row"):
+        predictor.predict("similarity", texts)
+
+
+def test_one_text_instead_of_a_list_is_refused(predictor: Predictor) -> None:
+    """Else every letter would be a row."""
+    with pytest.raises(UsageError, match="list"):
+        predictor.predict("sentiment", "A lovely film.")
+
+
+def test_answers_are_labels_and_values_of_the_tasks(predictor: Predictor) -> None:
+    assert set(predictor.predict("sentiment", ["ban", "bat bet"])) <= set(SENTIMENT.labels)
+    assert set(predictor.predict("paraphrase", [("ban", "bat")])) <= {"0", "1"}
+    (value,) = predictor.predict("similarity", [("ban", "bat")])
+    assert isinstance(value, float) and 0 <= value <= 5
+
+
+# ------------------------------------------------------------------ outputs become answers
+
+
+def test_shares_are_a_softmax_and_the_answer_its_largest() -> None:
+    outputs = np.array([[0.0, 2.0, -1.0, 0.5, 1000.0], [3.0, 1.0, 0.0, 0.0, 0.0]], np.float32)
+    found = decide(SENTIMENT, outputs)
+    assert found.words() == ["4", "0"]
+    raised = np.exp(outputs[1].astype(float))
+    np.testing.assert_allclose(found.shares[1], raised / raised.sum())
+    np.testing.assert_allclose(found.shares.sum(axis=1), 1)
+
+
+def test_one_logit_is_a_sigmoid_over_two_classes() -> None:
+    found = decide(PARAPHRASE, np.array([[-0.3], [0.4]], np.float32))
+    assert found.words() == ["0", "1"]
+    np.testing.assert_allclose(found.shares[:, 1], 1 / (1 + np.exp([0.3, -0.4])), rtol=1e-6)
+
+
+def test_a_similarity_stays_within_its_range() -> None:
+    found = decide(SIMILARITY, np.array([[-3.0], [2.5], [7.0]], np.float32))
+    assert found.predictions.tolist() == [0, 2.5, 5]
+
+
+def test_a_written_value_reads_back_as_the_value_that_was_scored() -> None:
+    outputs = np.random.default_rng(0).uniform(0, 5, (200, 1)).astype(np.float32)
+    found = decide(SIMILARITY, outputs)
+    assert [float(word) for word in found.words()] == found.predictions.tolist()
+
+
+def test_the_loaded_model_knows_its_tasks() -> None:
+    assert mops.load(world().run / "model").tasks == ("sentiment", "paraphrase", "similarity")
