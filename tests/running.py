@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import transformers
-from building import HEADS, INNER, VOCABULARY, WIDTH, WORDS, shake, tiny_tokenizer
 
 import mops
+from building import HEADS, INNER, VOCABULARY, WIDTH, WORDS, shake, tiny_tokenizer
 from mops.recipes import Recipe
 
 SOURCE = Path(mops.__file__).parents[1]
@@ -86,7 +87,9 @@ def write_long_encoder(folder: Path, positions: int = 256, depth: int = 3) -> Pa
         intermediate_size=INNER,
         pad_token_id=1,
     )
-    model = transformers.BertModel(config)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.BertModel(config)
     shake(model, seed=7)
     model.save_pretrained(folder)
     tiny_tokenizer().save(str(folder / "tokenizer.json"))

@@ -7,9 +7,9 @@ import importlib
 from pathlib import Path
 
 import pytest
-from running import run_python, world
 
 import mops
+from running import run_python, world
 
 
 def test_every_public_name_is_there_and_documented() -> None:

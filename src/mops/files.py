@@ -34,6 +34,12 @@ def beside(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 
+def remove_drafts(folder: Path) -> None:
+    """What a killed process left beside its places."""
+    for draft in list(folder.rglob(".*.part")):
+        shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     with beside(path) as draft:
         draft.write_text(text, encoding="utf-8")

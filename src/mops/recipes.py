@@ -204,7 +204,8 @@ FORMER = {
 
 def to_recipe(data: dict[str, Any], *, where: str = "recipe") -> Recipe:
     """Plain data as a recipe, or one line that says what is wrong with it."""
-    for key in data.get("training") or {}:
+    training = data.get("training")
+    for key in training if isinstance(training, dict) else ():
         if key in FORMER:
             raise RecipeError(f"{where}: training.{key} is written {FORMER[key]}")
     recipe = to_value(Recipe, data, where=where, error=RecipeError)

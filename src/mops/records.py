@@ -37,6 +37,7 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def read_record(path: Path) -> Record:
+    """The record of a run, from its record.json."""
     try:
         data = json.loads(path.read_text("utf-8"))
         return Record(**{**data, "warnings": tuple(data["warnings"])})

@@ -85,3 +85,12 @@ class Reading:
         if not self.texts_apart(is_pair):
             return 1
         return sum(FEATURES[name] for name in self.features)
+
+
+def check_length(reading: Reading, encoder: EncoderShape) -> None:
+    """Refuse sequences that the encoder has no positions for."""
+    if reading.max_length > encoder.longest:
+        raise RecipeError(
+            f"training.max_length is {reading.max_length}, the encoder takes at most "
+            f"{encoder.longest} tokens"
+        )

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import World, one_core, run_cli_with, run_python, world
 
 import mops
 from mops.cli.main import COMMANDS
 from mops.outside import parse_yaml
+from running import World, one_core, run_cli_with, run_python, world
 
 NAMES = ("sentiment", "paraphrase", "similarity")
 
@@ -101,7 +101,7 @@ def test_an_unknown_command_names_the_nearest(run_cli: Any, word: str, meant: st
 
 
 def test_debug_shows_the_trace(run_cli: Any) -> None:
-    with pytest.raises(mops.MopsError, match="no plan|plan"):
+    with pytest.raises(mops.MopsError, match="nonsense"):
         run_cli("plans", "nonsense", "--debug")
     assert run_cli("plans", "nonsense")[0] == 2
 

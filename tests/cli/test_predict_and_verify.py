@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from running import World, run_cli_with, world
 from safetensors.torch import load_file, save_file
 
 import mops
+from running import World, run_cli_with, world
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
 COURSE = {
@@ -78,6 +78,16 @@ def test_the_bundle_alone_can_be_verified(
     assert json.loads(out) == mops.read_record(made.run / "record.json").scores
 
 
+def test_a_task_that_was_not_trained_does_not_count_at_eval_either(
+    run_cli: Any, made: World, tmp_path: Path
+) -> None:
+    recipe = made.recipe("shared", training__schedule="in-turn", training__max_steps=2)
+    run = mops.train(recipe, tmp_path / "run")
+    assert run.scores["untrained"]
+    found = json.loads(run_cli("eval", str(run.folder / "model"), "--json")[1])
+    assert found["overall"] == run.scores["overall"]
+
+
 def test_data_that_is_gone_is_named_with_the_way_out(
     run_cli: Any, made: World, model: str, tmp_path: Path
 ) -> None:
@@ -115,7 +125,7 @@ def test_without_a_task_all_that_read_these_columns_answer(
 
 
 def test_standard_input(run_cli: Any, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = b"sentence\nban bat\n\"bet, ben\"\n"
+    text = b'sentence\nban bat\n"bet, ben"\n'
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text)))
     code, out, _ = run_cli("predict", model, "-")
     rows = table(out)
@@ -148,8 +158,9 @@ def test_out_writes_the_same_to_a_file(
 def test_json_lines_have_the_shares(run_cli: Any, made: World, model: str) -> None:
     source = str(made.data / "sts-dev.csv")
     code, out, _ = run_cli("predict", model, source, "--json")
-    lines, rows = [json.loads(line) for line in out.splitlines()], table(
-        run_cli("predict", model, source)[1]
+    lines, rows = (
+        [json.loads(line) for line in out.splitlines()],
+        table(run_cli("predict", model, source)[1]),
     )
     assert code == 0 and len(lines) == len(rows) == 20
     for line, row in zip(lines, rows, strict=True):

@@ -39,7 +39,7 @@ def shown_commands() -> list[str]:
 @pytest.mark.parametrize("line", shown_commands())
 def test_commands_that_are_shown_exist(line: str) -> None:
     """The command and all of its options parse."""
-    _, name, *words = shlex.split(line.split(" | ", maxsplit=1)[0].split(" > ", maxsplit=1)[0], comments=True)
+    _, name, *words = shlex.split(re.split(r" [|>] ", line)[0], comments=True)
     command = cli.get_command(click.Context(cli), name)
     assert command is not None, f"{line}: no such command"
     command.make_context(name, words)

@@ -9,16 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from building import THREE_TASKS
-from running import world
 
 import mops
+from building import THREE_TASKS
 from mops.errors import GuardError, RunError
 from mops.fit import losses
 from mops.fit.checkpoints import Progress
 from mops.fit.finish import budget_warnings
 from mops.fit.loop import Silent
 from mops.judge.guards import suspicious
+from running import world
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
 
@@ -177,7 +177,16 @@ def test_suspicions_are_in_the_record_of_the_run() -> None:
         is_constant = len({line.split(",")[1] for line in lines}) == 1
         said = any(w.startswith(f"{name}: every prediction is") for w in record.warnings)
         assert said == is_constant
-    assert any("every prediction is" in warning for warning in record.warnings)
+
+
+def test_what_a_guard_says_of_each_task_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "mops.fit.finish.suspicious", lambda task, *values: [f"{task.name}: {len(values[0])} rows"]
+    )
+    run = mops.train(world().recipe("shared", training__max_steps=1), tmp_path / "run")
+    assert run.record.warnings[:3] == tuple(f"{task.name}: 20 rows" for task in THREE_TASKS)
 
 
 BEST_IS_LAST = Progress(step=8, evaluations=2, best_step=8)

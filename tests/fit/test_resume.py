@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import World, run_python, world
 
 import mops
 from mops.cli.main import main
 from mops.cli.screen import TrainingScreen
 from mops.fit.loop import Silent
+from running import World, run_python, world
 
 # A child that trains in forks of itself, each killed without a chance to tidy up.
 CHILD = """

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from building import LONGEST
-from running import TRAIN_ROWS, World, world, write_toy_data
 from scipy import stats
 from sklearn import metrics
 
 import mops
+from building import LONGEST
 from mops.data.compose import compose_recipe
 from mops.data.rows import Row
 from mops.data.splits import half
@@ -24,6 +23,7 @@ from mops.errors import RecipeError, RunError
 from mops.fit.loop import Silent
 from mops.layout import lay_out
 from mops.outside import read_yaml
+from running import TRAIN_ROWS, World, world, write_toy_data
 
 NAMES = ("sentiment", "paraphrase", "similarity")
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}

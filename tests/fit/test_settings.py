@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from running import TRAIN_ROWS, world, write_long_encoder, write_toy_data
 from safetensors.torch import load_file
 
 import mops
 from mops.fit.run import Run
+from running import TRAIN_ROWS, world, write_long_encoder, write_toy_data
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 NAMES = ("sentiment", "paraphrase", "similarity")
@@ -163,9 +163,7 @@ def test_a_frozen_encoder_does_not_move_and_what_is_on_it_does(
 
 
 def test_a_loss_weight_of_zero_leaves_a_tasks_own_weights_to_decay_alone(run_with: Any) -> None:
-    run = run_with(
-        "separate", training__loss_weights={"similarity": 0}, training__weight_decay=0.0
-    )
+    run = run_with("separate", training__loss_weights={"similarity": 0}, training__weight_decay=0.0)
     first = losses_of_first_step(run)
     two = first["losses"]["sentiment"] + first["losses"]["paraphrase"]
     assert first["loss"] == pytest.approx(two)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from building import THREE_TASKS
 
+from building import THREE_TASKS
 from mops.data.rows import Row
 from mops.data.splits import half
 from mops.judge.evaluate import PARTS, judge, overall_scores, score_table

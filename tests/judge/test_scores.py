@@ -7,10 +7,10 @@ import warnings
 
 import numpy as np
 import pytest
-from building import THREE_TASKS
 from scipy import stats
 from sklearn import metrics
 
+from building import THREE_TASKS
 from mops.judge import scores
 from mops.tasks import Task
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
-from running import world
 
 import mops
+from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
 from mops.data.rows import Row
 from mops.errors import UsageError
 from mops.predict import answers as answering
@@ -20,6 +19,7 @@ from mops.predict.answers import decide
 from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.shapes import Reading
+from running import world
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
 PLANS = ("shared", "separate", "hybrid:2", "late:SIS")
@@ -77,9 +77,7 @@ def test_answers_come_in_input_order(predictor: Predictor) -> None:
     )
 
 
-def test_several_packs_answer_as_one(
-    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_packs_answer_as_one(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = some_texts(40, 1)
     first = values(predictor, "sentiment", texts)
     monkeypatch.setattr(answering, "TOKENS", 30)
@@ -138,7 +136,7 @@ def test_a_text_longer_than_the_encoder_is_cut_and_answered(predictor: Predictor
 
 
 def test_an_unknown_task_is_refused_with_the_nearest(predictor: Predictor) -> None:
-    with pytest.raises(UsageError, match="no task 'sentimnt'.*Did you mean 'sentiment'"):
+    with pytest.raises(UsageError, match=r"no task 'sentimnt'.*Did you mean 'sentiment'"):
         predictor.predict("sentimnt", ["ban"])
 
 

@@ -65,7 +65,8 @@ def command(
         for name, split, rows, answers in answer_material(predictor, material, seed):
             scores[name] |= judge(answers, rows, split)
             bar.update(advance=1, facts=f"{name} {split}")
-    table = score_table(material.tasks, scores)
+    untrained = [name for name in bundle.config.get("untrained", ()) if name in entries]
+    table = score_table(material.tasks, scores, untrained)
     if as_json:
         echo_json(table)
     else:

@@ -9,9 +9,10 @@ import numpy as np
 
 from mops.data.material import Material
 from mops.data.schedule import Schedule, plan_steps
-from mops.data.tokens import TokenTable, load_tokenizer, tokenise
+from mops.data.tokens import TokenTable, tokenise
 from mops.layout import Layout, forward_flops, lay_out
 from mops.recipes import Recipe
+from mops.shapes import check_length
 
 if TYPE_CHECKING:
     from mops.encoder.sources import EncoderSource
@@ -27,9 +28,11 @@ def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[
     layout = lay_out(
         recipe.sharing_plan(), list(tasks.values()), source.shape, recipe.training.reading(tasks)
     )
-    tokenizer = load_tokenizer(source.folder)
+    check_length(layout.reading, source.shape)
     tables = {
-        name: tokenise(tokenizer, [row.texts for row in splits["train"].good], layout.reading)
+        name: tokenise(
+            source.tokenizer, [row.texts for row in splits["train"].good], layout.reading
+        )
         for name, splits in material.splits.items()
     }
     schedule = plan_steps({name: len(table) for name, table in tables.items()}, recipe.training)

@@ -79,6 +79,7 @@ def main() -> None:
     """Run a command; what a user can mend is said in one line."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     is_debug = len(arguments) < len(sys.argv) - 1
+    arguments = arguments or ["--help"]
     try:
         cli.main(arguments, prog_name="mops", standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -78,9 +78,14 @@ def split_names(names: str | None) -> list[str] | None:
 
 def parse_setting(setting: str) -> tuple[str, Any]:
     """`training.learning_rate=2e-5` -> its key and its value, read as YAML."""
+    from ruamel.yaml.error import YAMLError
+
     from mops.outside import parse_yaml
 
     key, sign, value = setting.partition("=")
     if not sign or not key.strip():
         raise UsageError(f"--set {setting!r}: write KEY=VALUE, as training.max_steps=500")
-    return key.strip(), parse_yaml(value)
+    try:
+        return key.strip(), parse_yaml(value)
+    except YAMLError as cause:
+        raise UsageError(f"--set {setting!r}: the value is not valid YAML; quote it") from cause

@@ -60,7 +60,8 @@ def compose_recipe(
     for key, value in choices.items():
         if value is not None:
             set_key(found, key, value)
-    found["tasks"] = choose_tasks(found.get("tasks") or {}, tasks)
+    entries = found.get("tasks") or {}
+    found["tasks"] = choose_tasks(entries, tasks) if isinstance(entries, dict) else entries
     found["encoder"] = absolute_folder(found.get("encoder"))
     if is_plan_file(found.get("plan")):  # its rows go into the recipe, which then stands alone
         found["plan"] = read_plan(found["plan"]).to_data()
@@ -143,7 +144,8 @@ def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
 
 def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The same recipe with its files named from the root: relative ones lie beside the recipe."""
-    for entry in (data.get("tasks") or {}).values():
+    tasks = data.get("tasks")
+    for entry in tasks.values() if isinstance(tasks, dict) else ():
         for split in ("train", "validation", "test"):
             file = entry.get(split) if isinstance(entry, dict) else None
             if isinstance(file, str) and not file.startswith("hub:"):

@@ -52,6 +52,7 @@ class Packing:
         self.device = torch.device(device)
         self.lengths = np.array([len(segment.ids) for segment in segments], dtype=np.int64)
         self.top_branch = layout.branches[-1]
+        self.route_of = {top: layout.routes[task] for task, top in self.top_branch.items()}
         wanted = {(self.top_branch[t], i) for i, s in enumerate(segments) for t in s.tasks}
         # By branch first, so that an owner's tokens are one range; by length inside.
         self.leaves = sorted(wanted, key=lambda leaf: (leaf[0], self.lengths[leaf[1]], leaf[1]))
@@ -126,8 +127,7 @@ class Packing:
         )
 
     def owner(self, stage: int, part: str, leaf: int) -> str:
-        task = next(t for t, top in self.top_branch.items() if top == self.leaves[leaf][0])
-        route = self.layout.routes[task]
+        route = self.route_of[self.leaves[leaf][0]]
         return route.layers[stage - 1][part] if stage else route.embeddings
 
     def buckets(self, streams: Streams, first: int, last: int) -> Buckets:

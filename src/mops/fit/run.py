@@ -13,7 +13,7 @@ from mops.data.schedule import plan_steps
 from mops.encoder.network import Network
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RecipeError
-from mops.files import write_text
+from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import finish
 from mops.fit.loop import Loop, Silent, Watcher
@@ -41,7 +41,8 @@ def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Ru
     """Train what the recipe says into the folder `out`; goes on where an interrupted run was."""
     folder, watcher = Path(out), watcher or Silent()
     ready = prepare(recipe, watcher.phase)
-    if is_finished(folder, ready.recipe):
+    if is_finished(folder, ready):
+        shutil.rmtree(folder / "state", ignore_errors=True)  # killed just before it was removed
         return Run(folder, read_record(folder / "record.json"), was_finished=True)
     watcher.phase("tokenising")
     loop = build_loop(folder, ready)
@@ -94,7 +95,7 @@ def compile_blocks(network: Network) -> None:
 # ------------------------------------------------------------------ the folder
 
 
-def is_finished(folder: Path, recipe: Recipe) -> bool:
+def is_finished(folder: Path, ready: Prepared) -> bool:
     """Whether this very run is already there; refuses a folder that holds another one."""
     written = folder / "recipe.yaml"
     if not written.is_file():
@@ -104,16 +105,25 @@ def is_finished(folder: Path, recipe: Recipe) -> bool:
                 f"{folder} is not empty and holds no run; name a new folder with --out"
             )
         return False
-    difference = differing_key(read_yaml(written), recipe.to_data())
+    difference = differing_key(read_yaml(written), ready.recipe.to_data())
     if difference:
         raise RecipeError(
             f"{folder} holds a run with another recipe ({difference}); "
             "name another folder with --out, or delete this one"
         )
-    return (folder / "record.json").is_file()
+    path = folder / "record.json"
+    if not path.is_file():
+        return False
+    if read_record(path).meta_info["data_sha256"] != ready.material.digests:
+        raise RecipeError(
+            f"{folder} holds this run, finished, but the data files have changed since; "
+            "name another folder with --out"
+        )
+    return True
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:
+    remove_drafts(folder)
     write_text(folder / "recipe.yaml", recipe.to_yaml())
     started = folder / "state" / "started"
     if not started.is_file():

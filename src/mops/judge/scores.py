@@ -6,6 +6,7 @@ Targets and predictions are class numbers for classes, values for a similarity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,8 @@ def accuracy(targets: Values, predictions: Values) -> float:
     return float(np.mean(targets == predictions))
 
 
-def confusion(targets: Values, predictions: Values) -> Values:
-    """Rows: targets; columns: predictions."""
-    classes = int(max(targets.max(), predictions.max())) + 1
+def confusion(targets: Values, predictions: Values, classes: int) -> Values:
+    """Rows: targets; columns: predictions; also for classes that do not occur here."""
     flat = targets.astype(int) * classes + predictions.astype(int)
     return np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(float)
 
@@ -34,24 +34,24 @@ def of_classes(part: Values, whole: Values, table: Values) -> float:
     return float(ratio[1] if len(ratio) == 2 else ratio[occurs].mean())
 
 
-def precision(targets: Values, predictions: Values) -> float:
-    table = confusion(targets, predictions)
+def precision(targets: Values, predictions: Values, classes: int) -> float:
+    table = confusion(targets, predictions, classes)
     return of_classes(np.diag(table).copy(), table.sum(0), table)
 
 
-def recall(targets: Values, predictions: Values) -> float:
-    table = confusion(targets, predictions)
+def recall(targets: Values, predictions: Values, classes: int) -> float:
+    table = confusion(targets, predictions, classes)
     return of_classes(np.diag(table).copy(), table.sum(1), table)
 
 
-def f1(targets: Values, predictions: Values) -> float:
-    table = confusion(targets, predictions)
+def f1(targets: Values, predictions: Values, classes: int) -> float:
+    table = confusion(targets, predictions, classes)
     return of_classes(2 * np.diag(table), table.sum(0) + table.sum(1), table)
 
 
-def matthews(targets: Values, predictions: Values) -> float:
+def matthews(targets: Values, predictions: Values, classes: int) -> float:
     """The correlation of two classifications (Gorodkin 2004); 0 when one of them is constant."""
-    table = confusion(targets, predictions)
+    table = confusion(targets, predictions, classes)
     true, guessed, n = table.sum(1), table.sum(0), table.sum()
     covariance = np.trace(table) * n - true @ guessed
     spread = np.sqrt((n**2 - guessed @ guessed) * (n**2 - true @ true))
@@ -77,8 +77,7 @@ def ranks(values: Values) -> Values:
     return means[inverse]
 
 
-OF_CLASSES: dict[str, Callable[[Values, Values], float]] = {
-    "accuracy": accuracy,
+OF_TABLES: dict[str, Callable[..., float]] = {
     "f1": f1,
     "precision": precision,
     "recall": recall,
@@ -91,7 +90,10 @@ OF_VALUES: dict[str, Callable[[Values, Values], float]] = {
 
 
 def scores_of(task: Task) -> dict[str, Callable[[Values, Values], float]]:
-    return OF_VALUES if task.is_similarity else OF_CLASSES
+    if task.is_similarity:
+        return OF_VALUES
+    tables = {name: partial(of, classes=len(task.labels)) for name, of in OF_TABLES.items()}
+    return {"accuracy": accuracy, **tables}
 
 
 def score(task: Task, targets: Values, predictions: Values) -> dict[str, float]:

@@ -16,6 +16,7 @@ from mops.encoder.packing import pack_segments
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
+DIGITS = 6  # of a similarity: what is scored is what is written
 TOKENS = 8192  # of one pack at prediction; bounds memory
 
 
@@ -30,13 +31,8 @@ class Answers:
     def words(self) -> list[str]:
         """The answers as they are written to a file."""
         if self.task.is_similarity:
-            return [short(value) for value in self.predictions]
+            return [repr(float(value)) for value in self.predictions]
         return [self.task.labels[int(number)] for number in self.predictions]
-
-
-def short(value: float) -> str:
-    """The shortest spelling that reads back as the same float32."""
-    return str(np.float32(value))
 
 
 def decide(task: Task, outputs: NDArray[np.float32]) -> Answers:
@@ -44,7 +40,7 @@ def decide(task: Task, outputs: NDArray[np.float32]) -> Answers:
     logits = outputs.astype(np.float64)
     if task.is_similarity:
         assert task.range is not None
-        values = np.clip(outputs[:, 0], *task.range).astype(np.float64)
+        values = np.round(np.clip(logits[:, 0], *task.range), DIGITS)
         return Answers(task, values, np.zeros((len(values), 0)))
     if logits.shape[1] == 1:  # one logit for two classes: sigmoid is a softmax over (0, logit)
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)

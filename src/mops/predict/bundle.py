@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 1
+KEYS = ("encoder", "pair", "pool", "features", "max_length", "heads")
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise EncoderError(
             f"{folder} is no bundle of this version of mops; pass the folder `model` of a run"
         )
+    missing = [key for key in KEYS if key not in config]
+    if missing:
+        raise EncoderError(f"{path} lacks {', '.join(missing)}; the bundle is damaged")
     return config
 
 

@@ -31,6 +31,8 @@ class Predictor:
 
     def predict(self, task: str, texts: Sequence[str | tuple[str, str]]) -> list[str | float]:
         """The answers of one task: labels, or values of a similarity."""
+        if isinstance(texts, str):
+            raise UsageError("texts are a list: write [text], not the text alone")
         rows = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         answers = self.answers((task,), rows)[task]
         if answers.task.is_similarity:
@@ -48,11 +50,10 @@ class Predictor:
                     f"the model has no task {name!r}; it has {', '.join(known)}."
                     f"{nearest(name, known)}"
                 )
-            if texts and len(known[name].text) != len(texts[0]):
-                raise UsageError(
-                    f"task {name!r} reads {len(known[name].text)} text(s) a row, "
-                    f"{len(texts[0])} were given"
-                )
+            wanted = len(known[name].text)
+            wrong = next((len(row) for row in texts if len(row) != wanted), None)
+            if wrong is not None:
+                raise UsageError(f"task {name!r} reads {wanted} text(s) a row, {wrong} were given")
         table = tokenise(self.bundle.tokenizer, texts, self.bundle.layout.reading)
         outputs = compute_outputs(self.bundle.network, table, tasks, self.device)
         return {name: decide(known[name], outputs[name]) for name in tasks}
