@@ -77,7 +77,7 @@ def test_chain_of_shared_sentences_does_not_drown_the_split() -> None:
     chain = [(f"link {n}", f"link {n + 1}") for n in range(90)]
     free = [(f"left {n}", f"right {n}") for n in range(30)]
     for seed in range(20):
-        train, validation = split_rows(rows_of(*chain, *free), 0.1, seed)
+        _, validation = split_rows(rows_of(*chain, *free), 0.1, seed)
         assert len(validation) == 12
 
 

@@ -40,7 +40,7 @@ def decide(task: Task, outputs: NDArray[np.float32]) -> Answers:
     logits = outputs.astype(np.float64)
     if task.is_similarity:
         assert task.range is not None
-        values = np.round(np.clip(logits[:, 0], *task.range), DIGITS)
+        values: Values = np.clip(logits[:, 0], *task.range).round(DIGITS)
         return Answers(task, values, np.zeros((len(values), 0)))
     if logits.shape[1] == 1:  # one logit for two classes: sigmoid is a softmax over (0, logit)
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
