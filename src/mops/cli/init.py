@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +55,22 @@ def command(folder: Path, out: Path | None) -> None:
 
 def starter(tasks: dict[str, Any], folder: Path) -> str:
     """The text of a recipe, with a comment on everything one may want to change."""
-    from mops.outside import format_yaml
-
-    blocks = []
+    lines = []
     for name, entry in tasks.items():
-        plain = {key: relative(key, value, folder) for key, value in entry.items()}
-        mark = "  # joins only when named with --tasks" if plain.pop("optional", False) else ""
-        lines = format_yaml({name: plain}).splitlines()
-        blocks += [f"  {lines[0]}{mark}", *(f"  {line}" for line in lines[1:])]
-    return HEAD + "\n".join(blocks) + "\n" + TAIL
+        mark = "  # optional data: remove what you do not want" if entry.get("optional") else ""
+        lines.append(f"  {name}:{mark}")
+        plain = {key: value for key, value in entry.items() if key != "optional"}
+        lines += [
+            f"    {key}: {word(relative(key, value, folder))}" for key, value in plain.items()
+        ]
+    return HEAD + "\n".join(lines) + "\n" + TAIL
+
+
+def word(value: Any) -> str:
+    """A value as YAML: plain where that is safe, else as JSON, which YAML understands."""
+    is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
+    is_safe = is_plain and value.lower() not in ("true", "false", "null")
+    return str(value) if is_safe else json.dumps(value, ensure_ascii=False)
 
 
 def relative(key: str, value: Any, folder: Path) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mops.data.material import Material, targets_of
+from mops.data.material import targets_of
 from mops.data.rows import Row
 from mops.files import beside
 from mops.fit.loop import Loop, median
@@ -31,7 +31,7 @@ from mops.records import Record, machine_info, write_record
 FLOAT_BYTES = 4
 
 
-def finish(folder: Path, ready: Prepared, loop: Loop) -> Record:
+def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None]) -> Record:
     """Judge the bundle as a user will load it, and write everything down."""
     recipe, material, source = ready.recipe, ready.material, ready.source
     facts: dict[str, Any] = {
@@ -41,7 +41,8 @@ def finish(folder: Path, ready: Prepared, loop: Loop) -> Record:
     }
     save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
     predictor = Predictor(load_bundle(folder / "model"), ready.device)
-    scores, warnings = judge_run(folder, material, predictor, recipe.training.seed)
+    tell("scoring")
+    scores, warnings = judge_run(folder, ready, predictor, tell)
     untrained = [name for name, count in realised(loop).items() if count == 0]
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     warnings += budget_warnings(loop)
@@ -69,12 +70,14 @@ def finish(folder: Path, ready: Prepared, loop: Loop) -> Record:
 
 
 def judge_run(
-    folder: Path, material: Material, predictor: Predictor, seed: int
+    folder: Path, ready: Prepared, predictor: Predictor, tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], list[str]]:
     """Predictions of every split as files, their scores, and what looks wrong with them."""
-    scores: dict[str, Any] = {name: {} for name in material.tasks}
+    scores: dict[str, Any] = {name: {} for name in ready.material.tasks}
     warnings: list[str] = []
-    for name, split, rows, answers in answer_material(predictor, material, seed):
+    answered = answer_material(predictor, ready.material, ready.recipe.training.seed)
+    for name, split, rows, answers in answered:
+        tell(f"scored {name} {split}")
         scores[name] |= judge(answers, rows, split)
         if split != "train":
             write_predictions(folder / "predictions" / f"{name}-{split}.csv", rows, answers)

@@ -50,8 +50,7 @@ def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Ru
     loop.run(watcher)
     loop.release()
     load_best(folder / "state" / "best.safetensors", loop.network)
-    watcher.phase("scoring")
-    record = finish(folder, ready, loop)
+    record = finish(folder, ready, loop, watcher.phase)
     shutil.rmtree(folder / "state", ignore_errors=True)
     return Run(folder, record)
 

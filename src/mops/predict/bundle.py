@@ -1,4 +1,4 @@
-"""The bundle: a trained model as one folder, complete in itself. No pickle, ever."""
+"""The bundle: a trained model as one folder, complete in itself; no file of it can run code."""
 
 from __future__ import annotations
 
