@@ -162,32 +162,55 @@ def rate_of(plan: SharingPlan, owner: str) -> float:
     )
 
 
+def owners_of(plan: SharingPlan, tasks: list[str], depth: int) -> list[str]:
+    """Every owner that any route may pass, the pooler too."""
+    routes = (route_of(plan, task, depth, "pooler") for task in tasks)
+    return list(dict.fromkeys(owner for route in routes for owner in route.owners))
+
+
 def check_fit(plan: SharingPlan, tasks: list[str], depth: int) -> None:
-    """Refuse a plan for another number of layers or for tasks that are not there."""
+    """Refuse a plan for other layers or tasks, and rows that concern nothing."""
     if plan.depth not in (0, depth):
         raise PlanError(
             f"plan {plan.name!r} is written for {plan.depth} layers, the encoder has {depth}; "
             "give one letter per layer"
         )
     for row in plan.copies:
-        if row.layers and not (
-            -depth <= row.layers[0] <= depth and -depth <= row.layers[1] < depth
-        ):
-            raise PlanError(
-                f"plan {plan.name!r} speaks of the layers {list(row.layers)}, but the encoder has "
-                f"only {depth} (0 to {depth - 1}; hybrid:{depth} shares them all)"
-            )
+        check_layers(plan, row, depth)
     rows: tuple[Copies | Late, ...] = (*plan.copies, *plan.late)
     for part in rows:
-        named = [task for group in part.groups for task in group]
-        for task in named:
-            if task not in tasks:
-                raise PlanError(
-                    f"plan {plan.name!r} names the task {task!r}; the tasks are "
-                    f"{', '.join(tasks)}.{nearest(task, tasks)}"
-                )
-        if len(set(named)) < len(named):
-            raise PlanError(f"plan {plan.name!r}: a task stands in two groups of one row")
+        check_groups(plan, part.groups, tasks)
+    everything = owners_of(plan, tasks, depth)
+    for rate in plan.rates:
+        if not any(fnmatchcase(owner, rate.owner) for owner in everything):
+            raise PlanError(
+                f"plan {plan.name!r}: the rate for {rate.owner!r} concerns no owner; owners are "
+                f"called {everything[0]}, {everything[1]}, ..., {everything[-1]}"
+            )
+
+
+def check_layers(plan: SharingPlan, row: Copies, depth: int) -> None:
+    if row.layers is None:
+        return
+    first, last = (n + depth if n < 0 else n for n in row.layers)
+    is_none = first == depth  # hybrid:K with all layers shared
+    if not (0 <= first <= depth and 0 <= last < depth and (first <= last or is_none)):
+        raise PlanError(
+            f"plan {plan.name!r} speaks of the layers {list(row.layers)}, but the encoder has "
+            f"only {depth} (0 to {depth - 1}, the lower first; hybrid:{depth} shares them all)"
+        )
+
+
+def check_groups(plan: SharingPlan, groups: Groups, tasks: list[str]) -> None:
+    named = [task for group in groups for task in group]
+    for task in named:
+        if task not in tasks:
+            raise PlanError(
+                f"plan {plan.name!r} names the task {task!r}; the tasks are "
+                f"{', '.join(tasks)}.{nearest(task, tasks)}"
+            )
+    if len(set(named)) < len(named):
+        raise PlanError(f"plan {plan.name!r}: a task stands in two groups of one row")
 
 
 # ------------------------------------------------------------------ sizes

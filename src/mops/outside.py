@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from ruamel.yaml.error import YAMLError
 from mops.errors import RecipeError, UsageError, nearest
 
 Value = TypeVar("Value")
+BRANCH = re.compile(r"[\[-]|^(str|int|float|bool|dict|tuple)$")  # pydantic's name of a branch
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # what pydantic calls such keys
 
 
@@ -33,7 +35,14 @@ def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, An
 
 def parse_yaml(text: str) -> Any:
     """YAML 1.2, safe: `1e-3` is a number, no tag runs code."""
-    return YAML(typ="safe", pure=True).load(text)
+    return unshared(YAML(typ="safe", pure=True).load(text))
+
+
+def unshared(data: Any) -> Any:
+    """What YAML anchors name twice becomes two values, so that changing one leaves the other."""
+    if isinstance(data, dict):
+        return {key: unshared(value) for key, value in data.items()}
+    return [unshared(value) for value in data] if isinstance(data, list) else data
 
 
 def format_yaml(data: dict[str, Any]) -> str:
@@ -56,21 +65,25 @@ def to_value(kind: type[Value], data: Any, *, where: str, error: type[UsageError
 def _sentence(cause: ValidationError, kind: type) -> str:
     errors = cause.errors(include_url=False)
     first = next((error for error in errors if error["type"] in UNKNOWN), errors[0])
-    place = ".".join(str(step) for step in first["loc"] if "[" not in str(step))
+    place = ".".join(str(step) for step in first["loc"] if not BRANCH.search(str(step)))
     if first["type"] in UNKNOWN:
         key = str(first["loc"][-1])
-        return f"unknown key {place!r}.{nearest(key, known_keys(kind))}"
+        known = known_keys(kind)
+        advice = known.get(key, nearest(key, known))
+        return f"unknown key {place!r}.{advice}"
     found = f"; found {first['input']!r}" if first["type"] != "missing" else ""
     return f"{place or 'it'}: {first['msg'].removeprefix('Value error, ')}{found}"
 
 
-def known_keys(kind: Any) -> list[str]:
-    """All keys that occur anywhere in the schema of `kind`."""
+def known_keys(kind: Any) -> dict[str, str]:
+    """All keys that occur anywhere in the schema of `kind`, each with the place it belongs to."""
     schema = TypeAdapter(kind).json_schema()
-    found: list[str] = []
-    for part in (schema, *schema.get("$defs", {}).values()):
-        found += part.get("properties", {})
-    return found
+    places = {"the top level": schema, **schema.get("$defs", {})}
+    return {
+        key: f" It is a key of {place.lower()}, not of this place"
+        for place, part in places.items()
+        for key in part.get("properties", {})
+    }
 
 
 def _first_words(cause: YAMLError) -> str:

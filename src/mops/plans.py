@@ -93,12 +93,10 @@ def problems_of(plan: SharingPlan) -> Iterator[str]:
     for row in rows:
         if not set(row.per) <= {"layer", "task"}:
             yield f"`per` is {list(row.per)}; allowed are layer and task"
+        if row.groups and "task" not in row.per:
+            yield "groups of tasks mean something only where `per` names task"
     for copies in plan.copies:
-        if not any(fnmatchcase(part, copies.part) for part in PARTS):
-            yield (
-                f"no part is called {copies.part!r}; parts are {', '.join(PARTS)}."
-                f"{nearest(copies.part, PARTS)}"
-            )
+        yield from problems_of_part(copies.part)
     for layer in plan.late:
         if layer.width < 0 or layer.activation not in ACTIVATIONS:
             yield (
@@ -107,6 +105,11 @@ def problems_of(plan: SharingPlan) -> Iterator[str]:
             )
     if any(rate.factor < 0 for rate in plan.rates):
         yield "a rate below 0 would climb instead of descend"
+
+
+def problems_of_part(part: str) -> Iterator[str]:
+    if not any(fnmatchcase(known, part) for known in PARTS):
+        yield f"no part is called {part!r}; parts are {', '.join(PARTS)}.{nearest(part, PARTS)}"
 
 
 # ------------------------------------------------------------------ the short forms
@@ -157,6 +160,8 @@ def late(argument: str) -> SharingPlan:
     regime, _, subsets = argument.partition("/")
     letters = letters_of("late", regime, "SI")
     groups = tuple(tuple(group.split("+")) for group in subsets.split(",") if group)
+    if groups and "S" not in letters:
+        raise PlanError(f"plan 'late:{argument}': no layer is shared, so the groups mean nothing")
     shared_row = Late(per=PER_TASK, groups=groups) if groups else Late(per=ONE)
     rows = {"S": shared_row, "I": Late(per=PER_TASK)}
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))

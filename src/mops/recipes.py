@@ -12,9 +12,9 @@ from mops.plans import SharingPlan, read_plan
 from mops.shapes import FEATURES, HEADS, HeadShape, Reading
 from mops.tasks import Task, canonical_label
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]
 Label = bool | str | int | float
 
 
@@ -40,6 +40,7 @@ class TaskEntry(Strict):
     split: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="share of the training rows for validation when there is no such file"
     )
+    columns: tuple[str, ...] = Field((), description="column names of files without a header")
     on_bad_row: Literal["error", "skip"] = Field(
         "error", description="what to do with rows that cannot be used"
     )
@@ -132,15 +133,19 @@ class Training(Strict):
     best_by: Literal["overall", "overall_normalised"] = Field(
         "overall", description="the score on the selection half that picks the best state"
     )
-    seed: Annotated[int, Field(ge=0)] = Field(11711, description="of everything random")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(11711, description="of everything random")
     threads: Count | None = Field(None, description="of the processor; default: its cores")
-    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where to compute")
+    device: str = Field("auto", description="where to compute: auto, cpu, cuda, cuda:1, mps, ...")
     torch_compile: bool = Field(False, description="compile the feed-forward blocks")
     report_to: Literal["none"] = Field("none", description="trackers beside curve.jsonl")
 
     def batch_size(self, task: str) -> int:
         sizes = self.per_task_batch_size
         return sizes[task] if isinstance(sizes, dict) else sizes
+
+    def weight(self, task: str) -> float:
+        """Of the task's loss; a task of weight 0 does not learn."""
+        return self.loss_weights.get(task, 1.0)
 
     def reading(self, tasks: dict[str, Task]) -> Reading:
         return Reading(

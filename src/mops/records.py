@@ -36,10 +36,10 @@ def write_record(path: Path, record: Record) -> None:
     write_text(path, record.to_json())
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: str | Path) -> Record:
     """The record of a run, from its record.json."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(Path(path).read_text("utf-8"))
         return Record(**{**data, "warnings": tuple(data["warnings"])})
     except (OSError, ValueError, TypeError, KeyError) as cause:
         raise UsageError(f"{path} is no record of a run: {cause}") from cause

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from mops.errors import RecipeError
 
-PAIRS = ("cross", "bi")
 POOLS = ("pooler", "cls", "mean", "sum")
 FEATURES = {"sum": 1, "concat": 2, "product": 1, "difference": 1}  # width in vectors of one text
 HEADS = ("linear", "mlp", "cosine")

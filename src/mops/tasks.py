@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from mops.errors import RecipeError
 
 TYPES = ("classification", "pair_classification", "similarity")
-LOSSES = ("cross_entropy", "binary_cross_entropy", "mse")
-SCORES = ("accuracy", "f1", "precision", "recall", "matthews", "pearson", "spearman")
+CLASS_SCORES = ("accuracy", "f1", "precision", "recall", "matthews")
+VALUE_SCORES = ("pearson", "spearman")
 CORRELATIONS = ("matthews", "pearson", "spearman")
 NAME = re.compile(r"[a-z0-9_-]+")
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
@@ -118,7 +118,7 @@ def _mismatches(task: Task) -> list[str]:
         )
     if task.loss == "binary_cross_entropy" and len(task.labels) not in (0, 2):
         found.append(f"binary_cross_entropy wants two labels, there are {len(task.labels)}")
-    scores = ("pearson", "spearman") if task.is_similarity else SCORES[:5]
+    scores = VALUE_SCORES if task.is_similarity else CLASS_SCORES
     if task.score and task.score not in scores:
         found.append(
             f"score {task.score!r} does not fit a {task.type}; allowed: {', '.join(scores)}"

@@ -175,7 +175,23 @@ def test_empty_texts_are_answered_and_counted(run_cli: Any, model: str, tmp_path
     (tmp_path / "in.csv").write_text("id,sentence\na,ban\nb,\nc,\n")
     code, out, err = run_cli("predict", model, str(tmp_path / "in.csv"))
     assert code == 0 and [row["id"] for row in table(out)] == ["a", "b", "c"]
-    assert "2 rows have an empty text" in err
+    assert "2 rows have a problem and were answered all the same" in err
+    assert "in.csv:3 sentence is empty" in err
+
+
+def test_tasks_with_different_columns_are_answered_side_by_side(
+    run_cli: Any, model: str, tmp_path: Path
+) -> None:
+    """A file that has the columns of all tasks gets an answer of each, as one by one."""
+    path = tmp_path / "all.csv"
+    path.write_text("id,sentence,sentence1,sentence2\na,ban,ban,bin\nb,bin ban,ban,ban\n")
+    code, out, _ = run_cli("predict", model, str(path))
+    assert code == 0
+    together = table(out)
+    assert list(together[0]) == ["id", "sentiment", "paraphrase", "similarity"]
+    for name in ("sentiment", "paraphrase", "similarity"):
+        _, alone, _ = run_cli("predict", model, str(path), "--task", name)
+        assert [row["prediction"] for row in table(alone)] == [row[name] for row in together]
 
 
 def test_no_input_and_an_unknown_task_are_refused(run_cli: Any, made: World, model: str) -> None:

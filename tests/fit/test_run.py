@@ -19,7 +19,7 @@ from mops.data.compose import compose_recipe
 from mops.data.rows import Row
 from mops.data.splits import half
 from mops.encoder.sources import find_encoder
-from mops.errors import RecipeError, RunError
+from mops.errors import RecipeError
 from mops.fit.loop import Silent
 from mops.layout import lay_out
 from mops.outside import read_yaml
@@ -259,7 +259,7 @@ def test_an_interrupted_run_refuses_other_data(made: World, tmp_path: Path) -> N
         mops.train(recipe, tmp_path / "run", StopAt(5))
     file = data / "sts-train.csv"
     file.write_text(file.read_text().replace("5.000", "4.000", 1))
-    with pytest.raises(RunError, match="other data"):
+    with pytest.raises(RecipeError, match="other data"):
         mops.train(recipe, tmp_path / "run")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from properties import (
 from torch import Tensor
 
 from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
-from mops.layout import lay_out
+from mops.layout import lay_out, owners_of
 from mops.plans import PARTS, Copies, Late, Rate, SharingPlan, every_plan
 
 PAIR_OF_TASKS = [["paraphrase", "similarity"]]
@@ -135,17 +137,37 @@ groups = st.permutations(NAMES).flatmap(
         [(), (tuple(order[:2]),), (tuple(order),), (tuple(order[:2]), tuple(order[2:]))]
     )
 )
-ranges = st.none() | st.tuples(st.integers(-DEPTH, DEPTH), st.integers(-DEPTH, DEPTH - 1))
+
+
+def rises(ends: tuple[int, int]) -> bool:
+    first, last = (n % DEPTH if n < 0 else n for n in ends)
+    return first <= last or first == DEPTH
+
+
+def without_idle_groups(row: Any) -> Any:
+    return row if "task" in row.per else replace(row, groups=())
+
+
+def without_idle_rates(plan: SharingPlan) -> SharingPlan:
+    """Rates that concern no owner are refused; see test_short_forms."""
+    owners = owners_of(plan, list(NAMES), DEPTH)
+    used = [r for r in plan.rates if any(fnmatchcase(owner, r.owner) for owner in owners)]
+    return replace(plan, rates=tuple(used))
+
+
+ranges = st.none() | st.tuples(st.integers(-DEPTH, DEPTH), st.integers(-DEPTH, DEPTH - 1)).filter(
+    rises
+)
 copies = st.builds(
     Copies, part=st.sampled_from(["*", "*o*", *PARTS]), per=pers, layers=ranges, groups=groups
-)
+).map(without_idle_groups)
 late = st.builds(
     Late,
     per=pers,
     groups=groups,
     width=st.sampled_from([0, 16, 40]),
     activation=st.sampled_from(["relu", "gelu", "tanh"]),
-)
+).map(without_idle_groups)
 patterns = [*(f"{part}*" for part in PARTS), "*/layer0[12]*", "*similarity*", "late?", "head/*"]
 rates = st.builds(
     Rate, owner=st.sampled_from(patterns), factor=st.sampled_from([0.0, 0.0, 0.25, 2.0])
@@ -156,7 +178,7 @@ plans = st.builds(
     copies=st.lists(copies, max_size=4).map(tuple),
     late=st.lists(late, max_size=3).map(tuple),
     rates=st.lists(rates, max_size=3).map(lambda rows: (*rows, Rate(owner="*", factor=1.0))),
-)
+).map(without_idle_rates)
 few = settings(
     max_examples=12,
     deadline=None,

@@ -76,6 +76,11 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
         f"tokens: median {tokens['p50']:.0f}, 95 % {tokens['p95']:.0f}, longest {tokens['max']}; "
         f"{tokens['cut']} of {tokens['sequences']:,} sequences are cut at {tokens['max_length']}"
     )
+    numbers = report.splits["train"].numbers
+    if numbers is not None:
+        OUT.print(
+            f"a constant answer has correlation 0; the labels deviate by {numbers.deviation:.2f}"
+        )
     if report.baseline_class is not None:
         OUT.print(
             f"always {report.baseline_class!r} is right in {report.baseline:.3f} of validation",

@@ -89,7 +89,9 @@ def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dic
     from mops.recipes import TaskEntry
 
     known = dict(bundle.entries)
-    if data is not None:
+    if data is not None and (moved := moved_entries(known, Path(data))):
+        known = moved
+    elif data is not None:
         found = {name: entry for name, entry in tasks_in(data).items() if name in known}
         if not found:
             raise DataError(f"{data} has none of the model's tasks: {', '.join(known)}")
@@ -106,6 +108,18 @@ def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dic
                 "pass the folder of the data with --data DIR"
             )
     return chosen
+
+
+def moved_entries(known: Mapping[str, TaskEntry], folder: Path) -> dict[str, TaskEntry]:
+    """The same files in another folder; nothing when they are not all there."""
+    moved = {
+        name: entry.model_copy(
+            update={split: str(folder / Path(file).name) for split, file in entry.files().items()}
+        )
+        for name, entry in known.items()
+    }
+    are_there = all(is_there(file) for entry in moved.values() for file in entry.files().values())
+    return moved if are_there else {}
 
 
 def is_there(file: str) -> bool:

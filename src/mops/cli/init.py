@@ -57,12 +57,9 @@ def starter(tasks: dict[str, Any], folder: Path) -> str:
     """The text of a recipe, with a comment on everything one may want to change."""
     lines = []
     for name, entry in tasks.items():
-        mark = "  # optional data: remove what you do not want" if entry.get("optional") else ""
-        lines.append(f"  {name}:{mark}")
-        plain = {key: value for key, value in entry.items() if key != "optional"}
-        lines += [
-            f"    {key}: {word(relative(key, value, folder))}" for key, value in plain.items()
-        ]
+        lines.append(f"  {word(name)}:")
+        pairs = ((key, relative(key, value, folder)) for key, value in entry.items())
+        lines += [f"    {key}: {word(value)}" for key, value in pairs]
     return HEAD + "\n".join(lines) + "\n" + TAIL
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -84,8 +85,8 @@ def main() -> None:
         cli.main(arguments, prog_name="mops", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        say("stopped; the same command goes on where it was")
+    except (click.Abort, KeyboardInterrupt) as stop:
+        say(str(stop.__cause__ or stop) or "stopped")  # click wraps it
         sys.exit(130)
     except click.ClickException as error:
         refuse(error.format_message(), error.exit_code, is_debug, error)
@@ -102,7 +103,7 @@ def main() -> None:
 
 def refuse(message: str, code: int, is_debug: bool, error: BaseException) -> None:
     if is_debug:
-        raise error
+        traceback.print_exception(error)
     say(f"error: {' '.join(message.split())}")
     sys.exit(code)
 

@@ -47,7 +47,7 @@ def command(
     if config is None and data is None and not Path("mops.yaml").is_file():
         data = "sample"
     recipe = read_recipe(config, data, encoder, None, tasks, None, None, settings)
-    shape = find_encoder(recipe.encoder).shape
+    shape = find_encoder(recipe.encoder, ["config.json"]).shape
     values = with_labels(recipe)
     reading = recipe.training.reading(values)
     given = [read_plan(plan)] if plan else every_plan(shape.depth, tuple(values))

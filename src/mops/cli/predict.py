@@ -97,27 +97,41 @@ def fitting_tasks(
             f"{table.source} has the columns {', '.join(table.columns)}, and no task reads them "
             f"({wanted or 'no task reads so many columns'}); name the columns with --text"
         )
-    first = fitting[0].text
-    return [task for task in fitting if task.text == first]
+    return fitting
 
 
 def write_answers(
     predictor: Predictor, tasks: Sequence[Task], table: Table, file: TextIO, as_json: bool
 ) -> None:
+    """Tasks that read the same columns are answered in one pass; all passes side by side."""
     from mops.cli.screen import ProgressBar, print_warnings
-    from mops.data.rows import stream_rows
+    from mops.data.rows import first_problems, stream_rows
 
-    names = [task.name for task in tasks]
-    write = json_lines if as_json else csv_lines(file, names)
-    empty = 0
+    readers: dict[tuple[str, ...], list[Task]] = {}
+    for task in tasks:
+        readers.setdefault(task.text, []).append(task)
+    streams = [
+        predictor.stream(
+            [task.name for task in group], stream_rows(table, group[0], needs_label=False)
+        )
+        for group in readers.values()
+    ]
+    write = json_lines if as_json else csv_lines(file, [task.name for task in tasks])
+    troubled: dict[str, Row] = {}
     with ProgressBar("predicting") as bar:
-        rows = stream_rows(table, tasks[0], needs_label=False)
-        for window, answers in predictor.stream(names, rows):
-            empty += sum(not all(row.texts) for row in window)
-            file.writelines(write(window, answers))
-            bar.update(advance=len(window))
-    if empty:
-        print_warnings([f"{empty} rows have an empty text; they were answered all the same"])
+        for windows in zip(*streams, strict=True):
+            rows = windows[0][0]
+            answers = {name: of for _, found in windows for name, of in found.items()}
+            troubled |= {row.where: row for window, _ in windows for row in window if row.problem}
+            file.writelines(write(rows, answers))
+            bar.update(advance=len(rows))
+    if troubled:
+        print_warnings(
+            [
+                f"{len(troubled)} rows have a problem and were answered all the same: "
+                f"{first_problems(tuple(troubled.values()))}"
+            ]
+        )
 
 
 def csv_lines(file: TextIO, names: Sequence[str]) -> Any:

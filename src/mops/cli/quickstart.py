@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from mops.errors import RunError
 
 PLANS = ("shared", "separate", "hybrid:3")
 STEPS = 160
+STOPPED = 130  # exit code of a run that was interrupted and can go on
 SETTINGS = ("per_task_batch_size=8", "learning_rate=2e-4", "eval_steps=80")
 
 
@@ -49,17 +51,22 @@ def command(encoder: str | None, out: Path, steps: int) -> None:
     )
     OUT.print(f"results in {out}: a folder per plan, its model in model/", soft_wrap=True)
     OUT.print(
-        f"try one:  echo 'A lovely film.' | sed '1i sentence' | mops predict {folders[0]}/model -",
+        f"try one:  printf 'sentence\\nA lovely film.\\n' | mops predict {folders[0]}/model -",
         soft_wrap=True,
     )
 
 
 def train_alone(plan: str, folder: Path, encoder: str | None, steps: int) -> None:
     """In a process of its own, so that its peak memory is its own."""
-    words = [sys.executable, "-m", "mops", "train", "--data", "sample", "--plan", plan]
+    words = [sys.executable, "-P", "-m", "mops", "train", "--data", "sample", "--plan", plan]
     words += ["--out", str(folder), "--set", f"training.max_steps={steps}"]
     words += [word for setting in SETTINGS for word in ("--set", f"training.{setting}")]
     words += ["--encoder", encoder] if encoder else []
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            with contextlib.suppress(KeyboardInterrupt):  # the child got it too and saves its state
+                child.wait()
+    if child.returncode == STOPPED:
+        raise KeyboardInterrupt("stopped; the same command goes on where it was")
+    if child.returncode:
         raise RunError(f"training {plan} failed; see above")

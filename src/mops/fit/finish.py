@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -43,7 +42,8 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
     predictor = Predictor(load_bundle(folder / "model"), ready.device)
     tell("scoring")
     scores, warnings = judge_run(folder, ready, predictor, tell)
-    untrained = [name for name, count in realised(loop).items() if count == 0]
+    weight = recipe.training.weight
+    untrained = [n for n, count in realised(loop).items() if count == 0 or weight(n) == 0]
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     warnings += budget_warnings(loop)
     facts["scores"], facts["untrained"] = scores, untrained
@@ -187,6 +187,10 @@ def mean_flops(layout: Layout, loop: Loop, name: str) -> float:
 
 
 def peak_memory() -> int:
-    """Of this process, so far."""
+    """Of this process, so far, in the machine's own memory; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

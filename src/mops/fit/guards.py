@@ -18,7 +18,8 @@ def check_gradients(network: Network, batch: Batch) -> None:
     losses = compute_losses(network, batch)
     untaught: list[str] = []
     for task, loss in losses.items():
-        owners = [o for o in network.layout.routes[task].owners if network.layout.rates[o] > 0]
+        layout = network.layout
+        owners = [o for o in layout.routes[task].owners if layout.rates[o] and layout.sizes[o]]
         if not loss.requires_grad:
             untaught += [f"{task} -> {owner}" for owner in owners]
             continue

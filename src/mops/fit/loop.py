@@ -18,6 +18,7 @@ import torch
 from mops.data.batches import TaskData, make_batch
 from mops.data.schedule import Schedule
 from mops.encoder.network import Network
+from mops.errors import RunError
 from mops.fit.checkpoints import Progress, save_best, save_state
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.step import StepFacts, take_step
@@ -88,7 +89,7 @@ class Loop:
                 if asked or self.is_save_due():
                     self.save()
                 if asked:
-                    raise Interrupted
+                    raise Interrupted("stopped; the same command goes on where it was")
         self.save()
 
     def one_step(self, taken: dict[str, int], watcher: Watcher) -> None:
@@ -129,7 +130,8 @@ class Loop:
     def evaluate(self, watcher: Watcher) -> None:
         """Score the selection rows; keep the state when it is the best so far."""
         scores = selection_scores(self.network, self.selection)
-        tasks = {name: data.task for name, data in self.selection.items()}
+        learning = {n: data.task for n, data in self.selection.items() if self.training.weight(n)}
+        tasks = learning or {name: data.task for name, data in self.selection.items()}
         overall = overall_of(tasks, scores)
         now = self.progress
         now.evaluations += 1
@@ -166,9 +168,13 @@ class Loop:
         epoch = self.progress.step / self.schedule.steps_per_epoch
         line = {"step": self.progress.step, "epoch": round(epoch, 4)}
         line |= {"seconds": round(self.progress.seconds, 3), **facts}
-        with (self.folder / "curve.jsonl").open("a", encoding="utf-8") as curve:
-            curve.write(json.dumps(line) + "\n")
-            self.progress.curve_bytes = curve.tell()
+        path = self.folder / "curve.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as curve:
+                curve.write(json.dumps(line) + "\n")
+                self.progress.curve_bytes = curve.tell()
+        except OSError as cause:
+            raise RunError(f"cannot write {path}: {cause.strerror}; free some space") from cause
 
     def cut_curve(self) -> None:
         """Forget lines that were written after the state that this run goes on from."""

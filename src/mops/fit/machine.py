@@ -19,10 +19,19 @@ def choose_device(name: str) -> str:
     }
     if name == "auto":
         return next(device for device in ("cuda", "mps", "cpu") if found[device])
-    if not found[name]:
+    if not found.get(name, is_usable(name)):
         there = ", ".join(device for device, is_there in found.items() if is_there)
         raise UsageError(f"device {name!r} is not there; this machine has {there}")
     return name
+
+
+def is_usable(name: str) -> bool:
+    """Whether torch can put a tensor there, as cuda:1 or xpu."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        return False
+    return True
 
 
 def prepare_machine(training: Training) -> str:

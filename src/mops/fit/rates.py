@@ -33,7 +33,7 @@ def build_optimiser(network: Network, training: Training) -> torch.optim.AdamW:
     """AdamW with one group per (rate, decay); nothing for what is frozen."""
     layout, rates = network.layout, owner_rates(network.layout, training)
     for task, route in layout.routes.items():
-        if not any(rates[owner] for owner in route.owners):
+        if not any(rates[owner] and layout.sizes[owner] for owner in route.owners):
             raise PlanError(
                 f"plan {layout.plan.name!r}: nothing on the route of {task!r} learns, all its "
                 "rates are 0; give its head or a layer a rate above 0"

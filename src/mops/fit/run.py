@@ -113,12 +113,14 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     path = folder / "record.json"
     if not path.is_file():
         return False
-    if read_record(path).meta_info["data_sha256"] != ready.material.digests:
+    facts = read_record(path).meta_info
+    made_of = (facts["data_sha256"], facts["encoder_sha256"])
+    if made_of != (ready.material.digests, ready.source.digest):
         raise RecipeError(
-            f"{folder} holds this run, finished, but the data files have changed since; "
-            "name another folder with --out"
+            f"{folder} holds this run, finished, but the data or the encoder's weights have "
+            "changed since; name another folder with --out"
         )
-    return True
+    return (folder / "model" / "config.json").is_file()
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:

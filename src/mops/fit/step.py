@@ -40,7 +40,7 @@ def take_step(
     network.train()
     losses = compute_losses(network, batch)
     loss = sum(
-        (training.loss_weights.get(task, 1.0) * value for task, value in losses.items()),
+        (training.weight(task) * value for task, value in losses.items()),
         start=torch.zeros((), device=next(iter(losses.values())).device),
     )
     optimiser.zero_grad(set_to_none=True)

@@ -67,7 +67,9 @@ def score_part(task: Task, targets: Values, predictions: Values) -> dict[str, fl
 def overall_scores(
     tasks: Mapping[str, Task], scores: Mapping[str, Mapping[str, Mapping[str, float]]], part: str
 ) -> dict[str, float]:
-    """Both overall scores on one part, over the tasks that have it."""
+    """Both overall scores on one part; none unless every task has been scored on it."""
+    if any(part not in scores[name] for name in tasks):
+        return {}
     return overall_of(tasks, {name: of[part] for name, of in scores.items() if part in of})
 
 

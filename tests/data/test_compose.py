@@ -1,0 +1,87 @@
+"""From options to a recipe: later words win, and every recipe stands alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mops.data.compose import compose_recipe
+from mops.errors import MopsError, RecipeError
+from mops.outside import format_yaml
+
+ENTRY = {"type": "classification", "text": "sentence", "label": "label", "train": "train.csv"}
+
+
+def write_recipe(folder: Path, **rest: object) -> Path:
+    path = folder / "mops.yaml"
+    path.write_text(format_yaml({"tasks": {"a": ENTRY, "b": ENTRY}, **rest}), "utf-8")
+    return path
+
+
+def test_null_unsets_a_key(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, training={"max_steps": 5})
+    assert compose_recipe(config=path).training.max_steps == 5
+    assert compose_recipe(config=path, set={"training.max_steps": None}).training.max_steps is None
+
+
+def test_an_empty_mapping_can_be_set_into(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path)
+    path.write_text(path.read_text("utf-8") + "training:\n", "utf-8")
+    assert compose_recipe(config=path, seed=3).training.seed == 3
+
+
+def test_files_are_named_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a recipe file relative to it, in an option relative to the working folder."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = compose_recipe(config=write_recipe(tmp_path), set={"tasks.b.train": "new.csv"})
+    assert found.tasks["a"].train == str(tmp_path / "train.csv")
+    assert found.tasks["b"].train == str(tmp_path / "elsewhere" / "new.csv")
+
+
+def test_settings_of_tasks_that_are_not_chosen_are_forgotten(tmp_path: Path) -> None:
+    training = {
+        "loss_weights": {"a": 2, "b": 3},
+        "per_task_batch_size": {"a": 4, "b": 5},
+        "head": {"a": "mlp", "b": "linear"},
+    }
+    found = compose_recipe(config=write_recipe(tmp_path, training=training), tasks=["a"])
+    assert found.training.loss_weights == {"a": 2}
+    assert found.training.batch_size("a") == 4
+    with pytest.raises(RecipeError, match="names 'c'"):
+        compose_recipe(
+            config=write_recipe(tmp_path, training=training), set={"training.loss_weights.c": 1}
+        )
+
+
+def test_optional_tasks_join_when_named(tmp_path: Path) -> None:
+    path = tmp_path / "mops.yaml"
+    entries = {"a": ENTRY, "b": {**ENTRY, "optional": True}}
+    path.write_text(format_yaml({"tasks": entries}), "utf-8")
+    assert list(compose_recipe(config=path).tasks) == ["a"]
+    assert list(compose_recipe(config=path, tasks=["b"]).tasks) == ["b"]
+
+
+def test_sample_is_the_embedded_data_even_beside_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sample").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert list(compose_recipe(data="sample").tasks) == ["sentiment", "paraphrase", "similarity"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("training.learning_rate", float("inf"), "learning_rate"),
+        ("training.seed", 10**30, "seed"),
+        ("training.max_steps", True, "max_steps"),
+        ("learning_rate", 0.1, "It is a key of training"),
+        ("training.per_task_batch_size", 0, "training.per_task_batch_size: "),
+    ],
+)
+def test_values_that_would_fail_later_are_refused_now(key: str, value: object, words: str) -> None:
+    with pytest.raises(MopsError) as caught:
+        compose_recipe(data="sample", set={key: value})
+    assert words in str(caught.value) and "constrained" not in str(caught.value)
