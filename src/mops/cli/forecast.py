@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.data.material import Material
+from mops.data.material import Material, layout_of
 from mops.data.schedule import Schedule, plan_steps
-from mops.data.tokens import TokenTable, tokenise
-from mops.layout import Layout, forward_flops, lay_out
+from mops.data.tokens import TokenTable, row_flops, tokenise
+from mops.layout import Layout
 from mops.recipes import Recipe
-from mops.shapes import check_length
 
 if TYPE_CHECKING:
     from mops.encoder.sources import EncoderSource
@@ -24,11 +23,7 @@ SHARE_OF_PEAK = 0.6
 
 
 def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[str, Any]:
-    tasks = dict(material.tasks)
-    layout = lay_out(
-        recipe.sharing_plan(), list(tasks.values()), source.shape, recipe.training.reading(tasks)
-    )
-    check_length(layout.reading, source.shape)
+    layout = layout_of(recipe, material, source.shape)
     tables = {
         name: tokenise(
             source.tokenizer, [row.texts for row in splits["train"].good], layout.reading
@@ -90,9 +85,7 @@ def estimate(layout: Layout, schedule: Schedule, tables: dict[str, TokenTable]) 
     backward = 2.0 if trained else 0.0  # a frozen trunk goes forward only
     flops = 0.0
     for name, count in schedule.batches_before(len(schedule)).items():
-        examples = count * schedule.batch_sizes[name]
-        per_row = tables[name].per_row
-        flops += examples * per_row * forward_flops(layout, round(tables[name].lengths.mean()))
+        flops += count * schedule.batch_sizes[name] * row_flops(layout, tables[name])
     gflops = matrix_speed()
     return {"seconds": flops * (1 + backward) / (gflops * 1e9 * SHARE_OF_PEAK), "gflops": gflops}
 

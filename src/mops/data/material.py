@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from mops.data.rows import Row, RowsRead, read_labels, read_rows
 from mops.data.splits import split_rows
 from mops.errors import DataError
+from mops.layout import Layout, lay_out
 from mops.recipes import Recipe, TaskEntry
+from mops.shapes import EncoderShape, check_length
 from mops.tasks import Task
 
 SPLITS = ("train", "validation", "test")
@@ -102,6 +104,14 @@ def resolve(recipe: Recipe, material: Material) -> Recipe:
         if task.labels:
             data["tasks"][name]["labels"] = list(task.labels)
     return Recipe.model_validate(data)
+
+
+def layout_of(recipe: Recipe, material: Material, encoder: EncoderShape) -> Layout:
+    """The recipe's plan for its tasks on this encoder."""
+    tasks = dict(material.tasks)
+    reading = recipe.training.reading(tasks)
+    check_length(reading, encoder)
+    return lay_out(recipe.sharing_plan(), list(tasks.values()), encoder, reading)
 
 
 def digest(file: str) -> str:

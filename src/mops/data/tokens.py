@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.errors import EncoderError
+from mops.layout import Layout, forward_flops
 from mops.shapes import Reading
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ class TokenTable:
         """Tokens of each row, over all of its sequences."""
         summed: NDArray[np.int64] = self.lengths.reshape(-1, self.per_row).sum(axis=1)
         return summed
+
+
+def row_flops(layout: Layout, table: TokenTable) -> float:
+    """Forward through the encoder, the mean over rows."""
+    lengths, counts = np.unique(table.lengths, return_counts=True)
+    pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
+    return sum(forward_flops(layout, length) * count for length, count in pairs) / len(table)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

@@ -15,12 +15,13 @@ import torch
 
 from mops.data.material import targets_of
 from mops.data.rows import Row
+from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
 from mops.fit.prepare import Prepared
 from mops.judge.evaluate import answer_material, judge, score_table
 from mops.judge.guards import suspicious
-from mops.layout import Layout, forward_flops
+from mops.layout import Layout
 from mops.predict.answers import Answers
 from mops.predict.bundle import load_bundle, save_bundle
 from mops.predict.predictor import Predictor
@@ -167,23 +168,15 @@ def costs(loop: Loop, folder: Path) -> dict[str, Any]:
         "parameters_by_owner": dict(layout.sizes),
         "weight_bytes": weights,
         "training_state_bytes": 3 * layout.trained * FLOAT_BYTES,  # gradient and two moments
-        "flops_per_example": {name: mean_flops(layout, loop, name) for name in layout.tasks},
+        "flops_per_example": {
+            name: row_flops(layout, loop.data[name].tokens) for name in layout.tasks
+        },
         "train_seconds": loop.progress.seconds,
         "step_seconds_median": median(loop.progress.step_seconds),
         "peak_memory_bytes": peak_memory(),
         "bundle_bytes": sum(file.stat().st_size for file in (folder / "model").iterdir()),
         "encoder": asdict(layout.encoder),
     }
-
-
-def mean_flops(layout: Layout, loop: Loop, name: str) -> float:
-    """Forward, of a training row of mean length."""
-    table = loop.data[name].tokens
-    lengths, counts = np.unique(table.lengths, return_counts=True)
-    total = sum(
-        forward_flops(layout, int(n)) * int(c) for n, c in zip(lengths, counts, strict=True)
-    )
-    return total / len(table)
 
 
 def peak_memory() -> int:

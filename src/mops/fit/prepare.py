@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from mops.data.batches import TaskData
-from mops.data.material import Material, read_material, resolve, targets_of
+from mops.data.material import Material, layout_of, read_material, resolve, targets_of
 from mops.data.rows import Row
 from mops.data.schedule import generator
 from mops.data.splits import half
@@ -19,9 +19,8 @@ from mops.data.tokens import tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.errors import RecipeError
 from mops.fit.machine import prepare_machine
-from mops.layout import Layout, lay_out
+from mops.layout import Layout
 from mops.recipes import Recipe
-from mops.shapes import check_length
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
 
@@ -49,14 +48,7 @@ def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     material = read_material(recipe)
     recipe = resolve(recipe, material)
     source = find_encoder(recipe.encoder)
-    return Prepared(recipe, material, source, layout_of(recipe, material, source), device)
-
-
-def layout_of(recipe: Recipe, material: Material, source: EncoderSource) -> Layout:
-    tasks = dict(material.tasks)
-    reading = recipe.training.reading(tasks)
-    check_length(reading, source.shape)
-    return lay_out(recipe.sharing_plan(), list(tasks.values()), source.shape, reading)
+    return Prepared(recipe, material, source, layout_of(recipe, material, source.shape), device)
 
 
 def training_data(ready: Prepared) -> dict[str, TaskData]:
