@@ -55,7 +55,8 @@ def row_flops(layout: Layout, table: TokenTable) -> float:
     """Forward through the encoder, the mean over rows."""
     lengths, counts = np.unique(table.lengths, return_counts=True)
     pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
-    return sum(forward_flops(layout, length) * count for length, count in pairs) / len(table)
+    total: int = sum(forward_flops(layout, length) * count for length, count in pairs)
+    return total / len(table)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
