@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import torch
@@ -38,6 +39,17 @@ def prepare_machine(training: Training) -> str:
     """Set the threads and choose the device; returns the device."""
     torch.set_num_threads(training.threads or own_cores())
     return choose_device(training.device)
+
+
+def give_back_memory() -> None:
+    """Return free memory to the system where its C library can (glibc).
+
+    Packs differ in size from step to step, so freed tensors leave holes: over a thousand steps a
+    process grew from 1.5 to 2.5 GiB without this.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def own_cores() -> int:
