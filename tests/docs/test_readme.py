@@ -19,19 +19,19 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
 
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+def blocks(text: str, *languages: str) -> list[str]:
+    """The code blocks of a page in one of these languages ('' for none)."""
+    parts = re.split(r"^```(.*)$", text, flags=re.MULTILINE)
+    opened = zip(parts[1::4], parts[2::4], strict=True)  # each fence opens, then closes
+    return [body.lstrip("\n") for language, body in opened if language in languages]
 
 
 def shown_commands() -> list[str]:
     """Every `mops ...` line in a code block of a page."""
     found = []
     for page in PAGES:
-        for block in re.findall(
-            r"```(?:console|sh)?\n(.*?)```", page.read_text("utf-8"), re.DOTALL
-        ):
-            joined = block.replace("\\\n", " ")
-            lines = (line.strip().removeprefix("$ ") for line in joined.splitlines())
+        for block in blocks(page.read_text("utf-8"), "", "console", "sh"):
+            lines = (line.strip().removeprefix("$ ") for line in block.splitlines())
             found += [line for line in lines if re.match(r"mops [a-z]+( |$)", line)]
     return sorted(set(found))
 
