@@ -7,7 +7,6 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +15,9 @@ import pytest
 import mops
 from mops.cli.main import COMMANDS
 from mops.outside import parse_yaml
-from running import World, one_core, run_cli_with, run_python, world
+from running import World, run_python
 
 NAMES = ("sentiment", "paraphrase", "similarity")
-
-
-@pytest.fixture(scope="module")
-def made() -> Iterator[World]:
-    with one_core():
-        yield world()
-
-
-@pytest.fixture
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """`run_cli(*words) -> (code, out, err)`, on a wide screen."""
-    monkeypatch.setenv("COLUMNS", "250")
-    return run_cli_with(monkeypatch, capsys)
-
-
-@pytest.fixture
-def model(made: World) -> str:
-    return str(made.run / "model")
 
 
 # ------------------------------------------------------------------ help

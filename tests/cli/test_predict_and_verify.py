@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import mops
-from running import World, run_cli_with, world
+from running import World
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
 COURSE = {
@@ -23,22 +23,6 @@ COURSE = {
     "para": ("paraphrase", "Predicted_Is_Paraphrase"),
     "sts": ("similarity", "Predicted_Similiary"),
 }
-
-
-@pytest.fixture(scope="module")
-def made() -> World:
-    return world()
-
-
-@pytest.fixture
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    monkeypatch.setenv("COLUMNS", "250")
-    return run_cli_with(monkeypatch, capsys)
-
-
-@pytest.fixture
-def model(made: World) -> str:
-    return str(made.run / "model")
 
 
 def table(text: str) -> list[dict[str, str]]:

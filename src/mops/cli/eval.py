@@ -43,44 +43,53 @@ def command(
     Example:
       mops eval runs/first/model --verify
     """
-    from mops.cli.screen import OUT, ProgressBar
     from mops.cli.tables import print_scores
-    from mops.data.material import Material, read_task
-    from mops.fit.machine import choose_device
-    from mops.judge.evaluate import answer_material, judge, score_table
     from mops.predict.bundle import load_bundle
-    from mops.predict.predictor import Predictor
 
     bundle = load_bundle(model)
-    seed = int(bundle.config.get("seed", 0))
-    entries = entries_of(bundle, data, split_names(tasks))
-    splits = {}
-    for name, entry in entries.items():
-        task = bundle.layout.tasks[name]
-        splits[name] = read_task(entry, task, seed, ("train", "validation", "test"))[1]
-    material = Material({name: bundle.layout.tasks[name] for name in entries}, splits, {})
-    scores: dict[str, Any] = {name: {} for name in entries}
-    predictor = Predictor(bundle, choose_device(device or "auto"))
-    with ProgressBar("scoring", total=sum(len(found) for found in splits.values())) as bar:
-        for name, split, rows, answers in answer_material(predictor, material, seed):
-            scores[name] |= judge(answers, rows, split)
-            bar.update(advance=1, facts=f"{name} {split}")
-    untrained = [name for name in bundle.config.get("untrained", ()) if name in entries]
-    table = score_table(material.tasks, scores, untrained)
+    table = score_model(bundle, entries_of(bundle, data, split_names(tasks)), device or "auto")
     if as_json:
         echo_json(table)
     else:
         print_scores(f"{bundle.layout.plan.name} ({model})", table)
     if verify:
-        check = largest_difference(bundle.config.get("scores", {}), scores)
-        if check is None or check > TOLERANCE:
-            raise RunError(
-                f"{model}: the stored validation scores do not come out (largest difference "
-                f"{'none in common' if check is None else f'{check:.4f}'}, allowed {TOLERANCE}); "
-                "the weights or the data are not those of the run"
-            )
-        if not as_json:
-            OUT.print(f"verified: stored validation scores reproduced (difference {check:.2g})")
+        difference = check_stored(model, bundle.config.get("scores", {}), table["tasks"])
+        click.echo(f"verified: stored scores reproduced, difference {difference:.2g}", err=as_json)
+
+
+def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -> dict[str, Any]:
+    """The scores of a model on all splits of the given tasks."""
+    from mops.cli.screen import ProgressBar
+    from mops.data.material import SPLITS, Material, read_task
+    from mops.fit.machine import choose_device
+    from mops.judge.evaluate import answer_material, judge, score_table
+    from mops.predict.predictor import Predictor
+
+    seed = int(bundle.config.get("seed", 0))
+    tasks = {name: bundle.layout.tasks[name] for name in entries}
+    splits = {name: read_task(entries[name], task, seed, SPLITS)[1] for name, task in tasks.items()}
+    scores: dict[str, Any] = {name: {} for name in entries}
+    predictor = Predictor(bundle, choose_device(device))
+    with ProgressBar("scoring", total=sum(len(found) for found in splits.values())) as bar:
+        for name, split, rows, answers in answer_material(
+            predictor, Material(tasks, splits, {}), seed
+        ):
+            scores[name] |= judge(answers, rows, split)
+            bar.update(advance=1, facts=f"{name} {split}")
+    untrained = [name for name in bundle.config.get("untrained", ()) if name in entries]
+    return score_table(tasks, scores, untrained)
+
+
+def check_stored(model: Path, stored: Mapping[str, Any], found: Mapping[str, Any]) -> float:
+    """Fail unless the validation scores that the bundle carries come out again."""
+    difference = largest_difference(stored, found)
+    if difference is None or difference > TOLERANCE:
+        largest = "no score in common" if difference is None else f"{difference:.4f}"
+        raise RunError(
+            f"{model}: the stored validation scores do not come out (largest difference: "
+            f"{largest}; allowed {TOLERANCE}); the weights or the data are not those of the run"
+        )
+    return difference
 
 
 def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dict[str, TaskEntry]:
