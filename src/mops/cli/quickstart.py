@@ -14,9 +14,9 @@ from mops.cli.options import ENCODER
 from mops.errors import RunError
 
 PLANS = ("shared", "separate", "hybrid:3")
-STEPS = 160
+STEPS = 120
 STOPPED = 130  # exit code of a run that was interrupted and can go on
-SETTINGS = ("per_task_batch_size=8", "learning_rate=2e-4", "eval_steps=80")
+SETTINGS = ("per_task_batch_size=8", "learning_rate=2e-4", "eval_steps=60")
 
 
 @click.command()
