@@ -40,9 +40,10 @@ def shown_commands() -> list[str]:
 def test_commands_that_are_shown_exist(line: str) -> None:
     """The command and all of its options parse."""
     _, name, *words = shlex.split(re.split(r" [|>] ", line)[0], comments=True)
-    command = cli.get_command(click.Context(cli), name)
+    parent = click.Context(cli, **cli.context_settings)
+    command = cli.get_command(parent, name)
     assert command is not None, f"{line}: no such command"
-    command.make_context(name, words)
+    command.make_context(name, words, parent=parent)
 
 
 def test_python_in_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
