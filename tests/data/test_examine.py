@@ -97,3 +97,15 @@ def test_report_is_plain_data() -> None:
     rows = read((1.0, "a", "b"), (2.5, "c", "d"))
     report = asdict(examine(SIMILARITY, {"train": rows, "validation": rows}))
     assert json.loads(json.dumps(report))["splits"]["train"]["numbers"]["highest"] == 2.5
+
+
+def test_test_rows_that_stand_in_validation_are_counted() -> None:
+    """Whoever picks on validation must not have seen the test rows there."""
+    splits = {
+        "train": read(("1", "a"), ("0", "b")),
+        "validation": read(("1", "Same text!"), ("0", "c")),
+        "test": read((None, "same text"), (None, "d")),
+    }
+    report = examine(SENTIMENT, splits)
+    assert report.splits["test"].rows_in_validation == 1
+    assert report.splits["validation"].rows_in_validation is None

@@ -67,10 +67,11 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
             balance(split),
             f"{split.duplicates}",
             overlap(split),
+            "" if split.rows_in_validation is None else f"{split.rows_in_validation}",
         ]
         for name, split in report.splits.items()
     ]
-    columns = ["split", "rows", "bad", "labels", "twice", "also in train"]
+    columns = ["split", "rows", "bad", "labels", "twice", "also in train", "in validation"]
     print_table("", columns, rows)
     OUT.print(
         f"tokens: median {tokens['p50']:.0f}, 95 % {tokens['p95']:.0f}, longest {tokens['max']}; "

@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mops.data.rows import SHOWN_ROWS, Row, RowsRead
 from mops.data.splits import normalised
 from mops.tasks import Task, sorted_labels
 
 SHOWN_CHARACTERS = 80
-TRAIN, VALIDATION = "train", "validation"
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 Texts = tuple[str, ...]
 
@@ -42,6 +42,7 @@ class SplitReport:
     duplicates: int
     rows_in_train: int | None
     rows_sharing_a_sentence_with_train: int | None
+    rows_in_validation: int | None = None  # of a test split
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,17 @@ def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
     train = splits[TRAIN].good
     validation = splits[VALIDATION].good if VALIDATION in splits else ()
     common, baseline = _baseline(task, train, validation)
+    reports = {
+        name: _report(task, read, texts[name], None if name == TRAIN else texts[TRAIN])
+        for name, read in splits.items()
+    }
+    if {VALIDATION, TEST} <= set(splits):
+        within = _rows_within(texts[TEST], texts[VALIDATION])
+        reports[TEST] = replace(reports[TEST], rows_in_validation=within)
     return TaskReport(
         task=task.name,
         type=task.type,
-        splits={
-            name: _report(task, read, texts[name], None if name == TRAIN else texts[TRAIN])
-            for name, read in splits.items()
-        },
+        splits=reports,
         samples=tuple(_sample(row) for row in train[:SHOWN_ROWS]),
         baseline_class=common,
         baseline=baseline,
