@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from building import NAMES, THREE_TASKS, tiny_shape
@@ -25,12 +27,16 @@ def test_layers_that_fall() -> None:
         lay_out(plan, THREE_TASKS, tiny_shape(), Reading())
 
 
-@pytest.mark.parametrize("row", [Copies(part="*", per=(), groups=(NAMES[:2],)), Late(per=())])
-def test_groups_where_nothing_is_per_task(row: Copies | Late) -> None:
-    rows = {"copies": (row,)} if isinstance(row, Copies) else {}
-    late = () if isinstance(row, Copies) else (Late(per=("layer",), groups=(NAMES[:2],)),)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"copies": (Copies(part="*", per=(), groups=(NAMES[:2],)),)},
+        {"late": (Late(per=("layer",), groups=(NAMES[:2],)),)},
+    ],
+)
+def test_groups_where_nothing_is_per_task(rows: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="only where `per` names task"):
-        SharingPlan(name="idle", late=late, **rows)
+        SharingPlan(name="idle", **rows)
 
 
 def test_groups_where_no_late_layer_is_shared() -> None:
