@@ -19,7 +19,8 @@ from mops.encoder.sources import find_encoder
 from mops.layout import lay_out
 from mops.picture import draw
 from mops.plans import SHORT_FORMS, every_plan
-from mops.recipes import Recipe, TaskEntry, Training
+from mops.recipes import Recipe
+from mops.settings import TaskEntry, Training
 from mops.shapes import EncoderShape, Reading
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -20,7 +20,7 @@ from mops.encoder.pretrained import load_pretrained
 from mops.encoder.sources import EncoderSource
 from mops.layout import lay_out
 from mops.plans import SharingPlan, read_plan
-from mops.recipes import TaskEntry
+from mops.settings import TaskEntry
 from mops.shapes import EncoderShape, Reading
 
 ENTRIES = {

@@ -13,10 +13,10 @@ from mops.outside import format_yaml, parse_yaml, read_yaml
 from mops.recipes import (
     FORMER,
     Recipe,
-    Training,
     differing_key,
     to_recipe,
 )
+from mops.settings import Training
 from mops.shapes import HeadShape
 
 YAML = """

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mops.data.schedule import Schedule, plan_steps
-from mops.recipes import Training
+from mops.settings import Training
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
 ORDERS = ("together", "proportional", "in-turn")

@@ -14,7 +14,7 @@ from mops.errors import PlanError
 from mops.fit.rates import build_optimiser, owner_rates, rate_factor, warmup_of
 from mops.fit.step import clip, compute_losses, take_step
 from mops.plans import Copies, Rate, SharingPlan
-from mops.recipes import Training
+from mops.settings import Training
 from mops.shapes import HeadShape, Reading
 
 POOLER = Reading(pool="pooler")

@@ -26,7 +26,7 @@ from mops.fit.step import compute_losses, take_step
 from mops.outside import format_yaml, parse_yaml
 from mops.plans import SharingPlan, read_plan
 from mops.predict.bundle import load_bundle, save_bundle
-from mops.recipes import Training
+from mops.settings import Training
 from mops.shapes import HeadShape, Reading
 
 READING = Reading(

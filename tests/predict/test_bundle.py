@@ -18,7 +18,7 @@ from building import THREE_TASKS, build_network, outputs_of, segment, shake, tin
 from mops.errors import EncoderError, MopsError
 from mops.picture import draw
 from mops.predict.bundle import Bundle, load_bundle, save_bundle
-from mops.recipes import TaskEntry
+from mops.settings import TaskEntry
 from mops.shapes import HeadShape, Reading
 from running import SOURCE, world
 

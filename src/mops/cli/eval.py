@@ -14,7 +14,7 @@ from mops.errors import DataError, RunError
 
 if TYPE_CHECKING:
     from mops.predict.bundle import Bundle
-    from mops.recipes import TaskEntry
+    from mops.settings import TaskEntry
 
 TOLERANCE = 1e-3  # other machines round differently; a wrong model differs by more
 
@@ -95,7 +95,7 @@ def check_stored(model: Path, stored: Mapping[str, Any], found: Mapping[str, Any
 def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dict[str, TaskEntry]:
     """The tasks to score, with the files that the bundle or the given folder names."""
     from mops.data.compose import choose_tasks, tasks_in
-    from mops.recipes import TaskEntry
+    from mops.settings import TaskEntry
 
     known = dict(bundle.entries)
     if data is not None and (moved := moved_entries(known, Path(data))):

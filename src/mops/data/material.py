@@ -15,7 +15,8 @@ from mops.data.rows import Row, RowsRead, read_labels, read_rows
 from mops.data.splits import split_rows
 from mops.errors import DataError
 from mops.layout import Layout, lay_out
-from mops.recipes import Recipe, TaskEntry
+from mops.recipes import Recipe
+from mops.settings import TaskEntry
 from mops.shapes import EncoderShape, check_length
 from mops.tasks import Task
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.recipes import Training
+from mops.settings import Training
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from mops.fit.step import StepFacts, take_step
 from mops.judge.evaluate import overall_of
 from mops.judge.scores import score
 from mops.predict.answers import compute_outputs, decide
-from mops.recipes import Training
+from mops.settings import Training
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between saves, unless save_steps says otherwise

@@ -8,7 +8,7 @@ import os
 import torch
 
 from mops.errors import UsageError
-from mops.recipes import Training
+from mops.settings import Training
 
 
 def choose_device(name: str) -> str:

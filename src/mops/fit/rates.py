@@ -10,7 +10,7 @@ import torch
 from mops.encoder.network import Network
 from mops.errors import PlanError
 from mops.layout import Layout
-from mops.recipes import Training
+from mops.settings import Training
 
 
 def owner_rates(layout: Layout, training: Training) -> dict[str, float]:

@@ -14,7 +14,7 @@ from mops.encoder.packing import pack_segments
 from mops.errors import RunError
 from mops.fit.losses import loss_of
 from mops.fit.rates import rate_factor
-from mops.recipes import Training
+from mops.settings import Training
 
 
 @dataclass(frozen=True)

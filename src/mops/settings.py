@@ -1,0 +1,175 @@
+"""The settings of a recipe: one task's entry, and how a network is trained. Plain data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mops.errors import RecipeError
+from mops.outside import to_value
+from mops.shapes import FEATURES, HEADS, HeadShape, Reading
+from mops.tasks import Task, canonical_label
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Label = bool | str | int | float
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class TaskEntry(Strict):
+    """One task of a recipe: what it is and where its rows are."""
+
+    type: str = Field(description="classification, pair_classification or similarity")
+    text: str | tuple[str, ...] = Field(description="column or columns that hold the text")
+    label: str = Field(description="column that holds the label; never one of the text columns")
+    labels: tuple[Label, ...] = Field(
+        (), description="the classes; default: read from the training file"
+    )
+    range: tuple[float, float] | None = Field(
+        None, description="lowest and highest similarity, as [0, 5]"
+    )
+    train: str | None = Field(None, description="training file")
+    validation: str | None = Field(None, description="validation file")
+    test: str | None = Field(None, description="test file; its labels may be missing")
+    split: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="share of the training rows for validation when there is no such file"
+    )
+    columns: tuple[str, ...] = Field((), description="column names of files without a header")
+    on_bad_row: Literal["error", "skip"] = Field(
+        "error", description="what to do with rows that cannot be used"
+    )
+    loss: str = Field(
+        "", description="cross_entropy, binary_cross_entropy or mse; default: by type"
+    )
+    score: str = Field("", description="the score that stands for the task; default: by type")
+    class_weights: tuple[Positive, ...] = Field(
+        (), description="weight of each class in the loss, in the order of labels"
+    )
+
+    def task(self, name: str) -> Task:
+        return Task(
+            name=name,
+            type=self.type,
+            text=(self.text,) if isinstance(self.text, str) else self.text,
+            label=self.label,
+            labels=tuple(canonical_label(word_of(label)) for label in self.labels),
+            range=self.range,
+            loss=self.loss,
+            score=self.score,
+            class_weights=self.class_weights,
+        )
+
+    def files(self) -> dict[str, str]:
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {split: file for split, file in named.items() if file is not None}
+
+
+def word_of(label: Label) -> str:
+    """A label as files write it: YAML's true is the word true."""
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+class Training(Strict):
+    """How a network is trained. Keys follow transformers' names where it has one."""
+
+    pair: Literal["cross", "bi"] = Field(
+        "cross", description="a pair as one sequence with a separator, or as two sequences"
+    )
+    pool: Literal["pooler", "cls", "mean", "sum"] = Field(
+        "mean", description="which vector stands for a sequence"
+    )
+    features: tuple[str, ...] = Field(
+        ("difference", "product"),
+        description=f"what a head sees of a bi pair: {', '.join(FEATURES)}, one or more",
+    )
+    head: str | dict[str, Any] = Field(
+        "linear", description="linear, mlp, cosine; or its settings; or one per task"
+    )
+    max_length: Annotated[int, Field(ge=3)] = Field(
+        256, description="tokens of a sequence; what is longer is cut"
+    )
+    num_train_epochs: Positive = Field(3, description="epochs; one is a pass over the largest task")
+    steps_per_epoch: Count | None = Field(None, description="steps of an epoch, instead of a pass")
+    max_steps: Count | None = Field(None, description="steps in all, instead of epochs")
+    per_task_batch_size: Count | dict[str, Count] = Field(
+        16, description="rows of a task in a step: a number, or one per task"
+    )
+    learning_rate: Positive = Field(5e-5, description="of the encoder")
+    head_learning_rate: Positive = Field(1e-3, description="of heads and late layers")
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="factor on the rate for each layer further from the top"
+    )
+    lr_scheduler_type: Literal["none", "linear", "cosine", "one-cycle"] = Field(
+        "linear", description="how the rates change over the run"
+    )
+    warmup_steps: Annotated[float, Field(ge=0)] = Field(
+        0.1, description="steps of rising rates: a number, or a share of all steps below 1"
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.01, description="decoupled; not on biases and norms"
+    )
+    adam_epsilon: Positive = Field(1e-6, description="AdamW's epsilon")
+    max_grad_norm: Annotated[float, Field(ge=0)] = Field(1.0, description="clipping; 0: none")
+    dropout: Share = Field(0.1, description="of the encoder")
+    head_dropout: Share = Field(0.1, description="before and inside the heads")
+    schedule: Literal["together", "proportional", "in-turn"] = Field(
+        "together", description="which task next: all in each step, drawn by size, or in turn"
+    )
+    loss_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="weight of each task's loss by name; default 1"
+    )
+    gradients: Literal["sum"] = Field("sum", description="how the tasks' gradients are combined")
+    eval_steps: Count | None = Field(None, description="steps between evaluations; default: epoch")
+    save_steps: Count | None = Field(None, description="steps between saves; default: a minute")
+    early_stopping: Count | None = Field(
+        None, description="stop after this many evaluations without a better one"
+    )
+    best_by: Literal["overall", "overall_normalised"] = Field(
+        "overall", description="the score on the selection half that picks the best state"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(11711, description="of everything random")
+    threads: Count | None = Field(None, description="of the processor; default: its cores")
+    device: str = Field("auto", description="where to compute: auto, cpu, cuda, cuda:1, mps, ...")
+    torch_compile: bool = Field(False, description="compile the feed-forward blocks")
+    report_to: Literal["none"] = Field("none", description="trackers beside curve.jsonl")
+
+    def batch_size(self, task: str) -> int:
+        sizes = self.per_task_batch_size
+        return sizes[task] if isinstance(sizes, dict) else sizes
+
+    def weight(self, task: str) -> float:
+        """Of the task's loss; a task of weight 0 does not learn."""
+        return self.loss_weights.get(task, 1.0)
+
+    def reading(self, tasks: dict[str, Task]) -> Reading:
+        return Reading(
+            pair=self.pair,
+            pool=self.pool,
+            features=self.features,
+            max_length=self.max_length,
+            heads={name: head_of(self.head, name, tasks) for name in tasks},
+        )
+
+
+def head_of(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> HeadShape:
+    """The head of one task: one setting for all, or a mapping by task name."""
+    if isinstance(given, dict) and set(given) <= set(tasks):
+        given = given.get(name, "linear")
+    data = {"kind": given} if isinstance(given, str) else given
+    if not isinstance(data, dict) or data.get("kind", "linear") not in HEADS:
+        raise RecipeError(
+            f"training.head: {given!r}; allowed: {', '.join(HEADS)}, a mapping with `kind`, "
+            f"or one of these per task ({', '.join(tasks)})"
+        )
+    head = to_value(HeadShape, data, where="training.head", error=RecipeError)
+    if head.kind == "cosine" and not tasks[name].is_similarity:
+        raise RecipeError(
+            f"training.head: a cosine answers a similarity, {name!r} is a {tasks[name].type}; "
+            "give heads per task, as {" + name + ": linear}"
+        )
+    return head
