@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
     from mops.fit.run import Run, train
-    from mops.plans import SharingPlan, read_plan
+    from mops.plans import read_plan
     from mops.predict.predictor import Predictor, load
     from mops.recipes import Recipe
     from mops.records import Record, read_record
+    from mops.sharing import SharingPlan
     from mops.tasks import Task
 
 # public name -> where it lives; loaded when it is first used, so that `import mops` is quick

@@ -1,130 +1,75 @@
-"""The words of a sharing plan, the short forms a person types, and the table of plans.
+"""The short forms a person types, and the table of plans. No other file knows a plan by its name.
 
-A plan is data: rows that say how many copies of which weights exist and how fast they learn.
-`layout.py` says what the rows mean; the encoder never sees a plan's name.
+A short form builds a `SharingPlan`: rows of the words in `sharing.py`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from mops.errors import PlanError, nearest
-from mops.shapes import ACTIVATIONS, STRICT
+from mops.sharing import (
+    GATE,
+    ONE,
+    PARTS,
+    PER_LAYER,
+    PER_LAYER_AND_TASK,
+    PER_TASK,
+    Addition,
+    Copies,
+    Feed,
+    Late,
+    Pull,
+    Rate,
+    SharingPlan,
+)
+from mops.short_forms import (
+    SHORT_FORMS,
+    above_zero,
+    always,
+    letters_of,
+    short_form,
+    whole_number,
+)
 
-# ------------------------------------------------------------------ the words of a plan
-
-LAYER_PARTS = ("attention", "feedforward", "norms")
-PARTS = ("embeddings", *LAYER_PARTS, "pooler")
-# "One copy per ...": the same weights serve everything that is not named.
-ONE, PER_LAYER, PER_TASK, PER_LAYER_AND_TASK = (), ("layer",), ("task",), ("layer", "task")
-
-Groups = tuple[tuple[str, ...], ...]  # tasks that count as one where a row says "per task"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Copies:
-    """How many copies of some pretrained weights exist in some layers. First match wins."""
-
-    __pydantic_config__ = STRICT
-    part: str  # a pattern over PARTS
-    per: tuple[str, ...]
-    layers: tuple[int, int] | None = None  # both ends included, -1 is the last; none: everywhere
-    groups: Groups = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Late:
-    """One dense layer between the pooled vector and the heads."""
-
-    __pydantic_config__ = STRICT
-    per: tuple[str, ...]
-    groups: Groups = ()
-    width: int = 0  # 0: as wide as the encoder
-    activation: str = "relu"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rate:
-    """How fast the owners that match learn, as a factor on the recipe's rate; 0 freezes."""
-
-    __pydantic_config__ = STRICT
-    owner: str  # a pattern over the names of owners
-    factor: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharingPlan:
-    """For every weight: how many copies exist, and which copy serves layer l of task t."""
-
-    __pydantic_config__ = STRICT
-    name: str
-    about: str = ""
-    source: str = ""
-    copies: tuple[Copies, ...] = ()
-    late: tuple[Late, ...] = ()
-    rates: tuple[Rate, ...] = (Rate(owner="*", factor=1.0),)
-    depth: int = 0  # the number of layers it is written for; 0: any
-
-    def __post_init__(self) -> None:
-        for problem in problems_of(self):
-            raise PlanError(f"plan {self.name!r}: {problem}")
-
-    def to_data(self) -> dict[str, Any]:
-        """Plain lists and mappings, for YAML and JSON."""
-        return {key: _plain(value) for key, value in asdict(self).items() if value}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-def problems_of(plan: SharingPlan) -> Iterator[str]:
-    """What makes a plan meaningless whatever the encoder and the tasks."""
-    rows: tuple[Copies | Late, ...] = (*plan.copies, *plan.late)
-    for row in rows:
-        if not set(row.per) <= {"layer", "task"}:
-            yield f"`per` is {list(row.per)}; allowed are layer and task"
-        if row.groups and "task" not in row.per:
-            yield "groups of tasks mean something only where `per` names task"
-    for copies in plan.copies:
-        yield from problems_of_part(copies.part)
-    for layer in plan.late:
-        if layer.width < 0 or layer.activation not in ACTIVATIONS:
-            yield (
-                "a late layer has a width of 0 or more and one of the activations "
-                f"{', '.join(ACTIVATIONS)}; found {layer.width} and {layer.activation!r}"
-            )
-    if any(rate.factor < 0 for rate in plan.rates):
-        yield "a rate below 0 would climb instead of descend"
-
-
-def problems_of_part(part: str) -> Iterator[str]:
-    if not any(fnmatchcase(known, part) for known in PARTS):
-        yield f"no part is called {part!r}; parts are {', '.join(PARTS)}.{nearest(part, PARTS)}"
-
-
-# ------------------------------------------------------------------ the short forms
+DEFAULT = "shared"
+EXAMPLE = "hybrid:3"
+FIRST_LOOK = ("shared", "separate", "hybrid:3")  # what the quickstart compares
 
 TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
+NORMAL = Rate(owner="*", factor=1.0)
+QUICK = 10.0  # what starts at zero learns faster than what is pretrained
 
 
+@short_form(
+    "shared",
+    about="one encoder for all tasks; only the heads differ",
+    source="multi-task BERT; '1-bert' of Hybrid BERT",
+)
 def shared(_: str) -> SharingPlan:
     return SharingPlan(name="shared")
 
 
+@short_form(
+    "separate",
+    about="one encoder per task; nothing is shared",
+    source="single-task BERT; '3-bert' of Hybrid BERT",
+)
 def separate(_: str) -> SharingPlan:
     return SharingPlan(name="separate", copies=(Copies(part="*", per=PER_LAYER_AND_TASK),))
 
 
+@short_form(
+    "hybrid:K",
+    about="embeddings and the first K layers shared, the rest and the pooler per task",
+    source="Hybrid BERT",
+    examples=lambda depth, tasks: tuple(
+        f"hybrid:{k}" for k in sorted({depth // 3, depth // 2, 2 * depth // 3})
+    ),
+)
 def hybrid(argument: str) -> SharingPlan:
     first_own = whole_number("hybrid", argument)
     return SharingPlan(
@@ -137,6 +82,17 @@ def hybrid(argument: str) -> SharingPlan:
     )
 
 
+def fsi(depth: int) -> str:
+    third = depth // 3
+    return "F" * third + "S" * (depth - 2 * third) + "I" * third
+
+
+@short_form(
+    "layers:FFSSII",
+    about="one letter per layer: F frozen, S shared, I individual",
+    source="Pahari and Shimada; milestone report of the MOPS project",
+    examples=lambda depth, tasks: (f"layers:{fsi(depth)}",),
+)
 def layers(argument: str) -> SharingPlan:
     """F frozen, S shared, I individual; embeddings follow the first letter, the pooler the last."""
     letters = letters_of("layers", argument, "FSI")
@@ -151,10 +107,20 @@ def layers(argument: str) -> SharingPlan:
             *(Copies(part=part, per=PER_TASK) for part, letter in ends.items() if letter == "I"),
             *(Copies(part="*", layers=(i, i), per=PER_LAYER_AND_TASK) for i in own),
         ),
-        rates=(*(Rate(owner=owner, factor=0.0) for owner in frozen), Rate(owner="*", factor=1.0)),
+        rates=(*(Rate(owner=owner, factor=0.0) for owner in frozen), NORMAL),
     )
 
 
+@short_form(
+    "late:SIS[/a+b]",
+    about="dense layers before the heads, S shared, I individual; after a slash who shares",
+    source="Memory Occupancy and Performance Surveying",
+    examples=lambda depth, tasks: (
+        "late:SIS",
+        "frozen+late:SIS",
+        *(f"late:ISS/{tasks[-2]}+{tasks[-1]}" for _ in tasks[2:3]),
+    ),
+)
 def late(argument: str) -> SharingPlan:
     """Dense layers on the pooled vector, S shared (after a slash: only within groups), I own."""
     regime, _, subsets = argument.partition("/")
@@ -167,82 +133,156 @@ def late(argument: str) -> SharingPlan:
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))
 
 
-def whole_number(form: str, argument: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", argument):
+@short_form(
+    "progressive[:a>b>c]",
+    about="the outputs of earlier tasks are inputs of the later tasks' heads",
+    source="Progressive Layer Sharing on BERT",
+    examples=lambda depth, tasks: (
+        "progressive",
+        *(f"progressive:{a}>{b}" for a, b in (tasks[:2],) if len(tasks) > 1),
+    ),
+)
+def progressive(argument: str) -> SharingPlan:
+    """`a>b>c`: each task of a chain feeds all later ones; several chains after commas."""
+    chains = [chain.split(">") for chain in argument.split(",") if chain]
+    if any(len(set(chain)) < max(2, len(chain)) for chain in chains):
         raise PlanError(
-            f"plan '{form}:{argument}': after the colon stands a whole number, as {form}:3"
+            f"plan 'progressive:{argument}': after the colon stand chains of different tasks, "
+            "as progressive:a>b>c or progressive:a>b,a>c"
         )
-    return int(argument)
+    edges = dict.fromkeys(edge for chain in chains for edge in combinations(chain, 2))
+    feeds = tuple(Feed(source=source, target=target) for source, target in edges)
+    return SharingPlan(
+        name=f"progressive:{argument}" if argument else "progressive",
+        feeds=feeds or (Feed(source="*", target="*"),),
+    )
 
 
-def letters_of(form: str, argument: str, allowed: str) -> str:
-    if not argument or set(argument) - set(allowed):
-        raise PlanError(
-            f"plan '{form}:{argument}': after the colon stand the letters "
-            f"{', '.join(allowed)} only, one per layer, as {form}:{allowed * 2}"
-        )
-    return argument
+def adding(name: str, *additions: Addition) -> SharingPlan:
+    """One shared encoder with small functions added."""
+    rates = (Rate(owner=f"{addition.name}_*", factor=QUICK) for addition in additions)
+    return SharingPlan(name=name, additions=additions, rates=(*rates, NORMAL))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShortForm:
-    """One line of the table of plans."""
-
-    form: str
-    about: str
-    source: str
-    build: Callable[[str], SharingPlan]
-    examples: Callable[[int, tuple[str, ...]], tuple[str, ...]]  # for a depth and task names
-
-
-def fsi(depth: int) -> str:
-    third = depth // 3
-    return "F" * third + "S" * (depth - 2 * third) + "I" * third
-
-
-SHORT_FORMS = {  # a new plan is one entry here
-    "shared": ShortForm(
-        form="shared",
-        about="one encoder for all tasks; only the heads differ",
-        source="multi-task BERT; '1-bert' of Hybrid BERT",
-        build=shared,
-        examples=lambda depth, tasks: ("shared",),
-    ),
-    "separate": ShortForm(
-        form="separate",
-        about="one encoder per task; nothing is shared",
-        source="single-task BERT; '3-bert' of Hybrid BERT",
-        build=separate,
-        examples=lambda depth, tasks: ("separate",),
-    ),
-    "hybrid": ShortForm(
-        form="hybrid:K",
-        about="embeddings and the first K layers shared, the rest and the pooler per task",
-        source="Hybrid BERT",
-        build=hybrid,
-        examples=lambda depth, tasks: tuple(
-            f"hybrid:{k}" for k in sorted({depth // 3, depth // 2, 2 * depth // 3})
-        ),
-    ),
-    "layers": ShortForm(
-        form="layers:FFSSII",
-        about="one letter per layer: F frozen, S shared, I individual",
-        source="Pahari and Shimada; milestone report of the MOPS project",
-        build=layers,
-        examples=lambda depth, tasks: (f"layers:{fsi(depth)}",),
-    ),
-    "late": ShortForm(
-        form="late:SIS[/a+b]",
-        about="dense layers before the heads, S shared, I individual; after a slash who shares",
-        source="Memory Occupancy and Performance Surveying",
-        build=late,
-        examples=lambda depth, tasks: (
-            "late:SIS",
-            "frozen+late:SIS",
-            *(f"late:ISS/{tasks[-2]}+{tasks[-1]}" for _ in tasks[2:3]),
-        ),
-    ),
+# Where the projections and the small attention of a PAL have copies of their own.
+OVER_LAYERS = {"down": PER_TASK, "attend": PER_LAYER_AND_TASK, "up": PER_TASK}
+SAME_EVERYWHERE = {"down": PER_TASK, "attend": PER_TASK, "up": PER_TASK}
+PAL = Addition(name="pal", kind="pal", sites=("beside_layer",), per=OVER_LAYERS)
+PAL_TOP = replace(PAL, name="pal_top", sites=("on_top",))
+PAL_BOTH = replace(PAL, sites=("beside_layer", "on_top"), per=SAME_EVERYWHERE)
+PALS = {
+    "top": (PAL_TOP,),
+    "parallel": (PAL,),
+    "parallel-weighted": (replace(PAL, per={**OVER_LAYERS, GATE: PER_LAYER}, scale=0.1),),
+    "both-same": (PAL_BOTH,),
+    "both-different": (PAL, PAL_TOP),
 }
+
+
+@short_form(
+    f"pals:{'|'.join(PALS)}",
+    about="a small projected attention per task, beside every layer or on top",
+    source="Stickland and Murray 2019, BERT and PALs; variants of the PALs / EmBERT report",
+    examples=always(*(f"pals:{place}" for place in PALS)),
+)
+def pals(argument: str) -> SharingPlan:
+    if argument not in PALS:
+        raise PlanError(
+            f"plan 'pals:{argument}': after the colon stands one of {', '.join(PALS)}."
+            f"{nearest(argument, PALS)}"
+        )
+    return adding(f"pals:{argument}", *PALS[argument])
+
+
+EMBEDDED = Addition(
+    name="task_embedding",
+    kind="task_embedding",
+    sites=("in_attention",),
+    per={"vector": PER_LAYER_AND_TASK},
+)
+
+
+@short_form(
+    "embert",
+    about="a vector per task added to the queries, keys and values of every layer",
+    source="EmBERT, task-embedded attention",
+)
+def embert(_: str) -> SharingPlan:
+    return adding("embert", EMBEDDED)
+
+
+@short_form(
+    "embert-pals",
+    about="task vectors in attention, and one small projected attention at all places",
+    source="PALs / EmBERT report, 'Combined'",
+)
+def embert_pals(_: str) -> SharingPlan:
+    return adding("embert-pals", EMBEDDED, PAL_BOTH)
+
+
+@short_form(
+    "lora:R",
+    about="a change of rank R per task to the queries and values of every layer",
+    source="Hu et al. 2021, LoRA",
+    examples=always("lora:8", "frozen+lora:8"),
+)
+def lora(argument: str) -> SharingPlan:
+    rank = whole_number("lora", argument, least=1)
+    own = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
+    # The fixed factor is alpha / rank with the usual alpha = 2 x rank.
+    row = Addition(name="lora", kind="lora", sites=("in_attention",), per=own, size=rank, scale=2.0)
+    return adding(f"lora:{rank}", row)
+
+
+@short_form(
+    "adapters:N",
+    about="two bottlenecks of width N per layer and task",
+    source="Houlsby et al. 2019, Parameter-Efficient Transfer Learning for NLP",
+    examples=always("adapters:64", "frozen+adapters:64"),
+)
+def adapters(argument: str) -> SharingPlan:
+    size = whole_number("adapters", argument, least=1)
+    own = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
+    rows = (
+        Addition(name=f"adapter_{n}", kind="bottleneck", sites=(site,), per=own, size=size)
+        for n, site in enumerate(("after_attention", "after_feedforward"), start=1)
+    )
+    return adding(f"adapters:{size}", *rows)
+
+
+@short_form(
+    "bitfit",
+    about="a frozen encoder; only biases and norms learn, a copy of them per task",
+    source="Ben Zaken et al. 2021, BitFit (which leaves the norms' gains alone)",
+)
+def bitfit(_: str) -> SharingPlan:
+    """A bias is added per task where the encoder has one; norms are so small that they are own."""
+    sites = ("in_attention", "after_attention", "in_feedforward", "after_feedforward")
+    rows = (replace(EMBEDDED, name=f"bias_{site}", sites=(site,)) for site in sites)
+    plan = adding("bitfit", *rows)
+    learning = Rate(owner="norms*", factor=1.0)
+    return replace(
+        plan,
+        copies=(Copies(part="norms", per=PER_LAYER_AND_TASK),),
+        rates=(learning, *TRUNK_FROZEN, *plan.rates),
+    )
+
+
+@short_form(
+    "soft:0.01",
+    about="one encoder per task, all copies pulled together by an L2 term of this strength",
+    source="Duong et al. 2015; planned in the MOPS project",
+)
+def soft(argument: str) -> SharingPlan:
+    strength = above_zero("soft", argument)
+    return SharingPlan(
+        name=f"soft:{argument}",
+        copies=(Copies(part="*", per=PER_LAYER_AND_TASK),),
+        pull=tuple(Pull(owner=f"{part}*", strength=strength) for part in PARTS),
+    )
+
+
+# ------------------------------------------------------------------ reading
 
 
 def parse_plan(text: str) -> SharingPlan:
@@ -265,6 +305,8 @@ def parse_plan(text: str) -> SharingPlan:
 
 def frozen(plan: SharingPlan) -> SharingPlan:
     """The same plan on a pretrained encoder that does not move; what is added to it does."""
+    if plan.pull:
+        raise PlanError(f"plan 'frozen+{plan.name}': what is frozen cannot be pulled")
     return replace(
         plan,
         name=f"frozen+{plan.name}",

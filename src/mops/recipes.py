@@ -8,9 +8,10 @@ from pydantic import Field
 
 from mops.errors import RecipeError
 from mops.outside import format_yaml, to_value
-from mops.plans import SharingPlan, read_plan
+from mops.plans import DEFAULT, read_plan
 from mops.settings import Strict, TaskEntry, Training
 from mops.shapes import FEATURES
+from mops.sharing import SharingPlan
 from mops.tasks import Task
 
 
@@ -19,7 +20,7 @@ class Recipe(Strict):
 
     encoder: str = Field("minilm", description="the bundled one, a folder, or a hub name")
     tasks: dict[str, TaskEntry] = Field(description="by name")
-    plan: str | dict[str, Any] = Field("shared", description="a short form, a YAML file, or rows")
+    plan: str | dict[str, Any] = Field(DEFAULT, description="a short form, a YAML file, or rows")
     training: Training = Field(default_factory=Training, description="how it is trained")  # type: ignore[arg-type]
 
     def sharing_plan(self) -> SharingPlan:

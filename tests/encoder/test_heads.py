@@ -25,8 +25,8 @@ from mops.encoder.heads import build_head
 from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.errors import RecipeError
-from mops.layout import head_size
 from mops.shapes import ACTIVATIONS, COSINE_SCALES, FEATURES, POOLS, HeadShape, Reading
+from mops.sizes import head_size
 
 TASKS = {task.name: task for task in THREE_TASKS}
 U, V = torch.randn(2, 7, WIDTH, generator=torch.Generator().manual_seed(0)).unbind()

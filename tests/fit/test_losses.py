@@ -15,7 +15,7 @@ from mops.errors import GuardError, RecipeError, RunError
 from mops.fit.guards import check_gradients
 from mops.fit.losses import loss_of
 from mops.fit.step import StepFacts, compute_losses, refuse_nan
-from mops.plans import Rate, SharingPlan
+from mops.sharing import Rate, SharingPlan
 from mops.tasks import Task, canonical_label, sorted_labels
 
 DRAW = np.random.default_rng(0)

@@ -13,9 +13,9 @@ from building import DEPTH, NAMES, build_network, mixed_batch
 from mops.errors import PlanError
 from mops.fit.rates import build_optimiser, owner_rates, rate_factor, warmup_of
 from mops.fit.step import clip, compute_losses, take_step
-from mops.plans import Copies, Rate, SharingPlan
 from mops.settings import Training
 from mops.shapes import HeadShape, Reading
+from mops.sharing import Copies, Rate, SharingPlan
 
 POOLER = Reading(pool="pooler")
 

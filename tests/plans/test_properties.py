@@ -28,8 +28,10 @@ from properties import (
 from torch import Tensor
 
 from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
-from mops.layout import lay_out, owners_of
-from mops.plans import PARTS, Copies, Late, Rate, SharingPlan, every_plan
+from mops.fitting import owners_of
+from mops.layout import lay_out
+from mops.plans import every_plan
+from mops.sharing import PARTS, Copies, Late, Rate, SharingPlan
 
 PAIR_OF_TASKS = [["paraphrase", "similarity"]]
 WRITTEN = (  # what a person would put into a YAML file

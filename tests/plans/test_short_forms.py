@@ -9,10 +9,12 @@ import pytest
 
 from building import NAMES, THREE_TASKS, as_plan
 from mops.errors import PlanError
-from mops.layout import Layout, forward_flops, lay_out
+from mops.layout import Layout, lay_out
 from mops.picture import LEGEND, draw
-from mops.plans import SHORT_FORMS, Rate, SharingPlan, every_plan, parse_plan, read_plan
+from mops.plans import SHORT_FORMS, every_plan, parse_plan, read_plan
 from mops.shapes import EncoderShape, HeadShape, Reading
+from mops.sharing import Rate, SharingPlan
+from mops.sizes import forward_flops
 
 SIX = EncoderShape(family="bert", depth=6, width=8, heads=2, inner=8, words=9, positions=9)
 BASE = EncoderShape(

@@ -85,7 +85,11 @@ def estimate(layout: Layout, schedule: Schedule, tables: dict[str, TokenTable]) 
     backward = 2.0 if trained else 0.0  # a frozen trunk goes forward only
     flops = 0.0
     for name, count in schedule.batches_before(len(schedule)).items():
-        flops += count * schedule.batch_sizes[name] * row_flops(layout, tables[name])
+        flops += (
+            count
+            * schedule.batch_sizes[name]
+            * row_flops(layout.routes[name], layout.encoder, tables[name])
+        )
     gflops = matrix_speed()
     return {"seconds": flops * (1 + backward) / (gflops * 1e9 * SHARE_OF_PEAK), "gflops": gflops}
 

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.errors import EncoderError
-from mops.layout import Layout, forward_flops
-from mops.shapes import Reading
+from mops.routes import Route
+from mops.shapes import EncoderShape, Reading
+from mops.sizes import forward_flops
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -51,11 +52,11 @@ class TokenTable:
         return summed
 
 
-def row_flops(layout: Layout, table: TokenTable) -> float:
+def row_flops(route: Route, encoder: EncoderShape, table: TokenTable) -> float:
     """Forward through the encoder, the mean over rows."""
     lengths, counts = np.unique(table.lengths, return_counts=True)
     pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
-    total: int = sum(forward_flops(layout, length) * count for length, count in pairs)
+    total: int = sum(forward_flops(route, encoder, length) * count for length, count in pairs)
     return total / len(table)
 
 

@@ -1,6 +1,7 @@
 """The blocks of BERT (Devlin et al. 2019; Vaswani et al. 2017) on packed tokens.
 
-Shapes: T tokens of the whole pack, D width, H heads, B segments of a bucket, L its length.
+Shapes: T tokens of the whole pack, D width, H heads, B segments of a bucket, L its length,
+I the inner width of the feed-forward.
 Each block is one owner of the bank; none knows which task its tokens belong to.
 """
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.encoder.pack import Buckets, Tokens
+from mops.encoder.pack import Bucket, Buckets, Tokens
 from mops.shapes import EncoderShape
 
 ACTIVATIONS: dict[str, nn.Module] = {
@@ -29,23 +30,29 @@ def join(pieces: Sequence[Tensor]) -> Tensor:
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
-class Dense(nn.Linear):
-    """A linear layer that gives a row the same bits whatever other rows are beside it.
+FEWEST = 16  # rows of a matrix product
+
+
+def product(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None = None) -> Tensor:
+    """x W^T + b with the same bits for a row whatever other rows are beside it.
 
     Products of a few rows, and of a matrix with one vector, run on kernels whose order of summing
     depends on the number of rows (measured with MKL: fewer than 12 rows on two threads). So a few
-    rows are computed among zeros, and a single output as a sum of its own.
+    rows are computed among zeros.
     """
+    rows = input_RN.shape[0]
+    if rows < FEWEST:
+        input_RN = F.pad(input_RN, (0, 0, 0, FEWEST - rows))
+    return F.linear(input_RN, weight_MN, bias_M)[:rows]
 
-    fewest = 16
+
+class Dense(nn.Linear):
+    """A linear layer as `product` computes it; a single output is a sum of its own."""
 
     def forward(self, input: Tensor) -> Tensor:
-        rows = input.shape[0]
         if self.out_features == 1:
             return (input * self.weight).sum(1, keepdim=True) + self.bias
-        if rows < self.fewest:
-            input = F.pad(input, (0, 0, 0, self.fewest - rows))
-        return super().forward(input)[:rows]
+        return product(input, self.weight, self.bias)
 
 
 class Embeddings(nn.Module):
@@ -71,7 +78,10 @@ class Embeddings(nn.Module):
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(d)) V within each segment, and its output projection."""
+    """softmax(Q K^T / sqrt(d)) V within each segment, and its output projection.
+
+    Two steps, so that something can be added between: `query_key_value`, then the call.
+    """
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
@@ -80,28 +90,30 @@ class Attention(nn.Module):
         self.output = Dense(shape.width, shape.width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden_TD: Tensor, buckets: Buckets) -> Tensor:
-        mixed_TD = self.attend(self.query_key_value(hidden_TD), buckets)
+    def forward(self, qkv_TE: Tensor, buckets: Buckets) -> Tensor:
+        dropout = self.dropout.p if self.training else 0.0
+        mixed_TD = attend(qkv_TE, buckets, self.heads, dropout)
         output_TD: Tensor = self.dropout(self.output(mixed_TD))
         return output_TD
 
-    def attend(self, qkv_TE: Tensor, buckets: Buckets) -> Tensor:
-        """Segments of similar length side by side; padding exists only in here."""
-        padded_PE = qkv_TE.new_zeros(buckets.padded, qkv_TE.shape[1])
-        padded_PE = padded_PE.index_copy(0, buckets.places_T, qkv_TE)
-        mixed_PD = join([self.attend_bucket(padded_PE[b.rows], b.mask, b.length) for b in buckets])
-        return mixed_PD.index_select(0, buckets.places_T)
 
-    def attend_bucket(self, qkv_NE: Tensor, mask: Tensor | None, length: int) -> Tensor:
-        split = qkv_NE.view(-1, length, 3, self.heads, qkv_NE.shape[1] // (3 * self.heads))
-        query, key, value = split.permute(2, 0, 3, 1, 4)  # each B H L d
-        dropout = self.dropout.p if self.training else 0.0
-        mixed_BHLd = F.scaled_dot_product_attention(query, key, value, mask, dropout)
-        return mixed_BHLd.transpose(1, 2).reshape(qkv_NE.shape[0], -1)
+def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
+    """Segments of similar length side by side; padding exists only in here."""
+    padded_PE = qkv_TE.new_zeros(buckets.padded, qkv_TE.shape[1])
+    padded_PE = padded_PE.index_copy(0, buckets.places_T, qkv_TE)
+    mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads, dropout) for b in buckets])
+    return mixed_PD.index_select(0, buckets.places_T)
+
+
+def attend_bucket(qkv_NE: Tensor, bucket: Bucket, heads: int, dropout: float) -> Tensor:
+    split = qkv_NE.view(-1, bucket.length, 3, heads, qkv_NE.shape[1] // (3 * heads))
+    query, key, value = split.permute(2, 0, 3, 1, 4)  # each B H L d
+    mixed_BHLd = F.scaled_dot_product_attention(query, key, value, bucket.mask, dropout)
+    return mixed_BHLd.transpose(1, 2).reshape(qkv_NE.shape[0], -1)
 
 
 class FeedForward(nn.Module):
-    """W2 GELU(W1 x)."""
+    """W2 GELU(W1 x), in two steps: `inner`, then the call."""
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
@@ -110,8 +122,8 @@ class FeedForward(nn.Module):
         self.output = Dense(shape.inner, shape.width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden_TD: Tensor) -> Tensor:
-        output_TD: Tensor = self.dropout(self.output(self.activation(self.inner(hidden_TD))))
+    def forward(self, inner_TI: Tensor) -> Tensor:
+        output_TD: Tensor = self.dropout(self.output(self.activation(inner_TI)))
         return output_TD
 
 

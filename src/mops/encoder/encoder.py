@@ -3,7 +3,8 @@
 The loop does not know the plan. A pack says which tokens each owner serves; a shared plan has one
 span per layer, separate encoders have one per task, anything between follows the same lines.
 
-Shapes: T tokens of the pack, D width.
+Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I the inner width,
+X any of them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from mops.encoder.blocks import PARTS, join
-from mops.encoder.pack import Pack, Span
-from mops.layout import Layout, Route
+from mops.encoder.pack import Added, Pack, Span
+from mops.layout import Layout
+from mops.routes import Route
 
 
 def trunk_bank(layout: Layout, dropout: float) -> dict[str, nn.Module]:
@@ -34,18 +36,46 @@ def trunk_owners(route: Route) -> Iterator[tuple[str, str]]:
 def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
     """BERT over packed tokens: the hidden state of every token at the top of its route."""
     hidden_TD = join([bank[s.owner](pack.tokens[s.tokens]) for s in pack.embeddings])
-    for stage in pack.stages:
+    for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
-        attended_TD = serve(bank, stage.spans["attention"], hidden_TD)
-        hidden_TD = norm(bank, stage.spans["norms"], "attention", hidden_TD + attended_TD)
-        output_TD = serve(bank, stage.spans["feedforward"], hidden_TD)
-        hidden_TD = norm(bank, stage.spans["norms"], "feedforward", hidden_TD + output_TD)
+        spans, added = stage.spans, stage.added
+        qkv_TE = serve_inner(bank, spans["attention"], "query_key_value", hidden_TD)
+        qkv_TE = add(bank, added["in_attention"], hidden_TD, qkv_TE)
+        attended_TD = serve(bank, spans["attention"], qkv_TE)
+        attended_TD = add(bank, added["after_attention"], attended_TD, attended_TD)
+        middle_TD = serve_inner(bank, spans["norms"], "attention", hidden_TD + attended_TD)
+        inner_TI = serve_inner(bank, spans["feedforward"], "inner", middle_TD)
+        inner_TI = add(bank, added["in_feedforward"], middle_TD, inner_TI)
+        output_TD = serve(bank, spans["feedforward"], inner_TI)
+        output_TD = add(bank, added["after_feedforward"], output_TD, output_TD)
+        output_TD = add(bank, added["beside_layer"], hidden_TD, output_TD)
+        hidden_TD = serve_inner(bank, spans["norms"], "feedforward", middle_TD + output_TD)
+    for stage in pack.tops:
+        hidden_TD = stage.fan_out(hidden_TD)
+        hidden_TD = add(bank, stage.added["on_top"], hidden_TD, hidden_TD)
     return hidden_TD
 
 
-def serve(bank: nn.ModuleDict, spans: tuple[Span, ...], hidden_TD: Tensor) -> Tensor:
-    return join([bank[s.owner](hidden_TD[s.tokens], *s.buckets) for s in spans])
+def serve(bank: nn.ModuleDict, spans: tuple[Span, ...], seen_TX: Tensor) -> Tensor:
+    return join([bank[s.owner](seen_TX[s.tokens], *s.buckets) for s in spans])
 
 
-def norm(bank: nn.ModuleDict, spans: tuple[Span, ...], after: str, sum_TD: Tensor) -> Tensor:
-    return join([bank[s.owner].get_submodule(after)(sum_TD[s.tokens]) for s in spans])
+def serve_inner(
+    bank: nn.ModuleDict, spans: tuple[Span, ...], inner: str, seen_TX: Tensor
+) -> Tensor:
+    return join([bank[s.owner].get_submodule(inner)(seen_TX[s.tokens]) for s in spans])
+
+
+def add(bank: nn.ModuleDict, added: tuple[Added, ...], seen_TX: Tensor, onto_TX: Tensor) -> Tensor:
+    """What the additions at one site make of what they see, added onto the stream there."""
+    for addition in added:
+        pieces = [
+            addition.equation(
+                {part: bank[owner] for part, owner in unit.parts.items()},
+                seen_TX[unit.tokens],
+                unit.buckets,
+            )
+            for unit in addition.units
+        ]
+        onto_TX = onto_TX + join(pieces)
+    return onto_TX

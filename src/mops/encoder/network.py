@@ -1,6 +1,6 @@
 """The network: one bank for everything, the encoder's loop, pooling, late layers and heads.
 
-Shapes: S segments at the top of the pack, R rows of a task, D width.
+Shapes: S segments at the top of the pack, N of them that one task asks about, R rows, D width.
 """
 
 from __future__ import annotations
@@ -8,15 +8,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from mops.encoder.additions import build_part
 from mops.encoder.blocks import ACTIVATIONS, Dense
 from mops.encoder.encoder import encode, trunk_bank
 from mops.encoder.heads import build_head
 from mops.encoder.pack import Pack
-from mops.layout import Layout, late_widths
+from mops.layout import Layout
+from mops.sharing import Feed
+from mops.sizes import late_widths
 
 
 def first_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
@@ -40,6 +45,39 @@ POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
 }
 
 
+Call = Callable[..., Tensor]
+
+
+def with_weights(module: nn.Module, *seen: object) -> Tensor:
+    answer: Tensor = module(*seen)
+    return answer
+
+
+def with_fixed_weights(module: nn.Module, *seen: object) -> Tensor:
+    """The gradient passes through the module, its weights get none."""
+    fixed = {name: weight.detach() for name, weight in module.named_parameters()}
+    answer: Tensor = functional_call(module, fixed, seen)
+    return answer
+
+
+def keep(output: Tensor) -> Tensor:
+    return output
+
+
+def weaken(factor: Any, output: Tensor) -> Tensor:
+    """The same output; its gradient times the factor."""
+    same: Tensor = factor * output + (1 - factor) * output.detach()
+    return same
+
+
+# How a later task listens to an earlier one: how its head is called, what of the gradient passes.
+LISTENING: dict[str | float, tuple[Call, Call]] = {
+    "frozen-head": (with_fixed_weights, keep),
+    "stop": (with_fixed_weights, Tensor.detach),
+    "full": (with_weights, keep),
+}
+
+
 class Network(nn.Module):
     """Packed texts in, the outputs of every task out."""
 
@@ -48,7 +86,7 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.layout = layout
-        new = dict(new_parts(layout, head_dropout))
+        new = dict(new_parts(layout, dropout, head_dropout))
         self.bank = nn.ModuleDict(trunk_bank(layout, dropout))
         self.bank.update({owner: seeded(build, seed, owner) for owner, build in new.items()})
         self.pool = POOLS[layout.reading.pool]
@@ -60,16 +98,27 @@ class Network(nn.Module):
         return {task: self.answer(task, pooled_SD, found) for task, found in pack.found.items()}
 
     def answer(self, task: str, pooled_SD: Tensor, found: Tensor) -> Tensor:
-        """One task's outputs: its segments through its pooler, its late layers and its head."""
+        """One task's outputs for its own segments."""
+        return self.ask(task, pooled_SD.index_select(0, found), "logits", with_weights)
+
+    def ask(self, task: str, pooled_ND: Tensor, what: str, call: Call) -> Tensor:
+        """Pooled vectors through a task's pooler, its late layers and its head."""
         route = self.layout.routes[task]
         texts = 1 + self.layout.reading.texts_apart(self.layout.tasks[task].is_pair)
-        vectors = pooled_SD.index_select(0, found)
-        for owner in (*route.pooler, *route.late):
+        vectors = pooled_ND
+        for owner in route.pooler:
             vectors = self.bank[owner](vectors)
-        outputs_RO: Tensor = self.bank[route.head](
-            vectors.view(-1, texts, vectors.shape[1]).unbind(1)
-        )
-        return outputs_RO
+        for owner in route.late:
+            vectors = call(self.bank[owner], vectors)
+        own = vectors.view(-1, texts, vectors.shape[1]).unbind(1)
+        fed = [self.hear(feed, pooled_ND, len(own[0])) for feed in route.feeds]
+        return call(self.bank[route.head], own, fed, what)
+
+    def hear(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
+        """An earlier task's output for these rows; of a single text once for each text."""
+        weakened = with_weights, partial(weaken, feed.gradient)
+        call, passing = LISTENING.get(feed.gradient, weakened)
+        return passing(self.ask(feed.source, pooled_ND, feed.what, call).view(rows, -1))
 
     def train(self, mode: bool = True) -> Network:
         """What is frozen stays in eval mode."""
@@ -89,15 +138,21 @@ class Network(nn.Module):
         return {key: value.detach() for key, value in self.bank.state_dict().items()}
 
 
-def new_parts(layout: Layout, dropout: float) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
+def new_parts(
+    layout: Layout, dropout: float, head_dropout: float
+) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     """(owner, how to build it) of what the pretrained encoder does not have."""
     widths = late_widths(layout.plan, layout.encoder)
     for name, task in layout.tasks.items():
         route = layout.routes[name]
+        for stop in (stop for stops in route.stops for stop in stops):
+            for part, owner in stop.parts.items():
+                yield owner, partial(build_part, stop, part, layout.encoder, dropout)
         for n, owner in enumerate(route.late):
             activation = layout.plan.late[n].activation
             yield owner, partial(late_layer, widths[n], widths[n + 1], activation)
-        yield route.head, partial(build_head, task, layout.reading, widths[-1], dropout)
+        seen = layout.head_input(name)
+        yield route.head, partial(build_head, task, layout.reading, seen, head_dropout)
 
 
 def late_layer(width: int, wider: int, activation: str) -> nn.Module:

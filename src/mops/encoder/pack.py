@@ -8,10 +8,10 @@ segment has one task, so nothing is ever repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,29 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """A range of tokens and the owners of an addition's parts that serve them."""
+
+    parts: Mapping[str, str]  # part -> owner
+    tokens: slice
+    buckets: Buckets
+
+
+@dataclass(frozen=True)
+class Added:
+    """An addition at one site: its equation, and who serves which tokens."""
+
+    equation: Callable[[Mapping[str, nn.Module], Tensor, Buckets], Tensor]
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True)
 class Stage:
-    """One layer as the tokens of this pack meet it."""
+    """One layer, or one place on top of the layers, as the tokens of this pack meet it."""
 
     gather_T: Tensor | None  # the tokens of the stage below that go on; none: all, in place
     spans: Mapping[str, tuple[Span, ...]]  # part -> spans
+    added: Mapping[str, tuple[Added, ...]]  # site -> additions
 
     def fan_out(self, hidden_TD: Tensor) -> Tensor:
         return hidden_TD if self.gather_T is None else hidden_TD.index_select(0, self.gather_T)
@@ -73,7 +91,8 @@ class Pack:
 
     tokens: Tokens
     embeddings: tuple[Span, ...]
-    stages: tuple[Stage, ...]
+    layers: tuple[Stage, ...]
+    tops: tuple[Stage, ...]  # where additions sit on top of the last layer
     first_S: Tensor  # the first token of each segment at the top
     segment_T: Tensor  # the segment of each token at the top
     length_S: Tensor

@@ -5,7 +5,7 @@ Everything is computed with numpy and moved to the device at the end; nothing he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.data.batches import Segment
-from mops.encoder.pack import Bucket, Buckets, Pack, Span, Stage, Tokens
+from mops.encoder.additions import equation_of
+from mops.encoder.pack import Added, Bucket, Buckets, Pack, Span, Stage, Tokens, Unit
 from mops.layout import Layout
-from mops.plans import LAYER_PARTS
+from mops.sharing import LAYER_PARTS, SITES
 
 Ints = NDArray[np.int64]
 FINEST = 4  # no bucket is finer than this many tokens
@@ -62,7 +63,8 @@ class Packing:
         below = self.streams_at(0)
         first = below
         stages = []
-        for stage in range(1, self.layout.encoder.depth + 1):
+        depth = self.layout.encoder.depth
+        for stage in range(1, len(self.layout.branches)):
             here = below
             if self.layout.branches[stage] != self.layout.branches[stage - 1]:
                 here = self.streams_at(stage)
@@ -76,7 +78,8 @@ class Packing:
                 self.move(counting(first.lengths)),
             ),
             embeddings=self.spans(first, 0, "embeddings"),
-            stages=tuple(stages),
+            layers=tuple(stages[:depth]),
+            tops=tuple(stages[depth:]),
             first_S=self.move(below.starts[:-1]),
             segment_T=self.move(np.repeat(np.arange(len(below.lengths)), below.lengths)),
             length_S=self.move(below.lengths),
@@ -97,8 +100,27 @@ class Packing:
         return np.array([here[top] for top, _ in self.leaves], dtype=np.int64)
 
     def stage(self, stage: int, below: Streams, here: Streams) -> Stage:
-        spans = {part: self.spans(here, stage, part) for part in LAYER_PARTS}
-        return Stage(gather_T=self.gather(stage, below, here), spans=spans)
+        is_layer = stage <= self.layout.encoder.depth
+        parts = LAYER_PARTS if is_layer else ()
+        return Stage(
+            gather_T=self.gather(stage, below, here),
+            spans={part: self.spans(here, stage, part) for part in parts},
+            added=self.added(here, stage),
+        )
+
+    def added(self, streams: Streams, stage: int) -> dict[str, tuple[Added, ...]]:
+        """The additions of a stage by site; each task has the same ones, with owners of its own."""
+        stops = [self.route_of[self.leaves[leaf][0]].stops[stage - 1] for leaf in streams.leaves]
+        found: dict[str, list[Added]] = {site: [] for site in SITES}
+        for n, stop in enumerate(stops[0]):
+            parts = [of[n].parts for of in stops]
+            units = tuple(
+                Unit(parts[first], self.tokens(streams, first, last), buckets)
+                for first, last in ranges(parts)
+                for buckets in (self.buckets(streams, first, last),)
+            )
+            found[stop.site].append(Added(equation_of(stop), units))
+        return {site: tuple(added) for site, added in found.items()}
 
     def gather(self, stage: int, below: Streams, here: Streams) -> Tensor | None:
         """For each token here: its place below; none when both are the same."""
@@ -115,16 +137,17 @@ class Packing:
     def spans(self, streams: Streams, stage: int, part: str) -> tuple[Span, ...]:
         """Neighbouring streams of one owner are one span."""
         owners = [self.owner(stage, part, leaf) for leaf in streams.leaves]
-        cuts = [n for n in range(1, len(owners)) if owners[n] != owners[n - 1]]
-        bounds = [0, *cuts, len(owners)]
         return tuple(
             Span(
                 owner=owners[first],
-                tokens=slice(int(streams.starts[first]), int(streams.starts[last])),
+                tokens=self.tokens(streams, first, last),
                 buckets=(self.buckets(streams, first, last),) if part == "attention" else (),
             )
-            for first, last in pairwise(bounds)
+            for first, last in ranges(owners)
         )
+
+    def tokens(self, streams: Streams, first: int, last: int) -> slice:
+        return slice(int(streams.starts[first]), int(streams.starts[last]))
 
     def owner(self, stage: int, part: str, leaf: int) -> str:
         route = self.route_of[self.leaves[leaf][0]]
@@ -147,6 +170,12 @@ class Packing:
     def move(self, values: NDArray[np.generic]) -> Tensor:
         kind = values if values.dtype == np.bool_ else values.astype(np.int64, copy=False)
         return torch.from_numpy(kind).to(self.device)
+
+
+def ranges(items: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Where equal neighbours begin and end."""
+    cuts = [n for n in range(1, len(items)) if items[n] != items[n - 1]]
+    yield from pairwise([0, *cuts, len(items)])
 
 
 def make_buckets(lengths: Ints, move: Callable[[NDArray[np.generic]], Tensor]) -> Buckets:

@@ -169,7 +169,8 @@ def costs(loop: Loop, folder: Path) -> dict[str, Any]:
         "weight_bytes": weights,
         "training_state_bytes": 3 * layout.trained * FLOAT_BYTES,  # gradient and two moments
         "flops_per_example": {
-            name: row_flops(layout, loop.data[name].tokens) for name in layout.tasks
+            name: row_flops(route, layout.encoder, loop.data[name].tokens)
+            for name, route in layout.routes.items()
         },
         "train_seconds": loop.progress.seconds,
         "step_seconds_median": median(loop.progress.step_seconds),

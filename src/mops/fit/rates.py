@@ -19,8 +19,8 @@ def owner_rates(layout: Layout, training: Training) -> dict[str, float]:
     depth = layout.encoder.depth
     for route in layout.routes.values():
         below_top = {route.embeddings: depth} | dict.fromkeys(route.pooler, 0)
-        for n, layer in enumerate(route.layers):
-            below_top |= dict.fromkeys(layer.values(), depth - 1 - n)
+        for n, stage in enumerate(route.stages[1:]):  # what is shared by layers counts as highest
+            below_top |= dict.fromkeys(stage, max(0, depth - 1 - n))
         found |= {
             owner: training.learning_rate * training.layer_decay**steps
             for owner, steps in below_top.items()

@@ -1,0 +1,51 @@
+"""Soft sharing: an L2 term that pulls copies together, or weights to where they started.
+
+The term is strength x sum of |w - m|^2 over the owners that a plan's pull row names, with m the
+mean of the copies of one part (Duong et al. 2015) or the first weights (L2-SP, Li et al. 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from mops.encoder.network import Network
+
+Start = Mapping[str, Tensor]  # owner.name -> first weights
+
+
+def keep_start(network: Network) -> dict[str, Tensor]:
+    """The first weights of everything that is pulled back to them."""
+    owners = {o for p in network.layout.pulled if p.towards == "start" for o in p.owners}
+    return {
+        f"{owner}.{name}": parameter.detach().clone()
+        for owner, name, parameter in network.owner_parameters()
+        if owner in owners
+    }
+
+
+@torch.no_grad()
+def pull(network: Network, start: Start) -> None:
+    """Add the gradient of the L2 terms, 2 x strength x (w - m)."""
+    for parameter, aim, strength in pulled_parameters(network, start):
+        if parameter.grad is None:  # no task of this step passes it
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad.add_(parameter - aim, alpha=2 * strength)
+
+
+def pulled_parameters(
+    network: Network, start: Start
+) -> Iterator[tuple[torch.nn.Parameter, Tensor, float]]:
+    """(parameter, where it is pulled, how strongly); every aim is known before anything moves."""
+    for pulled in network.layout.pulled:
+        copies = [dict(network.bank[owner].named_parameters()) for owner in pulled.owners]
+        for name in copies[0]:
+            same = [parameters[name] for parameters in copies]
+            if pulled.towards == "copies":
+                mean = torch.stack([p.detach() for p in same]).mean(0)
+                yield from ((parameter, mean, pulled.strength) for parameter in same)
+            else:
+                for owner, parameter in zip(pulled.owners, same, strict=True):
+                    yield parameter, start[f"{owner}.{name}"], pulled.strength
