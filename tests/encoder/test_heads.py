@@ -26,15 +26,19 @@ from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.errors import RecipeError
 from mops.shapes import ACTIVATIONS, COSINE_SCALES, FEATURES, POOLS, HeadShape, Reading
-from mops.sizes import head_size
+from mops.sizes import HeadInput, head_input, head_size
 
 TASKS = {task.name: task for task in THREE_TASKS}
 U, V = torch.randn(2, 7, WIDTH, generator=torch.Generator().manual_seed(0)).unbind()
 
 
+def seen(task: str, how: Reading, width: int = WIDTH) -> HeadInput:
+    return head_input(TASKS[task], (), THREE_TASKS, how, width)
+
+
 def head_of(task: str, reading: Reading, dropout: float = 0.0) -> Any:
     """A head in eval mode whose weights have all moved from where they start."""
-    head = build_head(TASKS[task], reading, WIDTH, dropout)
+    head = build_head(TASKS[task], reading, seen(task, reading), dropout)
     shake(head, seed=3, size=0.3)
     return head.eval()
 
@@ -145,7 +149,9 @@ def test_mlp_ends_in_a_linear_layer(depth: int, activation: str) -> None:
 
 def test_dropout_before_every_linear_layer_of_a_head() -> None:
     shape = HeadShape(kind="mlp", depth=2, width=11)
-    head = build_head(TASKS["sentiment"], Reading(heads={"sentiment": shape}), WIDTH, 0.3)
+    head = build_head(
+        TASKS["sentiment"], Reading(heads={"sentiment": shape}), HeadInput(WIDTH, 1), 0.3
+    )
     kinds = [type(module).__name__ for module in (*head.layers, head.output)]
     layer = ["Dropout", "Dense", "ReLU"]
     assert kinds == [*layer, *layer, "Dropout", "Dense"]
@@ -153,7 +159,7 @@ def test_dropout_before_every_linear_layer_of_a_head() -> None:
 
 
 def test_a_similarity_starts_in_the_middle_of_its_range() -> None:
-    head = build_head(TASKS["similarity"], Reading(), WIDTH, 0.0)
+    head = build_head(TASKS["similarity"], Reading(), HeadInput(WIDTH, 1), 0.0)
     assert head.output.bias.tolist() == [2.5]
 
 
@@ -183,9 +189,14 @@ def test_cosine_on_the_range(scale: str, project: bool, norm: bool) -> None:
 
 def test_a_learned_line_starts_as_half() -> None:
     learned = build_head(
-        TASKS["similarity"], reading("similarity", kind="cosine", scale="learned"), WIDTH, 0.0
+        TASKS["similarity"],
+        reading("similarity", kind="cosine", scale="learned"),
+        HeadInput(WIDTH, 1),
+        0.0,
     )
-    half = build_head(TASKS["similarity"], reading("similarity", kind="cosine"), WIDTH, 0.0)
+    half = build_head(
+        TASKS["similarity"], reading("similarity", kind="cosine"), HeadInput(WIDTH, 1), 0.0
+    )
     torch.testing.assert_close(learned((U, V)), half((U, V)), rtol=0, atol=1e-6)
     assert half((U, U)).allclose(torch.tensor(5.0))
     assert half((U, -U)).allclose(torch.tensor(0.0), atol=1e-5)
@@ -209,8 +220,9 @@ ANSWERABLE = [(n, s) for n in NAMES for s in SHAPES if s.kind != "cosine" or n =
 @pytest.mark.parametrize(("name", "shape"), ANSWERABLE)
 def test_head_size(name: str, pair: str, shape: HeadShape) -> None:
     how = Reading(pair=pair, features=("concat", "product"), heads={name: shape})
-    built = sum(p.numel() for p in build_head(TASKS[name], how, 19, 0.0).parameters())
-    assert head_size(TASKS[name], how, 19) == built
+    sees = seen(name, how, 19)
+    built = sum(p.numel() for p in build_head(TASKS[name], how, sees, 0.0).parameters())
+    assert head_size(TASKS[name], how, sees) == built
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,8 @@ def test_shared_layers_see_each_token_once(plan: str, times: list[int]) -> None:
     network = build_network(plan)
     pack = pack_segments([segment(n, n, NAMES) for n in (4, 11, 25)], network.layout)
     assert len(pack.tokens.ids_T) == 40 * (3 if plan == "separate" else 1)
-    assert len(pack.stages) == DEPTH
-    for stage, factor in zip(pack.stages, times, strict=True):
+    assert len(pack.layers) == DEPTH
+    for stage, factor in zip(pack.layers, times, strict=True):
         for spans in stage.spans.values():
             ends = [(span.tokens.start, span.tokens.stop) for span in spans]
             assert [start for start, _ in ends] == [0, *(stop for _, stop in ends[:-1])]
@@ -187,8 +187,8 @@ def test_an_owner_has_one_span_where_branches_lie_side_by_side() -> None:
     layout = build_network("layers:SISS").layout
     crowd = [segment(n, n, (NAMES[n % 3],)) for n in range(2, 20)]
     pack = pack_segments(crowd, layout)
-    assert [len(stage.spans["attention"]) for stage in pack.stages] == [1, 3, 1, 1]
-    assert all(stage.gather_T is None for stage in pack.stages)  # in training nothing is copied
+    assert [len(stage.spans["attention"]) for stage in pack.layers] == [1, 3, 1, 1]
+    assert all(stage.gather_T is None for stage in pack.layers)  # in training nothing is copied
 
 
 def test_attention_pads_by_less_than_a_quarter() -> None:
@@ -196,7 +196,7 @@ def test_attention_pads_by_less_than_a_quarter() -> None:
     layout = build_network("shared", shape=tiny_shape()).layout
     for length in range(17, LONGEST + 1):
         pack = pack_segments([segment(length, 0, ("sentiment",))], layout)
-        (span,) = pack.stages[0].spans["attention"]
+        (span,) = pack.layers[0].spans["attention"]
         assert length <= span.buckets[0].padded < 1.25 * length
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -39,10 +40,24 @@ READING = Reading(
         "similarity": HeadShape(kind="cosine", project=True, scale="learned"),
     },
 )
+FED = replace(READING, heads={**READING.heads, "similarity": HeadShape()})  # no feed into a cosine
 TRAINING = Training(
     max_steps=3, weight_decay=0.5, learning_rate=1e-2, head_learning_rate=1e-2, warmup_steps=0
 )
 SHARED_FUNCTIONS = tuple(ACTIVATIONS.values())  # without weights and without a mode
+
+
+def reading_for(plan: SharingPlan) -> Reading:
+    return FED if plan.feeds else READING
+
+
+def moved_network(plan: SharingPlan) -> Network:
+    """Additions start at identity, where some of their parts have no effect yet."""
+    network = build_network(plan, reading=reading_for(plan))
+    for owner in network.layout.sizes:
+        if owner.startswith(tuple(f"{addition.name}_" for addition in plan.additions)):
+            shake(network.bank[owner], seed=2, size=0.2)
+    return network
 
 
 def has_a_copy_per_layer(network: Network) -> bool:
@@ -57,7 +72,7 @@ def has_a_copy_per_layer(network: Network) -> bool:
 
 def counts_are_those_of_the_built_network(plan: SharingPlan) -> None:
     """sizes[o] of the plan = numel of everything the bank holds under o, for all o, and no more."""
-    network = build_network(plan, reading=READING)
+    network = build_network(plan, reading=reading_for(plan))
     built: dict[str, int] = defaultdict(int)
     for owner, _, parameter in network.owner_parameters():
         built[owner] += parameter.numel()
@@ -69,7 +84,7 @@ def counts_are_those_of_the_built_network(plan: SharingPlan) -> None:
 
 def no_two_names_share_memory(plan: SharingPlan) -> None:
     """The storages of all tensors of the checkpoint are disjoint."""
-    weights = build_network(plan, reading=READING).weights()
+    weights = build_network(plan, reading=reading_for(plan)).weights()
     places = {tensor.untyped_storage().data_ptr() for tensor in weights.values()}
     assert len(places) == len(weights)
 
@@ -77,7 +92,7 @@ def no_two_names_share_memory(plan: SharingPlan) -> None:
 def an_owner_changes_exactly_the_tasks_routed_through_it(plan: SharingPlan) -> None:
     """Moving the weights of o changes the outputs of t, bit by bit, if and only if o is on t's
     route."""
-    network = build_network(plan, reading=READING)
+    network = moved_network(plan)
     segments = mixed_segments(network, lengths=(3, 8))
     before = outputs_of(network, segments)
     for owner, users in network.layout.users.items():
@@ -92,11 +107,11 @@ def an_owner_changes_exactly_the_tasks_routed_through_it(plan: SharingPlan) -> N
 def a_loss_reaches_exactly_its_route(plan: SharingPlan) -> None:
     """In a batch of all tasks the gradient of one task's loss is zero on owners off its route and
     on frozen ones, and not zero on all others; in a batch of one task the others have none."""
-    network = build_network(plan, reading=READING)
+    network = moved_network(plan)
     layout, batch = network.layout, mixed_batch(network)
     losses = compute_losses(network, batch)
     for task in layout.tasks:
-        learning = {owner for owner in layout.routes[task].owners if layout.rates[owner] > 0}
+        learning = {owner for owner in layout.routes[task].learning if layout.rates[owner] > 0}
         own = tuple(segment for segment in batch.segments if segment.tasks == (task,))
         alone = compute_losses(network, Batch(own, {task: batch.targets[task]}))
         for loss, is_reached in ((losses[task], torch.any), (alone[task], lambda _: True)):
@@ -110,7 +125,7 @@ def a_loss_reaches_exactly_its_route(plan: SharingPlan) -> None:
 def frozen_owners_never_move(plan: SharingPlan) -> None:
     """Over three steps with weight decay and dropout a frozen owner keeps its bits, has no
     optimiser state and stays in eval mode; every other owner moves."""
-    network = build_network(plan, reading=READING, dropout=0.1)
+    network = build_network(plan, reading=reading_for(plan), dropout=0.1)
     rates = network.layout.rates
     if not any(rates.values()):
         return
@@ -135,7 +150,7 @@ def frozen_owners_never_move(plan: SharingPlan) -> None:
 
 def frozen_parts_give_the_same_in_training(plan: SharingPlan) -> None:
     """Where the whole trunk is frozen, training mode changes no hidden state (no dropout)."""
-    network = build_network(plan, reading=READING, dropout=0.5)
+    network = build_network(plan, reading=reading_for(plan), dropout=0.5)
     segments = mixed_segments(network)
     trunk = [owner for r in network.layout.routes.values() for s in r.stages for owner in s]
     if any(network.layout.rates[owner] for owner in trunk):
@@ -152,7 +167,7 @@ def plan_to_yaml_to_plan_is_equal(plan: SharingPlan) -> None:
 
 def a_bundle_answers_the_same_from_disk(plan: SharingPlan, folder: object) -> None:
     """save, load, answer: bit-equal outputs; equal plan, tasks, reading and rates."""
-    network = build_network(plan, reading=READING, seed=5)
+    network = build_network(plan, reading=reading_for(plan), seed=5)
     segments = mixed_segments(network)
     save_bundle(folder, network, tiny_tokenizer(), ENTRIES, {})  # type: ignore[arg-type]
     bundle = load_bundle(folder)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from properties import (
     hidden_states_start_as_those_of_bert,
     no_two_names_share_memory,
     plan_to_yaml_to_plan_is_equal,
+    reading_for,
 )
 from torch import Tensor
 
@@ -121,7 +122,7 @@ def bert_states(encoder_folder: Any) -> dict[str, list[Tensor]]:
 def test_hidden_states_at_the_start(
     plan: SharingPlan, encoder_folder: Any, bert_states: dict[str, list[Tensor]]
 ) -> None:
-    network = build_network(plan, encoder_folder("bert"), reading=READING)
+    network = build_network(plan, encoder_folder("bert"), reading=reading_for(plan))
     if has_a_copy_per_layer(network):
         hidden_states_start_as_those_of_bert(network, bert_states)
 
@@ -152,7 +153,7 @@ def without_idle_groups(row: Any) -> Any:
 
 def without_idle_rates(plan: SharingPlan) -> SharingPlan:
     """Rates that concern no owner are refused; see test_short_forms."""
-    owners = owners_of(plan, list(NAMES), DEPTH)
+    owners = owners_of(plan, THREE_TASKS, DEPTH)
     used = [r for r in plan.rates if any(fnmatchcase(owner, r.owner) for owner in owners)]
     return replace(plan, rates=tuple(used))
 

@@ -22,6 +22,7 @@ from mops.errors import RunError
 from mops.fit.checkpoints import Progress, save_best, save_state
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.machine import give_back_memory
+from mops.fit.pull import Start
 from mops.fit.step import StepFacts, take_step
 from mops.judge.evaluate import overall_of
 from mops.judge.scores import score
@@ -75,6 +76,7 @@ class Loop:
     selection: Mapping[str, TaskData]
     training: Training
     key: str
+    start: Start = field(default_factory=dict)  # first weights that something is pulled to
     progress: Progress = field(default_factory=Progress)
     saved_at: float = field(default_factory=time.monotonic)
 
@@ -106,6 +108,7 @@ class Loop:
             self.training,
             step=step,
             total=len(self.schedule),
+            start=self.start,
         )
         seconds = time.perf_counter() - started
         for task in chosen:

@@ -14,6 +14,7 @@ from torch import Tensor
 from mops.encoder.network import Network
 
 Start = Mapping[str, Tensor]  # owner.name -> first weights
+NO_START: Start = {}
 
 
 def keep_start(network: Network) -> dict[str, Tensor]:

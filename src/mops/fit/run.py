@@ -18,6 +18,7 @@ from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import finish
 from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, prepare, selection_data, training_data
+from mops.fit.pull import keep_start
 from mops.fit.rates import build_optimiser
 from mops.outside import read_yaml
 from mops.recipes import Recipe, differing_key
@@ -77,6 +78,7 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
         selection=selection_data(ready),
         training=training,
         key=ready.key,
+        start=keep_start(network),
     )
     state = folder / "state" / "state.safetensors"
     if state.is_file():

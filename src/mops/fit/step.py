@@ -13,6 +13,7 @@ from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.errors import RunError
 from mops.fit.losses import loss_of
+from mops.fit.pull import NO_START, Start, pull
 from mops.fit.rates import rate_factor
 from mops.settings import Training
 
@@ -34,8 +35,9 @@ def take_step(
     *,
     step: int,
     total: int,
+    start: Start = NO_START,
 ) -> StepFacts:
-    """Forward, weighted sum of the losses, backward, clip, move."""
+    """Forward, weighted sum of the losses, backward, pull, clip, move."""
     torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
     network.train()
     losses = compute_losses(network, batch)
@@ -45,6 +47,7 @@ def take_step(
     )
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
+    pull(network, start)
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step, total)
