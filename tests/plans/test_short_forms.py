@@ -133,7 +133,8 @@ def test_every_plan_has_an_example_of_each_short_form() -> None:
     for depth, tasks in ((12, NAMES), (3, NAMES[:2]), (1, NAMES[:1])):
         plans = every_plan(depth, tasks)
         families = {plan.name.removeprefix("frozen+").split(":")[0] for plan in plans}
-        assert families == set(SHORT_FORMS)
+        lonely = {"progressive"} if len(tasks) == 1 else set()  # one task alone hears nobody
+        assert families == set(SHORT_FORMS) - lonely
         shape = EncoderShape(**(vars(SIX) | {"depth": depth}))
         chosen = [task for task in THREE_TASKS if task.name in tasks]
         for plan in plans:
