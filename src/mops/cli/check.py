@@ -27,7 +27,7 @@ def command(as_json: bool, **options: Any) -> None:
 
     \b
     Example:
-      mops check --data sample --plan hybrid:3
+      mops check --data sample
     """
     from mops.cli.forecast import forecast
     from mops.data.examine import examine

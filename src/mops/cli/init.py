@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from mops.errors import DataError, RecipeError
+from mops.plans import DEFAULT, FIRST_LOOK
 
 
 @click.command()
@@ -83,8 +84,8 @@ encoder: minilm            # the bundled one; or a folder with config.json + mod
 
 tasks:                     # correct what was guessed wrongly
 """
-TAIL = """
-plan: shared               # `mops plans` lists the others: separate, hybrid:3, late:SIS, ...
+TAIL = f"""
+plan: {DEFAULT}               # `mops plans` lists the others: {", ".join(FIRST_LOOK[1:])}, ...
 
 training:
   pair: cross              # cross: a pair is one sequence; bi: two sequences

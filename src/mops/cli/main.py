@@ -71,7 +71,7 @@ def cli(debug: bool) -> None:
     \b
     Start:  mops quickstart
     Then:   mops init my-data/ && mops check --config my-data/mops.yaml
-            mops train --config my-data/mops.yaml --plan hybrid:3 --out runs/first
+            mops train --config my-data/mops.yaml --out runs/first
             mops predict runs/first/model my-data/new.csv
     """
 

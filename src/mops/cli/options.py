@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mops.errors import UsageError
+from mops.plans import EXAMPLE
 
 if TYPE_CHECKING:
     from mops.recipes import Recipe
@@ -26,7 +27,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 ENCODER = click.option(
     "--encoder", metavar="NAME_OR_DIR", help="'minilm', a folder, or a hub name."
 )
-PLAN = click.option("--plan", metavar="SHORT_OR_FILE", help="A sharing plan, as hybrid:3.")
+PLAN = click.option("--plan", metavar="SHORT_OR_FILE", help=f"A sharing plan, as {EXAMPLE}.")
 SET = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True,
     help="Set one key of the recipe, as training.max_steps=500. Repeatable.",

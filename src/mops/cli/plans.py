@@ -9,6 +9,7 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import CONFIG, DATA, ENCODER, JSON, SET, TASKS, read_recipe
+from mops.errors import UsageError
 
 if TYPE_CHECKING:
     from mops.layout import Layout
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 @ENCODER
 @TASKS
 @SET
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the rows of PLAN as a YAML file.")
 @JSON
 def command(
     plan: str | None,
@@ -29,21 +31,26 @@ def command(
     encoder: str | None,
     tasks: str | None,
     settings: tuple[str, ...],
+    as_yaml: bool,
     as_json: bool,
 ) -> None:
     """List the ways of sharing with their sizes, or draw one.
 
     Sizes are for the tasks and the encoder that the options name (default: the embedded ones); of
-    the encoder only its config.json is read. PLAN is a short form or a YAML file.
+    the encoder only its config.json is read. PLAN is a short form or a YAML file; with --yaml its
+    rows are printed, as a start for a file of your own.
 
     \b
     Example:
-      mops plans hybrid:3
+      mops plans --data sample
     """
     from mops.encoder.sources import find_encoder
     from mops.layout import lay_out
     from mops.plans import every_plan, read_plan
 
+    if as_yaml:
+        print_rows(plan)
+        return
     if config is None and data is None and not Path("mops.yaml").is_file():
         data = "sample"
     recipe = read_recipe(config, data, encoder, None, tasks, None, None, settings)
@@ -59,6 +66,15 @@ def command(
         draw_one(layouts[0])
     else:
         list_all(layouts, recipe.encoder)
+
+
+def print_rows(plan: str | None) -> None:
+    from mops.outside import format_yaml
+    from mops.plans import read_plan
+
+    if plan is None:
+        raise UsageError("--yaml prints the rows of one plan: name it, as `mops plans PLAN --yaml`")
+    click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
 
 
 def with_labels(recipe: Any) -> dict[str, Any]:

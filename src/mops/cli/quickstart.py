@@ -12,8 +12,8 @@ import click
 
 from mops.cli.options import ENCODER
 from mops.errors import RunError
+from mops.plans import FIRST_LOOK
 
-PLANS = ("shared", "separate", "hybrid:3")
 STEPS = 120
 STOPPED = 130  # exit code of a run that was interrupted and can go on
 SETTINGS = ("per_task_batch_size=8", "learning_rate=2e-4", "eval_steps=60")
@@ -39,8 +39,8 @@ def command(encoder: str | None, out: Path, steps: int) -> None:
     from mops.cli.tables import print_comparison
     from mops.records import read_record
 
-    folders = [out / re.sub("[^a-z0-9]+", "-", plan) for plan in PLANS]
-    for plan, folder in zip(PLANS, folders, strict=True):
+    folders = [out / re.sub("[^a-z0-9]+", "-", plan) for plan in FIRST_LOOK]
+    for plan, folder in zip(FIRST_LOOK, folders, strict=True):
         train_alone(plan, folder, encoder, steps)
     records = [read_record(folder / "record.json") for folder in folders]
     print_comparison(

@@ -30,7 +30,7 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
 
     \b
     Example:
-      mops train --data sample --plan hybrid:3 --set training.max_steps=100 --out runs/first
+      mops train --data sample --set training.max_steps=100 --out runs/first
     """
     from mops.cli.screen import OUT, TrainingScreen
 
