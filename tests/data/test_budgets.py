@@ -38,7 +38,7 @@ def test_shares_of_steps_with_varying_numbers_of_rows() -> None:
     [
         ({"max_steps": 49}, "large", "49 batches planned, 0.05 passes over its 10,000 rows"),
         ({"max_steps": 1}, "large", "1 batch planned, 0.00 passes"),
-        ({"max_steps": 41}, "small", "20 passes planned over its 20 rows, more than 20"),
+        ({"max_steps": 41}, "small", "20.5 passes planned over its 20 rows, more than 20"),
         ({"max_steps": 1, "schedule": "in-turn"}, "large", "no step is planned"),
     ],
 )

@@ -52,7 +52,7 @@ def doubt_of(share: Share) -> str:
         )
     if share.passes > MANY_PASSES:
         return (
-            f"{share.passes:.0f} passes planned over its {share.rows:,} rows, more than "
+            f"{share.passes:.1f} passes planned over its {share.rows:,} rows, more than "
             f"{MANY_PASSES}; it may be learnt by heart: limit it with training.task_steps"
         )
     return ""
