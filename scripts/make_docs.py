@@ -20,7 +20,7 @@ from mops.layout import lay_out
 from mops.picture import draw
 from mops.plans import SHORT_FORMS, every_plan
 from mops.recipes import Recipe
-from mops.settings import TaskEntry, Training
+from mops.settings import Augment, Stage, TaskEntry, Training
 from mops.shapes import EncoderShape, Reading
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -53,6 +53,8 @@ def recipe_page() -> str:
         ("Top level", Recipe),
         ("One entry under `tasks`", TaskEntry),
         ("`training`", Training),
+        ("One entry of the list `training.stages`", Stage),
+        ("`training.augment`", Augment),
     ):
         parts += [f"## {title}\n", "| key | default | meaning |\n|---|---|---|"]
         parts.append("\n".join(key_row(name, field) for name, field in fields(model)) + "\n")

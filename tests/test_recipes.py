@@ -206,6 +206,60 @@ def test_batch_sizes() -> None:
     assert "training.per_task_batch_size" in refusal(per_task_batch_size=0)
 
 
+# ------------------------------------------------------------------ schedules, stages, augmentation
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"schedule": "rondom"}, "found 'rondom'"),
+        ({"temperature": 0}, "training.temperature"),
+        ({"task_steps": {"sentimant": 5}}, "task_steps names 'sentimant'; the tasks are sentiment"),
+        ({"task_steps": {"sentimant": 5}}, "Did you mean 'sentiment'?"),
+        ({"task_steps": {"sentiment": 0}}, "training.task_steps.sentiment"),
+        ({"train_tasks": ["x"]}, "training.train_tasks names 'x'"),
+        ({"stages": [{"steps": 5}]}, "max_steps is 7 and training.stages has steps of its own"),
+        ({"stages": [{"frozen": True}]}, "training.stages.0.steps: Field required"),
+        ({"stages": [{"steps": 5, "freeze": True}]}, "'training.stages.0.freeze'"),
+        ({"max_steps": None, "stages": [{"steps": 1, "tasks": ["x"]}]}, "stages.0.tasks names 'x'"),
+        (
+            {"max_steps": None, "train_tasks": ["sentiment"],
+             "stages": [{"steps": 1}, {"steps": 1, "tasks": ["similarity"]}]},
+            "stages.1.tasks names 'similarity', but training.train_tasks has only sentiment",
+        ),
+        ({"augment": {"word_dropout": 1.0}}, "training.augment.word_dropout"),
+        ({"augment": {"swap": ["x"]}}, "augment.swap names 'x'"),
+        (
+            {"augment": {"swap": ["similarity", "sentiment"]}},
+            "swap names 'sentiment', which reads one text; allowed: pair tasks "
+            "(paraphrase, similarity)",
+        ),
+    ],
+)  # fmt: skip
+def test_schedules_that_cannot_be(training: dict[str, Any], words: str) -> None:
+    assert words in refusal(**training)
+
+
+def test_stages_and_augmentation_are_equal_after_yaml() -> None:
+    recipe = with_training(
+        max_steps=None, train_tasks=["sentiment", "similarity"], task_steps={"sentiment": 4},
+        augment={"word_dropout": 0.1, "swap": ["similarity"]},
+        stages=[{"steps": 3, "frozen": True, "learning_rate": 1e-3}, {"steps": 2}],
+    )  # fmt: skip
+    assert to_recipe(parse_yaml(recipe.to_yaml())) == recipe
+
+
+def test_a_stage_takes_the_rest_from_training() -> None:
+    training = with_training(
+        max_steps=None, schedule="sqrt", warmup_steps=0.2,
+        stages=[{"steps": 3, "learning_rate": 0.5, "tasks": ["similarity"]}, {"steps": 2}],
+    ).training  # fmt: skip
+    one, two = map(training.in_stage, training.stages)
+    assert (one.learning_rate, one.schedule, one.max_steps) == (0.5, "sqrt", 3)
+    assert (two.learning_rate, two.warmup_steps, two.max_steps) == (1e-3, 0.2, 2)
+    assert (one.train_tasks, two.train_tasks) == (("similarity",), ())
+
+
 # ------------------------------------------------------------------ files and differences
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field
 
-from mops.errors import RecipeError
+from mops.errors import RecipeError, nearest
 from mops.outside import format_yaml, to_value
 from mops.plans import DEFAULT, read_plan
 from mops.settings import Strict, TaskEntry, Training
@@ -82,6 +83,8 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         raise RecipeError(f"{where}: no tasks; a recipe needs at least one under `tasks`")
     training, tasks = recipe.training, recipe.task_values()
     check_names(training, list(tasks), where)
+    check_stages(training, where)
+    check_swap(training, tasks, where)
     unknown = [name for name in training.features if name not in FEATURES]
     if unknown or not training.features:
         raise RecipeError(f"{where}: features are {', '.join(FEATURES)}; found {unknown or 'none'}")
@@ -97,12 +100,46 @@ def check_names(training: Training, tasks: list[str], where: str) -> None:
     if isinstance(sizes, dict) and set(tasks) - set(sizes):
         missing = ", ".join(sorted(set(tasks) - set(sizes)))
         raise RecipeError(f"{where}: training.per_task_batch_size lacks {missing}")
-    named = {"loss_weights": set(training.loss_weights)}
-    named["per_task_batch_size"] = set(sizes) if isinstance(sizes, dict) else set()
+    named: dict[str, Iterable[str]] = {
+        "loss_weights": training.loss_weights,
+        "per_task_batch_size": sizes if isinstance(sizes, dict) else (),
+        "task_steps": training.task_steps,
+        "train_tasks": training.train_tasks,
+        "augment.swap": training.augment.swap if training.augment else (),
+        **{f"stages.{n}.tasks": stage.tasks for n, stage in enumerate(training.stages)},
+    }
     for key, names in named.items():
-        for name in names - set(tasks):
+        for name in names:
+            if name not in tasks:
+                raise RecipeError(
+                    f"{where}: training.{key} names {name!r}; the tasks are {', '.join(tasks)}."
+                    f"{nearest(name, tasks)}"
+                )
+
+
+def check_stages(training: Training, where: str) -> None:
+    if training.stages and training.max_steps:
+        raise RecipeError(
+            f"{where}: training.max_steps is {training.max_steps} and training.stages has steps of "
+            "its own; a run is one or the other: leave max_steps out"
+        )
+    for n, stage in enumerate(training.stages):
+        for name in stage.tasks:
+            if name not in (training.train_tasks or stage.tasks):
+                raise RecipeError(
+                    f"{where}: training.stages.{n}.tasks names {name!r}, but training.train_tasks "
+                    f"has only {', '.join(training.train_tasks)}; add it there or leave it out here"
+                )
+
+
+def check_swap(training: Training, tasks: dict[str, Task], where: str) -> None:
+    """Only two texts can change places."""
+    for name in training.augment.swap if training.augment else ():
+        if not tasks[name].is_pair:
+            pairs = ", ".join(n for n, task in tasks.items() if task.is_pair) or "none here"
             raise RecipeError(
-                f"{where}: training.{key} names {name!r}; the tasks are {', '.join(tasks)}"
+                f"{where}: training.augment.swap names {name!r}, which reads one text; "
+                f"allowed: pair tasks ({pairs}); leave it out"
             )
 
 

@@ -15,6 +15,12 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Label = bool | str | int | float
+ScheduleName = Literal[
+    "together", "in-turn", "round-robin", "random", "proportional", "sqrt", "temperature",
+    "mixed", "annealed", "staggered",
+]  # fmt: skip
+Decay = Literal["none", "linear", "cosine", "one-cycle"]
+Warmup = Annotated[float, Field(ge=0)]
 
 
 class Strict(BaseModel):
@@ -74,6 +80,32 @@ def word_of(label: Label) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
+class Augment(Strict):
+    """What is changed in training rows, anew in every pass; never in rows that are scored."""
+
+    word_dropout: Share = Field(
+        0.0, description="chance of each word to be left out; at least one stays"
+    )
+    swap: tuple[str, ...] = Field(
+        (), description="pair tasks whose two texts change places in half of the rows"
+    )
+
+
+class Stage(Strict):
+    """A part of a run with its own rates, warm-up, decay and optimiser."""
+
+    steps: Count = Field(description="of this stage; the run is all stages, one after the other")
+    frozen: bool = Field(False, description="the encoder does not move here, as after `frozen+`")
+    tasks: tuple[str, ...] = Field((), description="those that are trained here; default: all")
+    schedule: ScheduleName | None = Field(None, description="these five: default as in training")
+    learning_rate: Positive | None = Field(None, description="of the encoder")
+    head_learning_rate: Positive | None = Field(None, description="of heads and late layers")
+    lr_scheduler_type: Decay | None = Field(None, description="how the rates change over the stage")
+    warmup_steps: Warmup | None = Field(
+        None, description="steps of rising rates: a number, or a share of the stage below 1"
+    )
+
+
 class Training(Strict):
     """How a network is trained. Keys follow transformers' names where it has one."""
 
@@ -104,10 +136,8 @@ class Training(Strict):
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the rate for each layer further from the top"
     )
-    lr_scheduler_type: Literal["none", "linear", "cosine", "one-cycle"] = Field(
-        "linear", description="how the rates change over the run"
-    )
-    warmup_steps: Annotated[float, Field(ge=0)] = Field(
+    lr_scheduler_type: Decay = Field("linear", description="how the rates change over the run")
+    warmup_steps: Warmup = Field(
         0.1, description="steps of rising rates: a number, or a share of all steps below 1"
     )
     weight_decay: Annotated[float, Field(ge=0)] = Field(
@@ -117,9 +147,31 @@ class Training(Strict):
     max_grad_norm: Annotated[float, Field(ge=0)] = Field(1.0, description="clipping; 0: none")
     dropout: Share = Field(0.1, description="of the encoder")
     head_dropout: Share = Field(0.1, description="before and inside the heads")
-    schedule: Literal["together", "proportional", "in-turn"] = Field(
-        "together", description="which task next: all in each step, drawn by size, or in turn"
+    schedule: ScheduleName = Field(
+        "together",
+        description="which task next. `together`: a batch of every task in each step; `in-turn`: "
+        "one task's pass after the other; `mixed`: batches out of the shuffled rows of all tasks; "
+        "the others give each step to one task. `round-robin`: each after the other; "
+        "`staggered`: the largest task alone, then round-robin; drawn with a chance in proportion "
+        "to rows^a: `random` a = 0, `sqrt` a = 0.5, `proportional` a = 1, `temperature` a = 1/T, "
+        "`annealed` a from 1 in the first epoch to 0.2 in the last",
     )
+    temperature: Positive = Field(
+        2.0, description="T of `schedule: temperature`; 1 draws by size, a large one evenly"
+    )
+    staggered_share: Share = Field(
+        0.25, description="share of the steps that `schedule: staggered` gives the largest task"
+    )
+    task_steps: dict[str, Count] = Field(
+        default_factory=dict, description="most batches of a task by name; then it has no more"
+    )
+    train_tasks: tuple[str, ...] = Field(
+        (), description="tasks that are trained; the others are only scored; default: all"
+    )
+    stages: tuple[Stage, ...] = Field(
+        (), description="parts of the run, one after the other, instead of max_steps and epochs"
+    )
+    augment: Augment | None = Field(None, description="changes to training rows; default: none")
     loss_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict, description="weight of each task's loss by name; default 1"
     )
@@ -145,6 +197,16 @@ class Training(Strict):
     def weight(self, task: str) -> float:
         """Of the task's loss; a task of weight 0 does not learn."""
         return self.loss_weights.get(task, 1.0)
+
+    def learns(self, task: str) -> bool:
+        """Whether the task is meant to be trained."""
+        return self.weight(task) > 0 and task in (self.train_tasks or (task,))
+
+    def in_stage(self, stage: Stage) -> Training:
+        """What holds in a stage: its own keys, and these for the rest."""
+        own = stage.model_dump(exclude={"steps", "frozen", "tasks"}, exclude_none=True)
+        own["train_tasks"] = stage.tasks or self.train_tasks
+        return self.model_copy(update={**own, "max_steps": stage.steps, "stages": ()})
 
     def reading(self, tasks: dict[str, Task]) -> Reading:
         return Reading(

@@ -209,6 +209,24 @@ def test_train_shows_scores_and_where_things_are(
     assert json.loads(out) == json.loads((folder / "record.json").read_text())
 
 
+def test_train_says_before_it_starts_what_each_task_will_get(
+    run_cli: Any, made: World, tmp_path: Path
+) -> None:
+    words = made.options("--tasks", "sentiment,similarity", "--out", str(tmp_path / "run"))
+    code, _, err = run_cli("train", *words, "--set", "training.task_steps={sentiment: 2}")
+    assert code == 0
+    said = " ".join(err.split())
+    assert "shared: sentiment: 2 batches, 8 rows, 0.13 passes planned" in said
+    assert "shared: similarity: 8 batches, 32 rows, 1.60 passes planned" in said
+    doubt = "sentiment: only 2 batches planned, 0.13 passes over its 60 rows"
+    assert said.index(doubt) < said.index("step 4: overall")
+    check = json.loads(
+        run_cli("check", *made.options("--json"), "--set", "training.max_steps=2")[1]
+    )
+    assert check["schedule"]["tasks"]["sentiment"]["examples"] == 8
+    assert "sentiment: only 2 batches planned" in check["warnings"][0]
+
+
 def test_another_recipe_in_a_taken_folder_exits_2_and_names_the_key(
     run_cli: Any, made: World
 ) -> None:

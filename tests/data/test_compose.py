@@ -45,13 +45,20 @@ def test_settings_of_tasks_that_are_not_chosen_are_forgotten(tmp_path: Path) -> 
         "loss_weights": {"a": 2, "b": 3},
         "per_task_batch_size": {"a": 4, "b": 5},
         "head": {"a": "mlp", "b": "linear"},
+        "task_steps": {"a": 6, "b": 7},
+        "train_tasks": ["a", "b"],
+        "stages": [{"steps": 1, "tasks": ["b", "a"]}, {"steps": 2}],
+        "augment": {"word_dropout": 0.1, "swap": ["b"]},
     }
     found = compose_recipe(config=write_recipe(tmp_path, training=training), tasks=["a"])
     assert found.training.loss_weights == {"a": 2}
     assert found.training.batch_size("a") == 4
+    assert found.training.task_steps == {"a": 6}
+    assert found.training.train_tasks == found.training.stages[0].tasks == ("a",)
+    assert found.training.augment is not None and found.training.augment.swap == ()
     with pytest.raises(RecipeError, match="names 'c'"):
         compose_recipe(
-            config=write_recipe(tmp_path, training=training), set={"training.loss_weights.c": 1}
+            config=write_recipe(tmp_path, training={}), set={"training.loss_weights.c": 1}
         )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mops.data.schedule import Schedule, plan_steps
+from mops.data.orders import ORDERS
+from mops.data.schedule import Place, Schedule, plan_steps
 from mops.settings import Training
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
-ORDERS = ("together", "proportional", "in-turn")
+DRAWN = ("random", "proportional", "sqrt", "temperature", "mixed", "annealed")
 
 
 def schedule(sizes: dict[str, int] = SIZES, **values: Any) -> Schedule:
@@ -24,11 +26,20 @@ def counts(found: Schedule) -> Counter[str]:
     return Counter(task for step in found.steps for task in step)
 
 
-def rows_of(found: Schedule, task: str, passes: int) -> list[list[int]]:
-    """The rows of a task, pass by pass."""
-    size, batch = found.sizes[task], found.batch_sizes[task]
-    flat = [row for k in range(-(-passes * size // batch)) for row in found.rows(task, k)]
-    return [flat[n * size : (n + 1) * size] for n in range(passes)]
+def walk(found: Schedule) -> Iterator[dict[str, list[Place]]]:
+    """What a run takes, step by step."""
+    seen = dict.fromkeys(found.sizes, 0)
+    for step in found.steps:
+        yield {task: found.places(task, seen[task], rows) for task, rows in step.items()}
+        for task, rows in step.items():
+            seen[task] += rows
+
+
+def passes_of(found: Schedule, task: str) -> list[list[int]]:
+    """The rows of a task in the order of the run, cut into whole passes."""
+    flat = [place.row for chosen in walk(found) for place in chosen.get(task, [])]
+    size = found.sizes[task]
+    return [flat[n * size : (n + 1) * size] for n in range(len(flat) // size)]
 
 
 @settings(deadline=None, derandomize=True, database=None, max_examples=60)
@@ -36,45 +47,44 @@ def rows_of(found: Schedule, task: str, passes: int) -> list[list[int]]:
 def test_every_row_exactly_once_per_pass(size: int, batch: int, seed: int) -> None:
     """Also where batches do not divide the rows: a batch may hold the end of one pass and the
     start of the next."""
-    found = schedule({"t": size}, per_task_batch_size=batch, seed=seed)
-    for one in rows_of(found, "t", 3):
-        assert sorted(one) == list(range(size))
-    assert all(len(found.rows("t", k)) == batch for k in range(4))
+    found = schedule(
+        {"t": size}, per_task_batch_size=batch, seed=seed, max_steps=-(-3 * size // batch)
+    )
+    seen = passes_of(found, "t")
+    assert len(seen) >= 3
+    assert all(sorted(one) == list(range(size)) for one in seen)
+    assert all(len(chosen["t"]) == batch for chosen in walk(found))
+    flat = [place.number for chosen in walk(found) for place in chosen["t"]]
+    assert flat == [place // size for place in range(len(flat))]
 
 
-def test_passes_are_shuffled_anew() -> None:
-    found = schedule()
-    one, two, three = rows_of(found, "paraphrase", 3)
-    assert one != two != three != one
-    assert one != sorted(one)
-    other_task = schedule({"other": 230}).rows("other", 0)
-    assert found.rows("paraphrase", 0) != other_task
+@pytest.mark.parametrize("order", ORDERS)
+def test_passes_are_whole_and_shuffled_anew_in_every_order(order: str) -> None:
+    found = schedule(schedule=order, max_steps=300)
+    for task, size in SIZES.items():
+        seen = passes_of(found, task)
+        assert len(seen) >= 2, order
+        assert all(sorted(one) == list(range(size)) for one in seen)
+        assert len(set(map(tuple, seen))) == len(seen) and sorted(seen[0]) != seen[0]
+
+
+def test_tasks_of_the_same_size_have_orders_of_their_own() -> None:
+    found = schedule({"one": 50, "other": 50}, num_train_epochs=1)
+    assert passes_of(found, "one") != passes_of(found, "other")
 
 
 def test_together_has_every_task_in_every_step() -> None:
     found = schedule(schedule="together", num_train_epochs=2)
     assert found.steps_per_epoch == 23  # the largest task's pass
-    assert found.steps == (tuple(SIZES),) * 46
-    assert found.passes("paraphrase", 46) == 2.0
-    assert found.passes("similarity", 46) == pytest.approx(460 / 33)
-
-
-def test_proportional_draws_by_size() -> None:
-    """Over many steps a task's share of them is its share of the batches, within 4 sigma."""
-    total = 20_000
-    found = schedule(schedule="proportional", max_steps=total)
-    assert found.steps_per_epoch == 7 + 23 + 4
-    for task, batches in {"sentiment": 7, "paraphrase": 23, "similarity": 4}.items():
-        share = batches / 34
-        sigma = (total * share * (1 - share)) ** 0.5
-        assert abs(counts(found)[task] - total * share) < 4 * sigma
-    assert all(len(step) == 1 for step in found.steps)
+    assert found.steps == (dict.fromkeys(SIZES, 10),) * 46
+    assert found.rows_before(46) == dict.fromkeys(SIZES, 460)
+    assert found.rows_before(3) == dict.fromkeys(SIZES, 30)
 
 
 def test_in_turn_gives_whole_passes_one_after_the_other() -> None:
     found = schedule(schedule="in-turn", num_train_epochs=2)
-    epoch = [("sentiment",)] * 7 + [("paraphrase",)] * 23 + [("similarity",)] * 4
-    assert list(found.steps) == epoch * 2
+    epoch = ["sentiment"] * 7 + ["paraphrase"] * 23 + ["similarity"] * 4
+    assert [task for (task,) in found.steps] == epoch * 2
 
 
 def test_in_turn_shares_a_shorter_epoch() -> None:
@@ -95,17 +105,11 @@ def test_length_of_a_run(order: str) -> None:
     assert len(schedule(schedule=order, num_train_epochs=1e-6)) == 1
 
 
-def test_an_epoch_covers_the_largest_task() -> None:
-    """Whatever the order, one epoch without chance gives its every row at least once."""
-    for order in ("together", "in-turn"):
-        found = schedule(schedule=order, num_train_epochs=1)
-        assert found.passes("paraphrase", counts(found)["paraphrase"]) >= 1.0
-
-
 def test_batch_sizes_per_task() -> None:
     sizes = {"sentiment": 7, "paraphrase": 23, "similarity": 33}
     found = schedule(per_task_batch_size=sizes)
-    assert {task: len(found.rows(task, 3)) for task in SIZES} == sizes
+    assert found.steps[3] == sizes
+    assert {task: len(places) for task, places in next(walk(found)).items()} == sizes
     assert found.steps_per_epoch == 10
 
 
@@ -114,23 +118,39 @@ def test_same_seed_same_order(order: str) -> None:
     one, two = (schedule(schedule=order, max_steps=60, seed=3) for _ in range(2))
     other = schedule(schedule=order, max_steps=60, seed=4)
     assert one == two
-    for task in SIZES:
-        assert [one.rows(task, k) for k in range(30)] == [two.rows(task, k) for k in range(30)]
-        assert [one.rows(task, k) for k in range(30)] != [other.rows(task, k) for k in range(30)]
-    assert (one.steps != other.steps) == (order == "proportional")
+    assert list(walk(one)) == list(walk(two)) != list(walk(other))
+    assert (one.steps != other.steps) == (order in DRAWN)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_resume_needs_only_the_number_of_the_step(order: str) -> None:
     """Walking from the start and jumping to a step give the same rows there."""
     found = schedule(schedule=order, max_steps=50)
-    walked: Counter[str] = Counter()
-    seen = []
-    for tasks in found.steps:
-        seen.append({task: found.rows(task, walked[task]) for task in tasks})
-        walked.update(tasks)
+    seen = list(walk(found))
     for step in (0, 1, 17, 49):
-        before = found.batches_before(step)
-        resumed = {task: found.rows(task, before[task]) for task in found.steps[step]}
+        before = found.rows_before(step)
+        resumed = {t: found.places(t, before[t], n) for t, n in found.steps[step].items()}
         assert resumed == seen[step]
-    assert found.batches_before(50) == {task: walked[task] for task in SIZES}
+    assert found.batches_before(50) == {task: counts(found)[task] for task in SIZES}
+    for task in SIZES:
+        assert found.rows_before(50)[task] == sum(len(chosen.get(task, [])) for chosen in seen)
+
+
+def test_a_step_is_scaled_by_its_rows() -> None:
+    """A whole batch counts 1; in `mixed` every row of a task counts 1 / its batch size."""
+    found = schedule(schedule="mixed", max_steps=5)
+    assert found.scale(2) == {task: rows / 10 for task, rows in found.steps[2].items()}
+    for order in set(ORDERS) - {"mixed"}:
+        assert set(schedule(schedule=order, max_steps=5).scale(4).values()) == {1.0}
+
+
+def test_the_third_batches_are_counted_from_the_start_of_a_stage() -> None:
+    found = schedule(
+        schedule="round-robin", stages=[{"steps": 12}, {"steps": 7, "tasks": ["similarity"]}]
+    )
+    assert found.nth_batches(found.spans[0], 3) == {
+        6: ("sentiment",), 7: ("paraphrase",), 8: ("similarity",)
+    }  # fmt: skip
+    assert found.nth_batches(found.spans[1], 3) == {14: ("similarity",)}
+    together = schedule(max_steps=5)
+    assert together.nth_batches(together.spans[0], 3) == {2: tuple(SIZES)}

@@ -107,10 +107,16 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     from mops.cli.screen import OUT, duration, million, print_table
 
     rows = [
-        [name, f"{facts['rows']:,}", f"{facts['batches']:,}", f"{facts['passes']:.2f}"]
+        [
+            name,
+            f"{facts['rows']:,}",
+            f"{facts['batches']:,}",
+            f"{facts['examples']:,}",
+            f"{facts['passes']:.2f}",
+        ]
         for name, facts in plan["schedule"]["tasks"].items()
     ]
-    print_table("planned", ["task", "rows", "batches", "passes"], rows)
+    print_table("planned", ["task", "rows", "batches", "rows seen", "passes"], rows)
     size, time = plan["plan"], plan["estimate"]
     OUT.print(
         f"plan {size['name']}: {million(size['parameters'])} parameters, "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mops.data.budgets import doubts, shares
 from mops.data.material import Material, layout_of
 from mops.data.schedule import Schedule, plan_steps
 from mops.data.tokens import TokenTable, row_flops, tokenise
@@ -16,7 +18,6 @@ from mops.recipes import Recipe
 if TYPE_CHECKING:
     from mops.encoder.sources import EncoderSource
 
-FEW_PASSES = 0.5  # below this a task hardly saw its data
 # Of the machine's matrix products a training step reaches about this share, measured with MiniLM
 # at 8 rows of each of three tasks on two cores.
 SHARE_OF_PEAK = 0.6
@@ -31,26 +32,12 @@ def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[
         for name, splits in material.splits.items()
     }
     schedule = plan_steps({name: len(table) for name, table in tables.items()}, recipe.training)
-    batches = schedule.batches_before(len(schedule))
-    warnings = [
-        f"{name}: only {schedule.passes(name, count):.2f} passes over its rows; "
-        "raise the budget or its batch size"
-        for name, count in batches.items()
-        if schedule.passes(name, count) < FEW_PASSES
-    ]
     return {
         "tokens": {name: lengths(table, layout) for name, table in tables.items()},
         "schedule": {
             "steps": len(schedule),
             "steps_per_epoch": schedule.steps_per_epoch,
-            "tasks": {
-                name: {
-                    "rows": schedule.sizes[name],
-                    "batches": count,
-                    "passes": schedule.passes(name, count),
-                }
-                for name, count in batches.items()
-            },
+            "tasks": {name: asdict(share) for name, share in shares(schedule).items()},
         },
         "plan": {
             "name": layout.plan.name,
@@ -58,7 +45,7 @@ def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[
             "trained": layout.trained,
         },
         "estimate": estimate(layout, schedule, tables),
-        "warnings": warnings,
+        "warnings": list(doubts(schedule, recipe.training).values()),
     }
 
 
@@ -82,16 +69,17 @@ def estimate(layout: Layout, schedule: Schedule, tables: dict[str, TokenTable]) 
         for owner, size in layout.sizes.items()
         if layout.rates[owner] > 0 and owner.startswith(("attention", "feedforward"))
     )
-    backward = 2.0 if trained else 0.0  # a frozen trunk goes forward only
+    per_row = {
+        name: row_flops(layout.routes[name], layout.encoder, table)
+        for name, table in tables.items()
+    }
     flops = 0.0
-    for name, count in schedule.batches_before(len(schedule)).items():
-        flops += (
-            count
-            * schedule.batch_sizes[name]
-            * row_flops(layout.routes[name], layout.encoder, tables[name])
-        )
+    for span in schedule.spans:
+        backward = 2.0 if trained and not span.is_frozen else 0.0  # a frozen trunk: forward only
+        before, after = schedule.rows_before(span.first), schedule.rows_before(span.stop)
+        flops += sum((after[n] - before[n]) * per_row[n] for n in tables) * (1 + backward)
     gflops = matrix_speed()
-    return {"seconds": flops * (1 + backward) / (gflops * 1e9 * SHARE_OF_PEAK), "gflops": gflops}
+    return {"seconds": flops / (gflops * 1e9 * SHARE_OF_PEAK), "gflops": gflops}
 
 
 def matrix_speed() -> float:

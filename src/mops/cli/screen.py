@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from mops.data.budgets import Share
     from mops.fit.step import StepFacts
 
 WIDE = 110  # columns where there is no terminal to ask
@@ -60,6 +61,14 @@ class TrainingScreen(ProgressBar):
     def __init__(self, title: str) -> None:
         super().__init__(title, total=1)
         self.title = title
+
+    def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None:
+        for name, share in tasks.items():
+            ERR.print(
+                f"{self.title}: {name}: {share.batches:,} batches, {share.examples:,} rows, "
+                f"{share.passes:.2f} passes planned"
+            )
+        print_warnings(doubts)
 
     def begin(self, total: int, done: int) -> None:
         self.update(total=total, completed=done, description=self.title)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mops.data.schedule import Place
 from mops.data.tokens import TokenTable
 from mops.tasks import Task
 
@@ -27,6 +28,8 @@ class Batch:
 
     segments: tuple[Segment, ...]
     targets: Mapping[str, NDArray[np.float64]]
+    # Factor on a task's loss where its rows are more or fewer than its usual batch; else 1.
+    scale: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,3 +54,9 @@ def make_batch(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[int]]
     )
     targets = {task: data[task].targets[list(rows)] for task, rows in chosen.items()}
     return Batch(segments, targets)
+
+
+def take_rows(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[Place]]) -> Batch:
+    """The rows at these places, as they were read."""
+    rows = {task: [place.row for place in places] for task, places in chosen.items()}
+    return make_batch(data, rows)

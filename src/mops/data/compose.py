@@ -121,10 +121,23 @@ def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dic
 def forget_tasks(found: dict[str, Any], names: list[str]) -> None:
     """Settings per task that speak of tasks that were not chosen."""
     training: Any = found.get("training")
-    for key in ("loss_weights", "per_task_batch_size", "head"):
-        values: Any = training.get(key) if isinstance(training, dict) else None
-        if isinstance(values, dict):
-            training[key] = {name: value for name, value in values.items() if name not in names}
+    if not isinstance(training, dict):
+        return
+    for key in ("loss_weights", "per_task_batch_size", "head", "task_steps", "train_tasks"):
+        forget_in(training, key, names)
+    forget_in(training.get("augment"), "swap", names)
+    stages = training.get("stages")
+    for stage in stages if isinstance(stages, list) else ():
+        forget_in(stage, "tasks", names)
+
+
+def forget_in(place: Any, key: str, names: list[str]) -> None:
+    """Leave names out of a mapping by task or a list of tasks."""
+    values = place.get(key) if isinstance(place, dict) else None
+    if isinstance(values, dict):
+        place[key] = {name: value for name, value in values.items() if name not in names}
+    if isinstance(values, list):
+        place[key] = [name for name in values if name not in names]
 
 
 def is_optional(entry: Any) -> bool:

@@ -7,48 +7,92 @@ a resumed run needs only the number of its step.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mops.data.orders import ORDERS, Ground, Step
 from mops.settings import Training
+
+
+class Place(NamedTuple):
+    """One row of a task in one of its passes."""
+
+    row: int
+    number: int  # of the pass
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stage as it lies in the schedule: its steps, and the settings that hold in it."""
+
+    first: int
+    stop: int  # one past its last step
+    training: Training
+    is_frozen: bool = False
+
+    def __len__(self) -> int:
+        return self.stop - self.first
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """For each step the tasks in it, and for each task its k-th batch of rows."""
+    """For each step the tasks in it with their numbers of rows, and each task's rows in order."""
 
-    steps: tuple[tuple[str, ...], ...]
+    steps: tuple[Step, ...]
     steps_per_epoch: int
     sizes: Mapping[str, int]
     batch_sizes: Mapping[str, int]
     seed: int
+    spans: tuple[Span, ...]
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def rows(self, task: str, batch: int) -> list[int]:
-        """The rows of a task's batch number `batch`: shuffled passes, one after the other."""
-        size, count = self.sizes[task], self.batch_sizes[task]
-        places = range(batch * count, (batch + 1) * count)
-        return [
-            int(shuffled(size, self.seed, task, place // size)[place % size]) for place in places
-        ]
+    def places(self, task: str, seen: int, rows: int) -> list[Place]:
+        """The rows that follow the first `seen` ones: shuffled passes, one after the other."""
+        size = self.sizes[task]
+        found = []
+        for place in range(seen, seen + rows):
+            number, at = divmod(place, size)
+            found.append(Place(int(shuffled(size, self.seed, task, number)[at]), number))
+        return found
 
     def batches_before(self, step: int) -> dict[str, int]:
         """How many batches each task has had before a step."""
+        counts = Counter(task for tasks in self.steps[:step] for task in tasks)
+        return {task: counts[task] for task in self.sizes}
+
+    def rows_before(self, step: int) -> dict[str, int]:
+        """How many rows each task has had before a step."""
         counts = dict.fromkeys(self.sizes, 0)
         for tasks in self.steps[:step]:
-            for task in tasks:
-                counts[task] += 1
+            for task, rows in tasks.items():
+                counts[task] += rows
         return counts
 
-    def passes(self, task: str, batches: int) -> float:
-        return batches * self.batch_sizes[task] / self.sizes[task]
+    def scale(self, step: int) -> dict[str, float]:
+        """Rows of each task in a step, in usual batches: every row counts the same in the loss."""
+        return {task: rows / self.batch_sizes[task] for task, rows in self.steps[step].items()}
+
+    def span_at(self, step: int) -> Span:
+        """The stage that a step belongs to; the last one after the end."""
+        return next((span for span in self.spans if step < span.stop), self.spans[-1])
+
+    def nth_batches(self, span: Span, n: int) -> dict[int, tuple[str, ...]]:
+        """Step -> the tasks that have their n-th batch of the stage there."""
+        counts: Counter[str] = Counter()
+        found: dict[int, tuple[str, ...]] = {}
+        for step in range(span.first, span.stop):
+            counts.update(self.steps[step].keys())
+            if due := tuple(task for task in self.steps[step] if counts[task] == n):
+                found[step] = due
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -63,55 +107,55 @@ def generator(seed: int, *names: str) -> np.random.Generator:
 
 
 def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
-    """The order of tasks over the whole budget."""
-    batch_sizes = {task: training.batch_size(task) for task in sizes}
-    batches = {task: math.ceil(size / batch_sizes[task]) for task, size in sizes.items()}
-    order = ORDERS[training.schedule]
-    epoch_steps = training.steps_per_epoch or order.epoch(batches)
-    total = training.max_steps or max(1, round(training.num_train_epochs * epoch_steps))
-    steps = order.steps(batches, epoch_steps, total, generator(training.seed, "schedule"))
-    return Schedule(tuple(steps), epoch_steps, dict(sizes), batch_sizes, training.seed)
+    """The order of tasks over the whole budget, stage after stage."""
+    budget = dict(training.task_steps)
+    steps: list[Step] = []
+    spans: list[Span] = []
+    for number, stage in enumerate(training.stages or (None,)):
+        how = training.in_stage(stage) if stage else training
+        ground = ground_of(sizes, how, "schedule", *([str(number)] if number else []))
+        first = len(steps)
+        steps += walk(ground, budget)
+        spans.append(Span(first, len(steps), how, bool(stage and stage.frozen)))
+    return Schedule(
+        steps=tuple(steps),
+        steps_per_epoch=epoch_steps(ground_of(sizes, training)),
+        sizes=dict(sizes),
+        batch_sizes={task: training.batch_size(task) for task in sizes},
+        seed=training.seed,
+        spans=tuple(spans),
+    )
 
 
-@dataclass(frozen=True)
-class Order:
-    """One way to choose the next task."""
-
-    epoch: Callable[[Mapping[str, int]], int]  # steps in which the largest task has one pass
-    steps: Callable[[Mapping[str, int], int, int, np.random.Generator], list[tuple[str, ...]]]
-
-
-def together(
-    batches: Mapping[str, int], epoch: int, total: int, draw: np.random.Generator
-) -> list[tuple[str, ...]]:
-    """A batch of every task in each step."""
-    return [tuple(batches)] * total
+def ground_of(sizes: Mapping[str, int], training: Training, *names: str) -> Ground:
+    """The tasks that learn, in the order of the recipe."""
+    learning = [task for task in sizes if task in (training.train_tasks or sizes)]
+    return Ground(
+        sizes={task: sizes[task] for task in learning},
+        batch_sizes={task: training.batch_size(task) for task in learning},
+        training=training,
+        draw=generator(training.seed, *names),
+        open=learning,
+    )
 
 
-def proportional(
-    batches: Mapping[str, int], epoch: int, total: int, draw: np.random.Generator
-) -> list[tuple[str, ...]]:
-    """One task per step, drawn in proportion to its size."""
-    names, weights = list(batches), np.array(list(batches.values()), dtype=float)
-    drawn = draw.choice(len(names), size=total, p=weights / weights.sum())
-    return [(names[i],) for i in drawn]
+def walk(ground: Ground, budget: dict[str, int]) -> Iterator[Step]:
+    """The steps of a stage; `budget` counts down, and a task that has spent its own is closed."""
+    epoch, training = epoch_steps(ground), ground.training
+    total = training.max_steps or max(1, round(training.num_train_epochs * epoch))
+    ground.open = [task for task in ground.open if budget.get(task, 1) > 0]
+    steps = ORDERS[training.schedule].steps(ground, epoch, total)
+    for _ in range(total):
+        if not ground.open:
+            return
+        step = next(steps)
+        for task in budget.keys() & step.keys():
+            budget[task] -= 1
+            if budget[task] == 0:
+                ground.open.remove(task)
+        yield step
 
 
-def in_turn(
-    batches: Mapping[str, int], epoch: int, total: int, draw: np.random.Generator
-) -> list[tuple[str, ...]]:
-    """One task's pass after the other; a shorter epoch gives each its share of it."""
-    whole = sum(batches.values())
-    ends = np.round(np.cumsum(list(batches.values())) * epoch / whole).astype(int)
-    names = list(batches)
-    one: list[tuple[str, ...]] = [
-        (names[int(np.searchsorted(ends, step, side="right"))],) for step in range(epoch)
-    ]
-    return (one * math.ceil(total / epoch))[:total]
-
-
-ORDERS = {
-    "together": Order(epoch=lambda batches: max(batches.values()), steps=together),
-    "proportional": Order(epoch=lambda batches: sum(batches.values()), steps=proportional),
-    "in-turn": Order(epoch=lambda batches: sum(batches.values()), steps=in_turn),
-}
+def epoch_steps(ground: Ground) -> int:
+    """Steps of an epoch: those that are given, or a pass over the largest task that learns."""
+    return ground.training.steps_per_epoch or ORDERS[ground.training.schedule].epoch(ground)

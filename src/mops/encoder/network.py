@@ -90,8 +90,7 @@ class Network(nn.Module):
         self.bank = nn.ModuleDict(trunk_bank(layout, dropout))
         self.bank.update({owner: seeded(build, seed, owner) for owner, build in new.items()})
         self.pool = POOLS[layout.reading.pool]
-        for owner, rate in layout.rates.items():
-            self.bank[owner].requires_grad_(rate > 0)
+        self.set_rates(layout.rates)
 
     def forward(self, pack: Pack) -> dict[str, Tensor]:
         pooled_SD = self.pool(encode(self.bank, pack), pack)
@@ -123,7 +122,7 @@ class Network(nn.Module):
     def train(self, mode: bool = True) -> Network:
         """What is frozen stays in eval mode."""
         super().train(mode)
-        for owner, rate in self.layout.rates.items():
+        for owner, rate in self.rates.items():
             self.bank[owner].train(mode and rate > 0)
         return self
 
@@ -136,6 +135,12 @@ class Network(nn.Module):
     def weights(self) -> Mapping[str, Tensor]:
         """The checkpoint: `owner.name` -> tensor."""
         return {key: value.detach() for key, value in self.bank.state_dict().items()}
+
+    def set_rates(self, rates: Mapping[str, float]) -> None:
+        """Owner -> factor on the learning rate from now on; 0 freezes."""
+        self.rates = dict(rates)
+        for owner, rate in rates.items():
+            self.bank[owner].requires_grad_(rate > 0)
 
 
 def new_parts(

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from mops.data.budgets import doubts, shares
 from mops.data.material import targets_of
 from mops.data.rows import Row
 from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
 from mops.fit.prepare import Prepared
+from mops.fit.stages import trained_parameters
 from mops.judge.evaluate import answer_material, judge, score_table
 from mops.judge.guards import suspicious
 from mops.layout import Layout
@@ -44,8 +46,11 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
     tell("scoring")
     scores, warnings = judge_run(folder, ready, predictor, tell)
     weight = recipe.training.weight
-    untrained = [n for n, count in realised(loop).items() if count == 0 or weight(n) == 0]
+    taken = shares(loop.schedule, loop.progress.step)
+    untrained = [n for n, share in taken.items() if share.batches == 0 or weight(n) == 0]
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
+    planned = doubts(loop.schedule, recipe.training)
+    warnings += [doubt for name, doubt in planned.items() if name not in untrained]
     warnings += budget_warnings(loop)
     facts["scores"], facts["untrained"] = scores, untrained
     facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
@@ -103,10 +108,6 @@ def write_predictions(path: Path, rows: Sequence[Row], answers: Answers) -> None
 # ------------------------------------------------------------------ the record
 
 
-def realised(loop: Loop) -> dict[str, int]:
-    return loop.schedule.batches_before(loop.progress.step)
-
-
 def run_info(folder: Path, recipe: Recipe) -> dict[str, Any]:
     started = folder / "state" / "started"
     return {
@@ -123,8 +124,7 @@ def run_info(folder: Path, recipe: Recipe) -> dict[str, Any]:
 
 def train_info(loop: Loop) -> dict[str, Any]:
     progress, schedule = loop.progress, loop.schedule
-    counts = realised(loop)
-    planned = schedule.batches_before(len(schedule))
+    planned, taken = shares(schedule), shares(schedule, progress.step)
     return {
         "steps": progress.step,
         "planned_steps": len(schedule),
@@ -138,15 +138,18 @@ def train_info(loop: Loop) -> dict[str, Any]:
         "step_seconds_median": median(progress.step_seconds),
         "tokens": progress.tokens,
         "tasks": {
-            name: {
-                "rows": schedule.sizes[name],
-                "planned_batches": planned[name],
-                "batches": counts[name],
-                "examples": counts[name] * schedule.batch_sizes[name],
-                "passes": schedule.passes(name, counts[name]),
-            }
-            for name in schedule.sizes
+            name: {**asdict(share), "planned_batches": planned[name].batches}
+            for name, share in taken.items()
         },
+        "stages": [
+            {
+                "steps": max(0, min(progress.step, span.stop) - span.first),
+                "planned_steps": len(span),
+                "frozen": span.is_frozen,
+                "schedule": span.training.schedule,
+            }
+            for span in schedule.spans
+        ],
     }
 
 
@@ -162,12 +165,13 @@ def costs(loop: Loop, folder: Path) -> dict[str, Any]:
     """Weights and training state apart; time of training steps only."""
     layout: Layout = loop.network.layout
     weights = layout.parameters * FLOAT_BYTES
+    trained = trained_parameters(layout, loop.schedule)
     return {
         "parameters": layout.parameters,
-        "trained_parameters": layout.trained,
+        "trained_parameters": trained,
         "parameters_by_owner": dict(layout.sizes),
         "weight_bytes": weights,
-        "training_state_bytes": 3 * layout.trained * FLOAT_BYTES,  # gradient and two moments
+        "training_state_bytes": 3 * trained * FLOAT_BYTES,  # gradient and two moments
         "flops_per_example": {
             name: row_flops(route, layout.encoder, loop.data[name].tokens)
             for name, route in layout.routes.items()

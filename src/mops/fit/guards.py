@@ -19,7 +19,7 @@ def check_gradients(network: Network, batch: Batch) -> None:
     untaught: list[str] = []
     for task, loss in losses.items():
         layout = network.layout
-        owners = [o for o in layout.routes[task].learning if layout.rates[o] and layout.sizes[o]]
+        owners = [o for o in layout.routes[task].learning if network.rates[o] and layout.sizes[o]]
         if not loss.requires_grad:
             untaught += [f"{task} -> {owner}" for owner in owners]
             continue

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -15,19 +16,22 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from mops.data.batches import TaskData, make_batch
-from mops.data.schedule import Schedule
+from mops.data.batches import Batch, TaskData
+from mops.data.budgets import Share, doubts, shares
+from mops.data.schedule import Place, Schedule, Span
 from mops.encoder.network import Network
 from mops.errors import RunError
 from mops.fit.checkpoints import Progress, save_best, save_state
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.machine import give_back_memory
 from mops.fit.pull import Start
+from mops.fit.stages import enter
 from mops.fit.step import StepFacts, take_step
 from mops.judge.evaluate import overall_of
 from mops.judge.scores import score
 from mops.predict.answers import compute_outputs, decide
 from mops.settings import Training
+from mops.tasks import Task
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between saves, unless save_steps says otherwise
@@ -38,6 +42,7 @@ KEPT_TIMES = 1000  # step times kept for the median
 class Watcher(Protocol):
     """Someone who wants to know how a run is going."""
 
+    def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None: ...
     def begin(self, total: int, done: int) -> None: ...
     def step(self, step: int, facts: StepFacts) -> None: ...
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
@@ -46,6 +51,9 @@ class Watcher(Protocol):
 
 class Silent:
     """A watcher that does not care."""
+
+    def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None:
+        pass
 
     def begin(self, total: int, done: int) -> None:
         pass
@@ -73,6 +81,7 @@ class Loop:
     optimiser: torch.optim.Optimizer
     schedule: Schedule
     data: Mapping[str, TaskData]
+    take: Callable[[Mapping[str, Sequence[Place]]], Batch]
     selection: Mapping[str, TaskData]
     training: Training
     key: str
@@ -83,10 +92,13 @@ class Loop:
     def run(self, watcher: Watcher) -> None:
         """Train to the end of the budget, or until the scores no longer rise."""
         self.cut_curve()
-        taken = self.schedule.batches_before(self.progress.step)
+        taken = self.schedule.rows_before(self.progress.step)
+        watcher.planned(shares(self.schedule), list(doubts(self.schedule, self.training).values()))
         watcher.begin(len(self.schedule), self.progress.step)
         with stop_requests() as asked:
             while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
+                if self.progress.step == self.span.first:
+                    self.optimiser = enter(self.network, self.span)
                 self.one_step(taken, watcher)
                 if self.is_evaluation_due():
                     self.evaluate(watcher)
@@ -98,23 +110,27 @@ class Loop:
 
     def one_step(self, taken: dict[str, int], watcher: Watcher) -> None:
         step = self.progress.step
-        chosen = {task: self.schedule.rows(task, taken[task]) for task in self.schedule.steps[step]}
-        batch = make_batch(self.data, chosen)
+        chosen = {
+            task: self.schedule.places(task, taken[task], rows)
+            for task, rows in self.schedule.steps[step].items()
+        }
+        batch = replace(self.take(chosen), scale=self.schedule.scale(step))
         started = time.perf_counter()
         facts = take_step(
             self.network,
             self.optimiser,
             batch,
-            self.training,
+            self.span.training,
             step=step,
-            total=len(self.schedule),
+            total=len(self.span),
+            first=self.span.first,
             start=self.start,
         )
         seconds = time.perf_counter() - started
-        for task in chosen:
-            taken[task] += 1
-        if any(taken[task] == GUARDED_STEP for task in chosen):
-            check_gradients(self.network, batch)
+        for task, places in chosen.items():
+            taken[task] += len(places)
+        if due := self.guarded.get(step):
+            check_gradients(self.network, self.take({task: chosen[task] for task in due}))
         self.progress.step = step + 1
         self.progress.seconds += seconds
         self.progress.tokens += sum(len(segment.ids) for segment in batch.segments)
@@ -127,19 +143,36 @@ class Loop:
             give_back_memory()
         watcher.step(self.progress.step, facts)
 
+    @property
+    def span(self) -> Span:
+        """The stage of the next step."""
+        return self.schedule.span_at(self.progress.step)
+
+    @cached_property
+    def guarded(self) -> dict[int, tuple[str, ...]]:
+        """Step -> the tasks whose gradients are looked at there, once in each stage."""
+        found = [self.schedule.nth_batches(span, GUARDED_STEP) for span in self.schedule.spans]
+        return {step: tasks for steps in found for step, tasks in steps.items()}
+
     # -------------------------------------------------------------- evaluation
 
     def is_evaluation_due(self) -> bool:
         every = self.training.eval_steps or self.schedule.steps_per_epoch
         step = self.progress.step
-        return step % every == 0 or step == len(self.schedule)
+        return step % every == 0 or any(step == span.stop for span in self.schedule.spans)
+
+    @cached_property
+    def judged(self) -> dict[str, Task]:
+        """The tasks that pick the best state: those that are trained."""
+        tasks = {name: data.task for name, data in self.selection.items()}
+        planned = self.schedule.batches_before(len(self.schedule))
+        trained = {n: t for n, t in tasks.items() if planned[n] and self.training.weight(n)}
+        return trained or tasks
 
     def evaluate(self, watcher: Watcher) -> None:
         """Score the selection rows; keep the state when it is the best so far."""
         scores = selection_scores(self.network, self.selection)
-        learning = {n: data.task for n, data in self.selection.items() if self.training.weight(n)}
-        tasks = learning or {name: data.task for name, data in self.selection.items()}
-        overall = overall_of(tasks, scores)
+        overall = overall_of(self.judged, scores)
         now = self.progress
         now.evaluations += 1
         is_best = now.best_score is None or overall[self.training.best_by] > now.best_score

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from mops.data.batches import TaskData
+from mops.data.augment import AugmentedRows
+from mops.data.batches import Batch, TaskData, take_rows
 from mops.data.material import Material, layout_of, read_material, resolve, targets_of
 from mops.data.rows import Row
-from mops.data.schedule import generator
+from mops.data.schedule import Place, generator
 from mops.data.splits import half
 from mops.data.tokens import tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
@@ -56,6 +57,24 @@ def training_data(ready: Prepared) -> dict[str, TaskData]:
         name: task_data(ready, name, splits["train"].good)
         for name, splits in ready.material.splits.items()
     }
+
+
+def batch_maker(
+    ready: Prepared, data: Mapping[str, TaskData]
+) -> Callable[[Mapping[str, Sequence[Place]]], Batch]:
+    """What makes a batch of chosen training rows, changed where the recipe says so."""
+    training, splits = ready.recipe.training, ready.material.splits
+    if training.augment is None:
+        return partial(take_rows, data)
+    texts = {name: [row.texts for row in splits[name]["train"].good] for name in data}
+    return AugmentedRows(
+        data=data,
+        texts=texts,
+        tokenizer=ready.source.tokenizer,
+        reading=ready.layout.reading,
+        augment=training.augment,
+        seed=training.seed,
+    ).take
 
 
 def selection_data(ready: Prepared) -> dict[str, TaskData]:

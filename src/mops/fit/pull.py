@@ -31,6 +31,8 @@ def keep_start(network: Network) -> dict[str, Tensor]:
 def pull(network: Network, start: Start) -> None:
     """Add the gradient of the L2 terms, 2 x strength x (w - m)."""
     for parameter, aim, strength in pulled_parameters(network, start):
+        if not parameter.requires_grad:  # frozen in this stage
+            continue
         if parameter.grad is None:  # no task of this step passes it
             parameter.grad = torch.zeros_like(parameter)
         parameter.grad.add_(parameter - aim, alpha=2 * strength)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -31,7 +32,8 @@ def owner_rates(layout: Layout, training: Training) -> dict[str, float]:
 
 def build_optimiser(network: Network, training: Training) -> torch.optim.AdamW:
     """AdamW with one group per (rate, decay); nothing for what is frozen."""
-    layout, rates = network.layout, owner_rates(network.layout, training)
+    layout = replace(network.layout, rates=network.rates)
+    rates = owner_rates(layout, training)
     for task, route in layout.routes.items():
         if not any(rates[owner] and layout.sizes[owner] for owner in route.owners):
             raise PlanError(

@@ -17,9 +17,9 @@ from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import finish
 from mops.fit.loop import Loop, Silent, Watcher
-from mops.fit.prepare import Prepared, prepare, selection_data, training_data
+from mops.fit.prepare import Prepared, batch_maker, prepare, selection_data, training_data
 from mops.fit.pull import keep_start
-from mops.fit.rates import build_optimiser
+from mops.fit.stages import enter
 from mops.outside import read_yaml
 from mops.recipes import Recipe, differing_key
 from mops.records import Record, read_record
@@ -69,12 +69,16 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     network.to(ready.device)
     if training.torch_compile:
         compile_blocks(network)
+    schedule = plan_steps({name: len(rows) for name, rows in data.items()}, training)
+    for span in reversed(schedule.spans):  # whatever is wrong with a later stage is said now
+        optimiser = enter(network, span)
     loop = Loop(
         folder=folder,
         network=network,
-        optimiser=build_optimiser(network, training),
-        schedule=plan_steps({name: len(rows) for name, rows in data.items()}, training),
+        optimiser=optimiser,
+        schedule=schedule,
         data=data,
+        take=batch_maker(ready, data),
         selection=selection_data(ready),
         training=training,
         key=ready.key,
@@ -83,6 +87,9 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     state = folder / "state" / "state.safetensors"
     if state.is_file():
         loop.progress = load_state(state, network, loop.optimiser, ready.key)
+        moments = loop.optimiser.state
+        loop.optimiser = enter(network, loop.span)
+        loop.optimiser.state.update(moments)
     return loop
 
 

@@ -35,14 +35,21 @@ def take_step(
     *,
     step: int,
     total: int,
+    first: int = 0,
     start: Start = NO_START,
 ) -> StepFacts:
-    """Forward, weighted sum of the losses, backward, pull, clip, move."""
+    """Forward, weighted sum of the losses, backward, pull, clip, move.
+
+    `total` steps from step `first` on are one rise and fall of the rates.
+    """
     torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
     network.train()
     losses = compute_losses(network, batch)
     loss = sum(
-        (training.weight(task) * value for task, value in losses.items()),
+        (
+            training.weight(task) * batch.scale.get(task, 1.0) * value
+            for task, value in losses.items()
+        ),
         start=torch.zeros((), device=next(iter(losses.values())).device),
     )
     optimiser.zero_grad(set_to_none=True)
@@ -50,7 +57,7 @@ def take_step(
     pull(network, start)
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
-        group["lr"] = group["base"] * rate_factor(training, step, total)
+        group["lr"] = group["base"] * rate_factor(training, step - first, total)
     optimiser.step()
     facts = StepFacts(
         losses={task: float(value.detach()) for task, value in losses.items()},

@@ -1,0 +1,61 @@
+"""What each task gets: numbers that can be counted by hand, and doubts about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mops.data.budgets import Share, doubts, shares
+from mops.data.schedule import Schedule, plan_steps
+from mops.settings import Training
+
+SIZES = {"small": 20, "large": 10_000}
+
+
+def planned(**values: Any) -> tuple[Schedule, Training]:
+    how = Training(**{"per_task_batch_size": 10} | values)
+    return plan_steps(SIZES, how), how
+
+
+def test_shares_of_steps_and_of_a_whole_run() -> None:
+    found, _ = planned(max_steps=8, per_task_batch_size={"small": 5, "large": 40})
+    assert shares(found) == {"small": Share(20, 8, 40, 2.0), "large": Share(10_000, 8, 320, 0.032)}
+    assert shares(found, 3)["small"] == Share(20, 3, 15, 0.75)
+    assert shares(found, 0)["large"] == Share(10_000, 0, 0, 0.0)
+
+
+def test_shares_of_steps_with_varying_numbers_of_rows() -> None:
+    """In one pass over the union every task has one pass: 501 steps of 20 rows."""
+    found, _ = planned(schedule="mixed", max_steps=501)
+    assert {task: share.passes for task, share in shares(found).items()} == dict.fromkeys(SIZES, 1)
+    assert shares(found)["small"].examples == 20
+    assert shares(found)["small"].batches == sum("small" in step for step in found.steps) <= 20
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "words"),
+    [
+        ({"max_steps": 49}, "large", "49 batches planned, 0.05 passes over its 10,000 rows"),
+        ({"max_steps": 1}, "large", "1 batch planned, 0.00 passes"),
+        ({"max_steps": 41}, "small", "20.5 passes planned over its 20 rows, more than 20"),
+        ({"max_steps": 1, "schedule": "in-turn"}, "large", "no step is planned"),
+    ],
+)
+def test_too_few_and_too_many_are_named(values: dict[str, Any], task: str, words: str) -> None:
+    assert words in doubts(*planned(**values))[task]
+
+
+@pytest.mark.parametrize(
+    ("values", "doubtful"),
+    [
+        ({"max_steps": 50}, ["small"]),  # fifty batches are enough, 25 passes too many
+        ({"max_steps": 40}, ["large"]),  # twenty passes are not too many
+        ({"max_steps": 50, "task_steps": {"small": 30}}, []),
+        ({"max_steps": 10, "train_tasks": ["small"]}, []),  # left out on purpose
+        ({"max_steps": 10, "loss_weights": {"large": 0}}, []),
+        ({"max_steps": 1, "per_task_batch_size": 5000}, ["small"]),  # one batch, half of the rows
+    ],
+)
+def test_what_is_enough_is_not_named(values: dict[str, Any], doubtful: list[str]) -> None:
+    assert list(doubts(*planned(**values))) == doubtful
