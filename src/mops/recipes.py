@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from mops.errors import RecipeError
+from mops.combining import AGGREGATORS, LOSS_WEIGHTS, SUM
+from mops.errors import RecipeError, nearest
 from mops.outside import format_yaml, to_value
 from mops.plans import SharingPlan, read_plan
 from mops.settings import Strict, TaskEntry, Training
@@ -81,6 +82,7 @@ def check_recipe(recipe: Recipe, where: str) -> None:
         raise RecipeError(f"{where}: no tasks; a recipe needs at least one under `tasks`")
     training, tasks = recipe.training, recipe.task_values()
     check_names(training, list(tasks), where)
+    check_methods(training, where)
     unknown = [name for name in training.features if name not in FEATURES]
     if unknown or not training.features:
         raise RecipeError(f"{where}: features are {', '.join(FEATURES)}; found {unknown or 'none'}")
@@ -96,13 +98,32 @@ def check_names(training: Training, tasks: list[str], where: str) -> None:
     if isinstance(sizes, dict) and set(tasks) - set(sizes):
         missing = ", ".join(sorted(set(tasks) - set(sizes)))
         raise RecipeError(f"{where}: training.per_task_batch_size lacks {missing}")
-    named = {"loss_weights": set(training.loss_weights)}
+    weights = training.loss_weights
+    named = {"loss_weights": set(weights) if isinstance(weights, dict) else set()}
     named["per_task_batch_size"] = set(sizes) if isinstance(sizes, dict) else set()
     for key, names in named.items():
         for name in names - set(tasks):
             raise RecipeError(
                 f"{where}: training.{key} names {name!r}; the tasks are {', '.join(tasks)}"
             )
+
+
+def check_methods(training: Training, where: str) -> None:
+    """Ways to weigh losses and to combine gradients are among the known ones."""
+    weights = training.loss_weights
+    if isinstance(weights, str) and weights not in LOSS_WEIGHTS:
+        raise RecipeError(
+            f"{where}: training.loss_weights is {weights!r}; allowed: a number per task, "
+            f"{', '.join(LOSS_WEIGHTS)}.{nearest(weights, LOSS_WEIGHTS)}"
+        )
+    if training.dwa_steps and weights != "dwa":
+        raise RecipeError(f"{where}: training.dwa_steps belongs to loss_weights: dwa")
+    known = (SUM, *AGGREGATORS)
+    if training.gradients not in known:
+        raise RecipeError(
+            f"{where}: training.gradients is {training.gradients!r}; allowed: {', '.join(known)}."
+            f"{nearest(training.gradients, known)}"
+        )
 
 
 def differing_key(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> str:

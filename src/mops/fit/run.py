@@ -16,9 +16,11 @@ from mops.errors import RecipeError
 from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import finish
+from mops.fit.gradients import build_gradients
 from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, prepare, selection_data, training_data
 from mops.fit.rates import build_optimiser
+from mops.fit.weights import build_weighting
 from mops.outside import read_yaml
 from mops.recipes import Recipe, differing_key
 from mops.records import Record, read_record
@@ -68,19 +70,23 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     network.to(ready.device)
     if training.torch_compile:
         compile_blocks(network)
+    schedule = plan_steps({name: len(rows) for name, rows in data.items()}, training)
+    weighting = build_weighting(training, network.layout.tasks, schedule, ready.device)
     loop = Loop(
         folder=folder,
         network=network,
-        optimiser=build_optimiser(network, training),
-        schedule=plan_steps({name: len(rows) for name, rows in data.items()}, training),
+        optimiser=build_optimiser(network, training, weighting.parameters().values()),
+        schedule=schedule,
         data=data,
         selection=selection_data(ready),
         training=training,
         key=ready.key,
+        weighting=weighting,
+        gradients=build_gradients(training.gradients),
     )
     state = folder / "state" / "state.safetensors"
     if state.is_file():
-        loop.progress = load_state(state, network, loop.optimiser, ready.key)
+        loop.progress = load_state(state, network, loop.optimiser, ready.key, loop.parts)
     return loop
 
 
