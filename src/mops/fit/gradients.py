@@ -75,7 +75,8 @@ class Combined:
         return total_of(terms)
 
     def combine(self, tasks: tuple[str, ...], rows_TP: Tensor) -> Tensor:
-        if not tasks or not rows_TP.isfinite().all():  # solvers would fail; the step is refused
+        # What is not a number stops the run a few lines on; here solvers would fail on it.
+        if len(tasks) < 2 or not rows_TP.isfinite().all():
             return rows_TP.sum(dim=0)
         combined_P: Tensor = self.aggregator(tasks)(rows_TP)
         return combined_P
