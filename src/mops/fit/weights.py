@@ -15,7 +15,7 @@ from mops.tasks import Task
 
 Tasks = Mapping[str, Task]
 TEMPERATURE = 2.0  # of dwa, the paper's
-SMALLEST = 10  # intervals of dwa in a budget, at least
+INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
 class Weighting(Protocol):
@@ -176,7 +176,7 @@ class Dwa:
 
 def dwa_interval(training: Training, schedule: Schedule) -> int:
     """Steps between new weights: as told, else an epoch, and never more than a tenth of all."""
-    return training.dwa_steps or max(1, min(schedule.steps_per_epoch, len(schedule) // SMALLEST))
+    return training.dwa_steps or max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS))
 
 
 # word of the recipe -> how it is built
