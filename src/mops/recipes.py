@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from mops.combining import AGGREGATORS, LOSS_WEIGHTS, SUM
 from mops.errors import RecipeError, nearest
 from mops.outside import format_yaml, to_value
 from mops.plans import DEFAULT, read_plan
@@ -85,6 +86,7 @@ def check_recipe(recipe: Recipe, where: str) -> None:
     check_names(training, list(tasks), where)
     check_stages(training, where)
     check_swap(training, tasks, where)
+    check_methods(training, where)
     unknown = [name for name in training.features if name not in FEATURES]
     if unknown or not training.features:
         raise RecipeError(f"{where}: features are {', '.join(FEATURES)}; found {unknown or 'none'}")
@@ -100,8 +102,9 @@ def check_names(training: Training, tasks: list[str], where: str) -> None:
     if isinstance(sizes, dict) and set(tasks) - set(sizes):
         missing = ", ".join(sorted(set(tasks) - set(sizes)))
         raise RecipeError(f"{where}: training.per_task_batch_size lacks {missing}")
+    weights = training.loss_weights
     named: dict[str, Iterable[str]] = {
-        "loss_weights": training.loss_weights,
+        "loss_weights": weights if isinstance(weights, dict) else (),
         "per_task_batch_size": sizes if isinstance(sizes, dict) else (),
         "task_steps": training.task_steps,
         "train_tasks": training.train_tasks,
@@ -141,6 +144,24 @@ def check_swap(training: Training, tasks: dict[str, Task], where: str) -> None:
                 f"{where}: training.augment.swap names {name!r}, which reads one text; "
                 f"allowed: pair tasks ({pairs}); leave it out"
             )
+
+
+def check_methods(training: Training, where: str) -> None:
+    """Ways to weigh losses and to combine gradients are among the known ones."""
+    weights = training.loss_weights
+    if isinstance(weights, str) and weights not in LOSS_WEIGHTS:
+        raise RecipeError(
+            f"{where}: training.loss_weights is {weights!r}; allowed: a number per task, "
+            f"{', '.join(LOSS_WEIGHTS)}.{nearest(weights, LOSS_WEIGHTS)}"
+        )
+    if training.dwa_steps and weights != "dwa":
+        raise RecipeError(f"{where}: training.dwa_steps belongs to loss_weights: dwa")
+    known = (SUM, *AGGREGATORS)
+    if training.gradients not in known:
+        raise RecipeError(
+            f"{where}: training.gradients is {training.gradients!r}; allowed: {', '.join(known)}."
+            f"{nearest(training.gradients, known)}"
+        )
 
 
 def differing_key(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from mops.errors import UsageError
 from mops.files import write_text
 
-PACKAGES = ("mops", "torch", "numpy", "tokenizers", "safetensors", "pydantic")
+PACKAGES = ("mops", "torch", "torchjd", "numpy", "tokenizers", "safetensors", "pydantic")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mops.combining import AGGREGATORS, LOSS_WEIGHTS, SUM
 from mops.errors import RecipeError
 from mops.outside import to_value
 from mops.shapes import FEATURES, HEADS, HeadShape, Reading
@@ -50,7 +51,9 @@ class TaskEntry(Strict):
         "error", description="what to do with rows that cannot be used"
     )
     loss: str = Field(
-        "", description="cross_entropy, binary_cross_entropy or mse; default: by type"
+        "",
+        description="cross_entropy, binary_cross_entropy, ordinal (three or more classes, in the "
+        "order of labels) or mse; default: by type",
     )
     score: str = Field("", description="the score that stands for the task; default: by type")
     class_weights: tuple[Positive, ...] = Field(
@@ -172,10 +175,21 @@ class Training(Strict):
         (), description="parts of the run, one after the other, instead of max_steps and epochs"
     )
     augment: Augment | None = Field(None, description="changes to training rows; default: none")
-    loss_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=dict, description="weight of each task's loss by name; default 1"
+    loss_weights: dict[str, Annotated[float, Field(ge=0)]] | str = Field(
+        default_factory=dict,
+        description="weight of each task's loss by name, default 1, and 0: it does not learn; "
+        f"or how weights are found: {', '.join(LOSS_WEIGHTS)}",
     )
-    gradients: Literal["sum"] = Field("sum", description="how the tasks' gradients are combined")
+    dwa_steps: Count | None = Field(
+        None,
+        description="loss_weights dwa: steps between new weights; "
+        "default: an epoch or a tenth of all steps, the smaller",
+    )
+    gradients: str = Field(
+        SUM,
+        description="how the tasks' gradients of shared weights are combined: "
+        f"{', '.join((SUM, *AGGREGATORS))}",
+    )
     eval_steps: Count | None = Field(None, description="steps between evaluations; default: epoch")
     save_steps: Count | None = Field(None, description="steps between saves; default: a minute")
     early_stopping: Count | None = Field(
@@ -196,7 +210,8 @@ class Training(Strict):
 
     def weight(self, task: str) -> float:
         """Of the task's loss; a task of weight 0 does not learn."""
-        return self.loss_weights.get(task, 1.0)
+        given = self.loss_weights
+        return given.get(task, 1.0) if isinstance(given, dict) else 1.0
 
     def learns(self, task: str) -> bool:
         """Whether the task is meant to be trained."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mops.errors import RecipeError
@@ -10,6 +12,7 @@ from mops.errors import RecipeError
 TYPES = ("classification", "pair_classification", "similarity")
 CLASS_SCORES = ("accuracy", "f1", "precision", "recall", "matthews")
 VALUE_SCORES = ("pearson", "spearman")
+CLASS_LOSSES = ("cross_entropy", "binary_cross_entropy", "ordinal")
 CORRELATIONS = ("matthews", "pearson", "spearman")
 NAME = re.compile(r"[a-z0-9_-]+")
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
@@ -62,8 +65,9 @@ class Task:
 
     @property
     def outputs(self) -> int:
-        """How many numbers the head gives: one per class, or one alone."""
-        return len(self.labels) if self.loss_name == "cross_entropy" else 1
+        """How many numbers the head gives: one per class, one between neighbours, or one alone."""
+        classes = len(self.labels)
+        return {"cross_entropy": classes, "ordinal": classes - 1}.get(self.loss_name, 1)
 
     def with_labels(self, labels: tuple[str, ...]) -> Task:
         return replace(self, labels=labels)
@@ -111,13 +115,15 @@ def _problems_of_answers(task: Task) -> list[str]:
 def _mismatches(task: Task) -> list[str]:
     """A loss or a score that does not belong to the type of the answers."""
     found = []
-    fitting = ("mse",) if task.is_similarity else ("cross_entropy", "binary_cross_entropy")
+    fitting = ("mse",) if task.is_similarity else CLASS_LOSSES
     if task.loss and task.loss not in fitting:
         found.append(
             f"loss {task.loss!r} does not fit a {task.type}; allowed: {', '.join(fitting)}"
         )
     if task.loss == "binary_cross_entropy" and len(task.labels) not in (0, 2):
         found.append(f"binary_cross_entropy wants two labels, there are {len(task.labels)}")
+    if task.loss == "ordinal" and len(task.labels) in (1, 2):
+        found.append(f"ordinal wants three labels or more, there are {len(task.labels)}")
     scores = VALUE_SCORES if task.is_similarity else CLASS_SCORES
     if task.score and task.score not in scores:
         found.append(
@@ -134,7 +140,12 @@ def canonical_label(value: str) -> str:
 
 def sorted_labels(found: set[str]) -> tuple[str, ...]:
     """Numbers in the order of numbers, words in the order of words."""
+    return tuple(sorted(found, key=float if are_numbers(found) else str))
+
+
+def are_numbers(labels: Iterable[str]) -> bool:
+    """Whether the labels have an order of their own."""
     try:
-        return tuple(sorted(found, key=float))
+        return all(math.isfinite(float(label)) for label in labels)
     except ValueError:
-        return tuple(sorted(found))
+        return False

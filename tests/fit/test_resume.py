@@ -154,6 +154,36 @@ def test_a_damaged_state_is_named_and_not_used(killed: Path, recipe_file: Path) 
         mops.train(mops.recipe(config=recipe_file), killed / "damaged")
 
 
+class Broken(Exception):
+    """Stops a run in the middle, after its last save."""
+
+
+class Breaking(Silent):
+    def step(self, step: int, facts: object) -> None:
+        if step == 7:
+            raise Broken
+
+
+@pytest.mark.parametrize(
+    ("weights", "gradients"),
+    [("uncertainty", "gradvac"), ("dwa", "pcgrad"), ("uncertainty", "sum"), ("dwa", "graddrop")],
+)
+def test_what_weights_and_gradients_remember_goes_on_too(
+    made: World, tmp_path: Path, weights: str, gradients: str
+) -> None:
+    """Saved at 3 and 6 in intervals of 2 steps: weights, moments and running means come back."""
+    settings = {
+        "loss_weights": weights, "gradients": gradients, "save_steps": 3, "max_steps": 10,
+        "head_learning_rate": 0.05, **({"dwa_steps": 2} if weights == "dwa" else {}),
+    }  # fmt: skip
+    recipe = made.recipe("hybrid:1", **{f"training__{k}": v for k, v in settings.items()})
+    mops.train(recipe, tmp_path / "whole")
+    with pytest.raises(Broken):
+        mops.train(recipe, tmp_path / "run", Breaking())
+    mops.train(recipe, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
 # ------------------------------------------------------------------ asked to stop
 
 

@@ -18,7 +18,7 @@ from mops.layout import Layout, lay_out
 from mops.recipes import Recipe
 from mops.settings import TaskEntry
 from mops.shapes import EncoderShape, check_length
-from mops.tasks import Task
+from mops.tasks import Task, are_numbers
 
 SPLITS = ("train", "validation", "test")
 
@@ -58,7 +58,7 @@ def read_task(
         raise DataError(f"task {task.name!r}: no `train` file is named")
     train = read_split(entry, task, entry.train, needs_label=True)
     if not task.is_similarity and not task.labels:
-        task = task.with_labels(read_labels(train.good))
+        task = task.with_labels(ordered(task, read_labels(train.good)))
     is_constant = len({row.label for row in train.good}) == 1
     if is_constant:
         raise DataError(
@@ -72,6 +72,16 @@ def read_task(
         if split != "train" and split in wanted:
             splits[split] = read_split(entry, task, file, needs_label=split == "validation")
     return task, splits
+
+
+def ordered(task: Task, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels as read; an ordinal loss needs their order, and words in a file have none."""
+    if task.loss_name == "ordinal" and not are_numbers(labels):
+        raise DataError(
+            f"task {task.name!r}: loss ordinal needs the classes in their order, the training file "
+            f"has the words {', '.join(labels)}; name them under `labels`, the lowest first"
+        )
+    return labels
 
 
 def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from mops.encoder.network import Network
 from mops.encoder.tensors import read_tensors, write_tensors
@@ -28,23 +32,43 @@ class Progress:
     is_stopped: bool = False  # early
     curve_bytes: int = 0
     step_seconds: list[float] = field(default_factory=list)
+    shares: dict[str, list[float]] = field(default_factory=dict)  # of tasks in shared gradients
+
+
+class Part(Protocol):
+    """A part of the training that remembers something."""
+
+    def parameters(self) -> Mapping[str, Parameter]: ...
+    def state(self) -> Mapping[str, Tensor]: ...
+    def restore(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 def save_state(
-    path: Path, network: Network, optimiser: torch.optim.Optimizer, progress: Progress, key: str
+    path: Path,
+    network: Network,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+    key: str,
+    parts: Mapping[str, Part],
 ) -> None:
     """Weights, Adam's moments and the progress; `key` names the recipe and the data."""
     tensors = {f"weights/{name}": tensor for name, tensor in network.weights().items()}
-    for owner, name, parameter in network.owner_parameters():
+    for name, parameter in moved(network, parts):
         for moment, tensor in optimiser.state.get(parameter, {}).items():
-            tensors[f"{moment}/{owner}.{name}"] = tensor
+            tensors[f"{moment}/{name}"] = tensor
+    for part, holder in parts.items():
+        tensors |= {f"{part}/{name}": tensor for name, tensor in holder.state().items()}
     facts = {"progress": json.dumps(asdict(progress)), "key": key}
     with beside(path) as draft:
         write_tensors(draft, tensors, facts)
 
 
 def load_state(
-    path: Path, network: Network, optimiser: torch.optim.Optimizer, key: str
+    path: Path,
+    network: Network,
+    optimiser: torch.optim.Optimizer,
+    key: str,
+    parts: Mapping[str, Part],
 ) -> Progress:
     """Put a saved state back; the moments lie where the optimiser expects them."""
     try:
@@ -59,18 +83,33 @@ def load_state(
             "put the files back as they were or name another folder with --out"
         )
     device = next(network.parameters()).device
-    network.bank.load_state_dict(
-        {n.removeprefix("weights/"): t for n, t in tensors.items() if n.startswith("weights/")}
-    )
-    for owner, name, parameter in network.owner_parameters():
+    network.bank.load_state_dict(within("weights", tensors))
+    for part, holder in parts.items():
+        holder.restore(within(part, tensors))
+    for name, parameter in moved(network, parts):
         moments = {
-            moment: tensors[f"{moment}/{owner}.{name}"].to(device, copy=True)
+            moment: tensors[f"{moment}/{name}"].to(device, copy=True)
             for moment in ("step", "exp_avg", "exp_avg_sq")
-            if f"{moment}/{owner}.{name}" in tensors
+            if f"{moment}/{name}" in tensors
         }
         if moments:
             optimiser.state[parameter] = moments
     return Progress(**json.loads(facts["progress"]))
+
+
+def moved(network: Network, parts: Mapping[str, Part]) -> Iterator[tuple[str, Parameter]]:
+    """Everything that the optimiser may move, by its name in the file."""
+    for owner, name, parameter in network.owner_parameters():
+        yield f"{owner}.{name}", parameter
+    for part, holder in parts.items():
+        for name, parameter in holder.parameters().items():
+            yield f"{part}/{name}", parameter
+
+
+def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under a prefix, without it."""
+    start = f"{prefix}/"
+    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
 
 
 def save_best(path: Path, network: Network) -> None:

@@ -137,6 +137,10 @@ def train_info(loop: Loop) -> dict[str, Any]:
         "train_seconds": progress.seconds,
         "step_seconds_median": median(progress.step_seconds),
         "tokens": progress.tokens,
+        "loss_weights": loop.weighting.weights(),
+        "gradient_shares": {
+            task: float(np.mean(shares)) for task, shares in progress.shares.items()
+        },
         "tasks": {
             name: {**asdict(share), "planned_batches": planned[name].batches}
             for name, share in taken.items()

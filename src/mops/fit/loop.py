@@ -21,12 +21,15 @@ from mops.data.budgets import Share, doubts, shares
 from mops.data.schedule import Place, Schedule, Span
 from mops.encoder.network import Network
 from mops.errors import RunError
-from mops.fit.checkpoints import Progress, save_best, save_state
+from mops.fit.checkpoints import Part, Progress, save_best, save_state
+from mops.fit.gradients import Gradients
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.machine import give_back_memory
 from mops.fit.pull import Start
+from mops.fit.shares import SHARE_STEPS, gradient_shares
 from mops.fit.stages import enter
 from mops.fit.step import StepFacts, take_step
+from mops.fit.weights import Weighting
 from mops.judge.evaluate import overall_of
 from mops.judge.scores import score
 from mops.predict.answers import compute_outputs, decide
@@ -86,8 +89,15 @@ class Loop:
     training: Training
     key: str
     start: Start = field(default_factory=dict)  # first weights that something is pulled to
+    weighting: Weighting
+    gradients: Gradients
     progress: Progress = field(default_factory=Progress)
     saved_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """What remembers something beside the network, by its name in the state file."""
+        return {"weighting": self.weighting, "gradients": self.gradients}
 
     def run(self, watcher: Watcher) -> None:
         """Train to the end of the budget, or until the scores no longer rise."""
@@ -98,7 +108,7 @@ class Loop:
         with stop_requests() as asked:
             while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
                 if self.progress.step == self.span.first:
-                    self.optimiser = enter(self.network, self.span)
+                    self.optimiser = enter(self.network, self.span, self.weighting)
                 self.one_step(taken, watcher)
                 if self.is_evaluation_due():
                     self.evaluate(watcher)
@@ -125,6 +135,8 @@ class Loop:
             total=len(self.span),
             first=self.span.first,
             start=self.start,
+            weighting=self.weighting,
+            gradients=self.gradients,
         )
         seconds = time.perf_counter() - started
         for task, places in chosen.items():
@@ -135,9 +147,16 @@ class Loop:
         self.progress.seconds += seconds
         self.progress.tokens += sum(len(segment.ids) for segment in batch.segments)
         self.progress.step_seconds = [*self.progress.step_seconds, seconds][-KEPT_TIMES:]
+        shares = self.measure_shares(batch)
         if self.progress.step % LOG_STEPS == 0 or self.progress.step == 1:
             self.log(
-                {"loss": facts.loss, "losses": facts.losses, "gradient_norm": facts.gradient_norm}
+                {
+                    "loss": facts.loss,
+                    "losses": facts.losses,
+                    "gradient_norm": facts.gradient_norm,
+                    "loss_weights": facts.weights,
+                    **({"gradient_shares": shares} if shares else {}),
+                }
             )
         if self.progress.step % TRIM_STEPS == 0:
             give_back_memory()
@@ -153,6 +172,17 @@ class Loop:
         """Step -> the tasks whose gradients are looked at there, once in each stage."""
         found = [self.schedule.nth_batches(span, GUARDED_STEP) for span in self.schedule.spans]
         return {step: tasks for steps in found for step, tasks in steps.items()}
+
+    def measure_shares(self, batch: Batch) -> dict[str, float]:
+        """At the first step and now and then: who pulls how much at what is shared."""
+        step = self.progress.step
+        if step % SHARE_STEPS and step != 1:
+            return {}
+        seed = self.training.seed + step
+        shares = gradient_shares(self.network, self.weighting, batch, seed)
+        for task, share in shares.items():
+            self.progress.shares.setdefault(task, []).append(share)
+        return shares
 
     # -------------------------------------------------------------- evaluation
 
@@ -201,7 +231,7 @@ class Loop:
 
     def save(self) -> None:
         path = self.folder / "state" / "state.safetensors"
-        save_state(path, self.network, self.optimiser, self.progress, self.key)
+        save_state(path, self.network, self.optimiser, self.progress, self.key, self.parts)
         self.saved_at = time.monotonic()
 
     def log(self, facts: Mapping[str, Any]) -> None:

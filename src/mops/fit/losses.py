@@ -16,13 +16,28 @@ def cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | Non
 
 
 def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
-    """On logits; weighted by class as cross-entropy is, by the sum of the rows' weights."""
     losses_R = F.binary_cross_entropy_with_logits(
         outputs_RO[:, 0], targets_R.to(outputs_RO.dtype), reduction="none"
     )
-    if weights_O is None:
+    return mean_by_class(losses_R, targets_R, weights_O)
+
+
+def ordinal(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
+    """Output k is the logit of P(y > k); the sum over k of binary cross-entropies.
+
+    Frank and Hall 2001, with one network for all questions as in Cheng et al. 2008 (NNRank).
+    """
+    steps_O = torch.arange(outputs_RO.shape[1], device=outputs_RO.device)
+    is_above_RO = (targets_R[:, None] > steps_O).to(outputs_RO.dtype)
+    losses_RO = F.binary_cross_entropy_with_logits(outputs_RO, is_above_RO, reduction="none")
+    return mean_by_class(losses_RO.sum(dim=1), targets_R, weights_O)
+
+
+def mean_by_class(losses_R: Tensor, targets_R: Tensor, weights_C: Tensor | None) -> Tensor:
+    """Weighted by class as cross-entropy is: by the sum of the rows' weights."""
+    if weights_C is None:
         return losses_R.mean()
-    row_weights_R = weights_O[targets_R.long()]
+    row_weights_R = weights_C[targets_R.long()]
     return (losses_R * row_weights_R).sum() / row_weights_R.sum()
 
 
@@ -33,6 +48,7 @@ def mse(outputs_RO: Tensor, targets_R: Tensor, _: Tensor | None) -> Tensor:
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "cross_entropy": cross_entropy,
     "binary_cross_entropy": binary_cross_entropy,
+    "ordinal": ordinal,
     "mse": mse,
 }
 

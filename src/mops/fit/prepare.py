@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from mops.combining import refuse_missing
 from mops.data.augment import AugmentedRows
 from mops.data.batches import Batch, TaskData, take_rows
 from mops.data.material import Material, layout_of, read_material, resolve, targets_of
@@ -45,6 +46,7 @@ class Prepared:
 
 def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     device = prepare_machine(recipe.training)
+    refuse_missing(recipe.training.gradients)
     tell("reading data")
     material = read_material(recipe)
     recipe = resolve(recipe, material)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -30,8 +30,13 @@ def owner_rates(layout: Layout, training: Training) -> dict[str, float]:
     return {owner: rate * layout.rates[owner] for owner, rate in found.items()}
 
 
-def build_optimiser(network: Network, training: Training) -> torch.optim.AdamW:
-    """AdamW with one group per (rate, decay); nothing for what is frozen."""
+def build_optimiser(
+    network: Network, training: Training, weighting: Iterable[torch.nn.Parameter] = ()
+) -> torch.optim.AdamW:
+    """AdamW with one group per (rate, decay); nothing for what is frozen.
+
+    What the weights of the losses learn moves as heads do, without decay.
+    """
     layout = replace(network.layout, rates=network.rates)
     rates = owner_rates(layout, training)
     for task, route in layout.routes.items():
@@ -45,6 +50,8 @@ def build_optimiser(network: Network, training: Training) -> torch.optim.AdamW:
         if rates[owner] > 0:
             decay = 0.0 if is_bias_or_norm(name, parameter) else training.weight_decay
             groups.setdefault((rates[owner], decay), []).append(parameter)
+    for parameter in weighting:
+        groups.setdefault((training.head_learning_rate, 0.0), []).append(parameter)
     rows = [
         {"params": members, "lr": rate, "weight_decay": decay, "base": rate}
         for (rate, decay), members in groups.items()

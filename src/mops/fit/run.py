@@ -16,10 +16,12 @@ from mops.errors import RecipeError
 from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import finish
+from mops.fit.gradients import build_gradients
 from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, batch_maker, prepare, selection_data, training_data
 from mops.fit.pull import keep_start
 from mops.fit.stages import enter
+from mops.fit.weights import build_weighting
 from mops.outside import read_yaml
 from mops.recipes import Recipe, differing_key
 from mops.records import Record, read_record
@@ -70,8 +72,9 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     if training.torch_compile:
         compile_blocks(network)
     schedule = plan_steps({name: len(rows) for name, rows in data.items()}, training)
+    weighting = build_weighting(training, network.layout.tasks, schedule, ready.device)
     for span in reversed(schedule.spans):  # whatever is wrong with a later stage is said now
-        optimiser = enter(network, span)
+        optimiser = enter(network, span, weighting)
     loop = Loop(
         folder=folder,
         network=network,
@@ -83,12 +86,14 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
         training=training,
         key=ready.key,
         start=keep_start(network),
+        weighting=weighting,
+        gradients=build_gradients(training.gradients),
     )
     state = folder / "state" / "state.safetensors"
     if state.is_file():
-        loop.progress = load_state(state, network, loop.optimiser, ready.key)
+        loop.progress = load_state(state, network, loop.optimiser, ready.key, loop.parts)
         moments = loop.optimiser.state
-        loop.optimiser = enter(network, loop.span)
+        loop.optimiser = enter(network, loop.span, weighting)
         loop.optimiser.state.update(moments)
     return loop
 

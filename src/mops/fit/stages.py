@@ -9,14 +9,15 @@ import torch
 from mops.data.schedule import Schedule, Span
 from mops.encoder.network import Network
 from mops.fit.rates import build_optimiser
+from mops.fit.weights import Weighting
 from mops.layout import Layout, lay_out
 from mops.plans import frozen
 
 
-def enter(network: Network, span: Span) -> torch.optim.Optimizer:
+def enter(network: Network, span: Span, weighting: Weighting) -> torch.optim.Optimizer:
     """Freeze and thaw what the stage says; its optimiser starts anew, with fresh moments."""
     network.set_rates(rates_in(network.layout, span))
-    return build_optimiser(network, span.training)
+    return build_optimiser(network, span.training, weighting.parameters().values())
 
 
 def rates_in(layout: Layout, span: Span) -> Mapping[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,9 +12,11 @@ from mops.data.batches import Batch
 from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.errors import RunError
+from mops.fit.gradients import Gradients, Sum
 from mops.fit.losses import loss_of
 from mops.fit.pull import NO_START, Start, pull
 from mops.fit.rates import rate_factor
+from mops.fit.weights import Weighting, fixed_weights
 from mops.settings import Training
 
 
@@ -25,6 +27,7 @@ class StepFacts:
     losses: Mapping[str, float]
     loss: float
     gradient_norm: float
+    weights: Mapping[str, float] = field(default_factory=dict)  # of all tasks, in this step
 
 
 def take_step(
@@ -37,23 +40,22 @@ def take_step(
     total: int,
     first: int = 0,
     start: Start = NO_START,
+    weighting: Weighting | None = None,
+    gradients: Gradients | None = None,
 ) -> StepFacts:
-    """Forward, weighted sum of the losses, backward, pull, clip, move.
+    """Forward, losses, their weights, backward and combine, pull, clip, move.
 
-    `total` steps from step `first` on are one rise and fall of the rates.
+    `total` steps from step `first` on are one rise and fall of the rates. Without a weighting the
+    recipe's numbers hold; without `gradients` they are added up.
     """
+    weighting = weighting or fixed_weights(training, network.layout.tasks)
+    gradients = gradients or Sum()
     torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
     network.train()
     losses = compute_losses(network, batch)
-    loss = sum(
-        (
-            training.weight(task) * batch.scale.get(task, 1.0) * value
-            for task, value in losses.items()
-        ),
-        start=torch.zeros((), device=next(iter(losses.values())).device),
-    )
+    weights, terms = weighting.weights(), weighting.weigh(scaled(losses, batch))
     optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss = gradients.backward(network, terms)
     pull(network, start)
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
@@ -63,8 +65,15 @@ def take_step(
         losses={task: float(value.detach()) for task, value in losses.items()},
         loss=float(loss.detach()),
         gradient_norm=float(norm),
+        weights=weights,
     )
+    weighting.note(facts.losses, step)
     return refuse_nan(facts, step)
+
+
+def scaled(losses: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """Each row counts the same, where a batch has more or fewer rows of a task than usual."""
+    return {task: batch.scale.get(task, 1.0) * loss for task, loss in losses.items()}
 
 
 def compute_losses(network: Network, batch: Batch) -> dict[str, Tensor]:

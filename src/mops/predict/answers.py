@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,11 +42,37 @@ def decide(task: Task, outputs: NDArray[np.float32]) -> Answers:
         assert task.range is not None
         values: Values = np.clip(logits[:, 0], *task.range).round(DIGITS)
         return Answers(task, values, np.zeros((len(values), 0)))
-    if logits.shape[1] == 1:  # one logit for two classes: sigmoid is a softmax over (0, logit)
-        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    logits = CLASS_LOGITS[task.loss_name](logits)
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares = raised / raised.sum(axis=1, keepdims=True)
     return Answers(task, logits.argmax(axis=1).astype(np.float64), shares)
+
+
+def beside_zero(logits: Values) -> Values:
+    """One logit for two classes: sigmoid is a softmax over (0, logit)."""
+    return np.concatenate([np.zeros_like(logits), logits], axis=1)
+
+
+def between_steps(logits: Values) -> Values:
+    """Logits of P(y > k) as logarithms of P(y = k) = P(y > k-1) - P(y > k).
+
+    A network may say P(y > 1) < P(y > 2): the smallest so far holds, so that no share is below 0.
+    """
+    above = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))  # exp is finite there
+    falling = np.minimum.accumulate(above, axis=1)
+    edges = np.pad(falling, ((0, 0), (1, 0)), constant_values=1.0)
+    shares: Values = edges - np.pad(falling, ((0, 0), (0, 1)))
+    with np.errstate(divide="ignore"):
+        logs: Values = np.log(shares)
+    return logs
+
+
+# loss of a classification -> its outputs as one logit per class
+CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
+    "cross_entropy": lambda logits: logits,
+    "binary_cross_entropy": beside_zero,
+    "ordinal": between_steps,
+}
 
 
 def compute_outputs(
