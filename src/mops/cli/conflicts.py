@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mops.judge.conflicts import Conflicts
 
 FEW_PAIRS = 3  # tables of their own; with more pairs one table shows their average
+OWN = (
+    "size: ratio of the gradients' norms. own: two batches of the same task, the agreement that "
+    "noise leaves"
+)
 NO_PICTURE = 'no heat map: it needs matplotlib; pip install "mops[report]"'
 
 
@@ -84,18 +88,17 @@ def draw(found: Conflicts, folder: Path) -> list[Path]:
 def show(found: Conflicts) -> None:
     from mops.cli.screen import OUT
 
+    info = found.info
     if len(found.pairs) <= FEW_PAIRS:
         for pair in found.pairs:
             show_pair(found, pair)
     else:
         show_average(found)
-    info = found.info
     OUT.print(
         f"cosine of the tasks' gradients, mean ± one standard error over "
         f"{len(info['measured_steps'])} measured steps; near 0 is normal in many dimensions. "
         f"* below 0, p < {info['level']:g} after Holm over {len(found.owners)} cells "
-        f"({len(found.places)} for all). own: two batches of the same task, the agreement that "
-        "noise leaves. below 0: share of steps. size: ratio of the gradients' norms\n"
+        f"({len(found.places)} for all). below 0: share of steps. {OWN}\n"
     )
     for sentence in found.advice:
         OUT.print(sentence)
@@ -112,14 +115,14 @@ def show_pair(found: Conflicts, pair: tuple[str, ...]) -> None:
         [
             cell.place,
             *part_columns(cells, cell.place, parts),
-            f"{cell.mean:.3f} ± {cell.stderr:.3f}{mark(cell)}",
+            f"{cell.mean:z.3f} ± {cell.stderr:.3f}{mark(cell)}",
             f"{cell.negative:.2f}",
             f"{cell.norm_ratio:.2f}",
             *(f"{own:.2f}" for own in cell.own),
         ]
         for cell in whole
     ]
-    columns = ["where", *parts, "all", "below 0", "size", *(f"own {task}" for task in pair)]
+    columns = ["where", *parts, "all", "below\n0", "size", *(f"own\n{task}" for task in pair)]
     print_table(" and ".join(pair), columns, rows)
 
 
@@ -136,14 +139,23 @@ def show_average(found: Conflicts) -> None:
             [
                 cell.place,
                 *part_columns(found.averages, cell.place, parts),
-                f"{cell.mean:.3f} ± {cell.stderr:.3f} ",
+                f"{cell.mean:z.3f} ",
+                f"{cell.stderr:.3f}",
                 f"{cell.negative:.2f}",
+                f"{cell.norm_ratio:.2f}",
+                own_of(pairs),
                 f"{sum(one.is_conflict for one in pairs)} of {len(pairs)}",
-                f"{' and '.join(lowest.tasks)} {lowest.mean:.3f}{mark(lowest)}",
+                f"{' and '.join(lowest.tasks)} {lowest.mean:z.3f}{mark(lowest)}",
             ]
         )
-    columns = ["where", *parts, "all", "below 0", "conflicts", "lowest"]
+    columns = ["where", *parts, "all", "±", "below\n0", "size", "own", "conflicts", "lowest"]
     print_table(f"average of {len(found.pairs)} pairs of tasks", columns, rows)
+
+
+def own_of(pairs: Sequence[Cell]) -> str:
+    """Of all tasks, on average."""
+    values = {task: own for c in pairs for task, own in zip(c.tasks, c.own, strict=True)}
+    return f"{sum(values.values()) / len(values):.2f}"
 
 
 def parts_of(cells: Sequence[Cell]) -> list[str]:
@@ -153,7 +165,7 @@ def parts_of(cells: Sequence[Cell]) -> list[str]:
 
 def part_columns(cells: Sequence[Cell], place: str, parts: Sequence[str]) -> list[str]:
     here = {cell.part: cell for cell in cells if cell.place == place}
-    return [f"{here[part].mean:.3f}{mark(here[part])}" if part in here else "" for part in parts]
+    return [f"{here[part].mean:z.3f}{mark(here[part])}" if part in here else "" for part in parts]
 
 
 def mark(cell: Cell) -> str:

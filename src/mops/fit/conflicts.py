@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mops.data.batches import Batch, TaskData, make_batch
+from mops.data.batches import Batch, make_batch
 from mops.data.schedule import generator
 from mops.encoder.network import Network
-from mops.errors import DataError, PlanError, RecipeError, UsageError
+from mops.errors import PlanError, RecipeError, UsageError
 from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, prepare
 from mops.fit.run import build_loop
@@ -65,7 +65,6 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured
     watcher.phase("tokenising")
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # the loop's curve: not kept
         loop = build_loop(Path(scratch), ready)
-        check_rows(loop.data)
         taken = loop.schedule.batches_before(0)
         watcher.begin(len(loop.schedule), 0)
         found: list[dict[str, NDArray[np.float64]]] = []
@@ -116,6 +115,8 @@ def gradient(
     """Of the task's own loss, without its weight, with respect to each owner."""
     members = {owner: learning_parameters(network, owner) for owner in owners}
     flat = [parameter for parameters in members.values() for parameter in parameters]
+    if not flat:
+        return {}
     loss = compute_losses(network, batch)[task]
     found = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
     return {owner: tuple(next(found) for _ in parameters) for owner, parameters in members.items()}
@@ -217,12 +218,3 @@ def check_sharing(layout: Layout) -> None:
             f"plan {layout.plan.name!r}: no weights that learn are passed by two tasks, so nothing "
             "can conflict; take a plan that shares some (`mops plans` draws them)"
         )
-
-
-def check_rows(data: Mapping[str, TaskData]) -> None:
-    for task, rows in data.items():
-        if len(rows) < 2:
-            raise DataError(
-                f"task {task!r}: two batches without a row in common need two training rows, "
-                f"there is {len(rows)}; add some"
-            )

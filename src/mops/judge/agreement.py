@@ -8,6 +8,7 @@ Shapes: N measured steps, T tasks, h two batches of each.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,15 @@ class Cell:
     p: float = 1.0  # of so low a mean if the tasks were indifferent
     p_holm: float = 1.0
     is_conflict: bool = False
+
+    @property
+    def ceiling(self) -> float:
+        """About what two tasks that want the same would show: noise shortens both cosines alike.
+
+        Spearman's (1904) correction for attenuation, read the other way round.
+        """
+        a, b = self.own
+        return math.sqrt(max(a, 0.0) * max(b, 0.0))
 
     @property
     def layer(self) -> int | None:

@@ -67,12 +67,11 @@ def advise(owners: Sequence[Cell], places: Sequence[Cell]) -> tuple[str, ...]:
 
 def worst(bad: Sequence[Cell], tested: int) -> str:
     lowest = min(bad, key=lambda cell: cell.mean)
-    a, b = lowest.tasks
     return (
-        f"The tasks disagree most in {lowest.place}: {a} and {b} have a mean cosine of "
-        f"{lowest.mean:.3f} ± {lowest.stderr:.3f} there (two batches of one task: "
-        f"{lowest.own[0]:.2f} and {lowest.own[1]:.2f}); {len(bad)} of {tested} cells "
-        f"(place and pair of tasks) are below zero."
+        f"The tasks disagree most in {lowest.place}: {' and '.join(lowest.tasks)} have a mean "
+        f"cosine of {lowest.mean:z.3f} ± {lowest.stderr:.3f} there, where two tasks that want the "
+        f"same would show about {lowest.ceiling:.2f}; {len(bad)} of {tested} cells (place and pair "
+        "of tasks) conflict."
     )
 
 
@@ -101,7 +100,7 @@ def none_found(owners: Sequence[Cell], places: Sequence[Cell]) -> Iterator[str]:
     lowest = min(places, key=lambda cell: cell.mean)
     yield (
         f"No layer shows a conflict that differs from zero (level {LEVEL}, Holm over "
-        f"{len(places)} cells); the lowest mean cosine is {lowest.mean:.3f} ± "
+        f"{len(places)} cells); the lowest mean cosine is {lowest.mean:z.3f} ± "
         f"{lowest.stderr:.3f}, in {lowest.place} between {' and '.join(lowest.tasks)}."
     )
     bad = sorted((cell for cell in owners if cell.is_conflict), key=lambda cell: cell.mean)

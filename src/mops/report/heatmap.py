@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from mops.judge.conflicts import Conflicts
 
 FORMATS = ("svg", "png")
-GAP = 0.45  # rows between the blocks of two pairs
-INK, PALE = "#222222", "#8a8a8a"
-FLATTEST = 0.01  # the colours never span less: noise must not look like a finding
+GAP = 0.95  # rows above the block of a pair, for its name
+INK, PALE = "#222222", "#6e6e6e"
+FLATTEST = 0.1  # the colours never span less: noise must not look like a finding
 MOST_NUMBERS = 800  # cells; with more of them the numbers would not be read
 SHORT = {"embeddings": "emb"}
+NOTE: dict[str, Any] = {"loc": "left", "fontsize": 9, "color": PALE}
 
 
 @dataclass(frozen=True)
@@ -63,29 +64,30 @@ def draw_heatmap(found: Conflicts, folder: Path) -> list[Path]:
 
 def build_figure(found: Conflicts) -> Figure:
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     places = list(dict.fromkeys(cell.place for cell in found.places))
     rows = rows_of(found)
-    tasks = found.info["tasks"]
-    heights = [len(found.pairs) * (len(rows) + GAP), len(tasks)]
-    size = (max(7.0, 3.2 + 0.68 * len(places)), 1.9 + 0.29 * sum(heights))
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    heights = [len(found.pairs) * (len(rows) + GAP), len(found.info["tasks"])]
+    size = (max(7.5, 2.6 + 0.68 * len(places)), 2.4 + 0.28 * sum(heights))
+    figure = Figure(
+        figsize=size,
+        layout=ConstrainedLayoutEngine(hspace=0.06, h_pad=0.1, w_pad=0.08),
+        facecolor="white",
+    )
     above, below = figure.subplots(2, 1, height_ratios=heights)
     draw_pairs(above, found, places, rows)
     draw_own(below, found, places)
     info = found.info
     figure.suptitle(
-        "Where the tasks' gradients disagree\n", x=0.01, ha="left", fontsize=13, weight="bold"
+        "Where the tasks' gradients disagree", x=0.01, ha="left", fontsize=13, weight="bold"
     )
     above.set_title(
-        f"plan {info['plan']}, {info['encoder']}, {info['steps']} steps, "
-        f"measured at {len(info['measured_steps'])} of them",
-        loc="left", fontsize=9, color=PALE, pad=22,
-    )  # fmt: skip
-    figure.supxlabel(
-        f"framed: mean cosine below 0, p < {info['level']:g} after Holm's correction",
-        x=0.01, ha="left", fontsize=8, color=INK,
-    )  # fmt: skip
+        f"plan {info['plan']}, encoder {info['encoder']}, {info['steps']} steps, measured at "
+        f"{len(info['measured_steps'])} of them\nframed: mean cosine below 0, "
+        f"p < {info['level']:g} after Holm's correction",
+        **NOTE,
+    )
     return figure
 
 
@@ -106,21 +108,19 @@ def draw_pairs(axes: Axes, found: Conflicts, places: list[str], rows: list[str])
     boxes = list(boxes_of(found, places, rows))
     most = max(FLATTEST, *(abs(box.value) for box in boxes))
     has_numbers = len(boxes) <= MOST_NUMBERS
-    paint = Paint(Normalize(-most, most), colormaps["RdBu"], "{:.2f}", has_numbers)
+    paint = Paint(Normalize(-most, most), colormaps["RdBu"], "{:z.3f}", has_numbers)
     for box in boxes:
         draw_box(axes, box, paint)
     block = len(rows) + GAP
     for n, pair in enumerate(found.pairs):
-        axes.text(
-            len(places) + 0.12, n * block + len(rows) / 2, "\nand ".join(pair),
-            va="center", fontsize=9, weight="bold", color=INK,
-        )  # fmt: skip
+        name = " and ".join(pair)
+        axes.text(0.04, n * block - 0.2, name, fontsize=9, weight="bold", color=INK)
     ticks = {
         n * block + i + 0.5: row for n in range(len(found.pairs)) for i, row in enumerate(rows)
     }
-    frame(axes, places, ticks, len(found.pairs) * block - GAP)
+    frame(axes, places, ticks, -GAP, len(found.pairs) * block - GAP)
     bar = axes.figure.colorbar(
-        ScalarMappable(paint.scale, paint.colours), ax=axes, pad=0.17, aspect=30, shrink=0.8
+        ScalarMappable(paint.scale, paint.colours), ax=axes, pad=0.02, aspect=40, shrink=0.7
     )
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=0)
@@ -149,14 +149,14 @@ def draw_own(axes: Axes, found: Conflicts, places: list[str]) -> None:
 
     tasks = found.info["tasks"]
     values = own_of(found.places)
-    paint = Paint(Normalize(0, 1.3), colormaps["Greys"], "{:.2f}", len(values) <= MOST_NUMBERS)
+    paint = Paint(Normalize(0, 1.3), colormaps["Greys"], "{:z.2f}", len(values) <= MOST_NUMBERS)
     for (place, task), value in values.items():
         draw_box(axes, Box(places.index(place), tasks.index(task), 1, value, False), paint)
-    frame(axes, places, {i + 0.5: task for i, task in enumerate(tasks)}, len(tasks))
+    frame(axes, places, {i + 0.5: task for i, task in enumerate(tasks)}, 0, len(tasks))
     axes.set_title(
-        "own: the same cosine between two batches of one task, the agreement that noise leaves",
-        loc="left", fontsize=9, color=PALE, pad=22,
-    )  # fmt: skip
+        "own: the cosine between two batches of the same task, the agreement that noise leaves",
+        **NOTE,
+    )
 
 
 def own_of(cells: tuple[Cell, ...]) -> Mapping[tuple[str, str], float]:
@@ -183,19 +183,26 @@ def draw_box(axes: Axes, box: Box, paint: Paint) -> None:
     if paint.has_numbers:
         is_dark = 0.3 * shade[0] + 0.59 * shade[1] + 0.11 * shade[2] < 0.5
         axes.text(
-            box.column + 0.5, box.row + box.height / 2, paint.number.format(box.value),
+            box.column + 0.5, box.row + box.height / 2, written(paint.number, box.value),
             ha="center", va="center", fontsize=8, zorder=3,
             color="white" if is_dark else INK, weight="bold" if box.is_marked else "normal",
         )  # fmt: skip
 
 
-def frame(axes: Axes, places: list[str], rows: Mapping[float, str], bottom: float) -> None:
-    """Labels without lines: the first row on top, the names of the places above it."""
+def written(number: str, value: float) -> str:
+    """With a true minus."""
+    return number.format(value).replace("-", "−")
+
+
+def frame(
+    axes: Axes, places: list[str], rows: Mapping[float, str], top: float, bottom: float
+) -> None:
+    """Labels without lines: the first row on top, the names of the places below."""
     axes.set_xlim(0, len(places))
-    axes.set_ylim(bottom, 0)
-    names = [SHORT.get(place, place).replace("layer ", "") for place in places]
+    axes.set_ylim(bottom, top)
+    names = [SHORT.get(place, place) for place in places]
     axes.set_xticks([n + 0.5 for n in range(len(places))], names, fontsize=8)
     axes.set_yticks(list(rows), list(rows.values()), fontsize=8)
-    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
