@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
+    from mops.fit.conflicts import conflicts
     from mops.fit.run import Run, train
+    from mops.judge.conflicts import Conflicts
     from mops.plans import read_plan
     from mops.predict.predictor import Predictor, load
     from mops.recipes import Recipe
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
 
 # public name -> where it lives; loaded when it is first used, so that `import mops` is quick
 _HOMES = {
+    "Conflicts": "mops.judge.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",
     "Predictor": "mops.predict.predictor:Predictor",
     "Recipe": "mops.recipes:Recipe",
     "Record": "mops.records:Record",
     "Run": "mops.fit.run:Run",
-    "SharingPlan": "mops.plans:SharingPlan",
+    "SharingPlan": "mops.sharing:SharingPlan",
     "Task": "mops.tasks:Task",
+    "conflicts": "mops.fit.conflicts:conflicts",
     "load": "mops.predict.predictor:load",
     "read_plan": "mops.plans:read_plan",
     "read_record": "mops.records:read_record",
@@ -42,6 +46,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Conflicts",
     "MopsError",
     "Predictor",
     "Recipe",
@@ -49,6 +54,7 @@ __all__ = [
     "Run",
     "SharingPlan",
     "Task",
+    "conflicts",
     "load",
     "read_plan",
     "read_record",

@@ -20,6 +20,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "train": "Train one plan and save the model.",
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Answer every row of a file with a trained model.",
+    "conflicts": "Measure where the tasks' gradients disagree.",
 }
 
 

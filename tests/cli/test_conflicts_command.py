@@ -1,0 +1,105 @@
+"""`mops conflicts` as a person types it."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mops.outside import parse_yaml
+from running import World
+
+FEW = ("--steps", "6", "--every", "1")
+
+
+def test_tables_advice_and_files(made: World, run_cli: Any, tmp_path: Path) -> None:
+    words = made.options("--plan", "hybrid:1", "--out", str(tmp_path), *FEW)
+    code, out, err = run_cli("conflicts", *words)
+    assert (code, err) == (0, "")
+    for pair in (
+        "sentiment and paraphrase",
+        "sentiment and similarity",
+        "paraphrase and similarity",
+    ):
+        assert pair in out
+    assert "layer 0" in out and "layer 1" not in out and "feedforward" in out
+    assert "over 6 measured steps" in out and "Holm over 12 cells (6 for all)" in out
+    assert "conflict" in out.split("norms\n\n")[-1]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "conflicts.json", "heatmap.png", "heatmap.svg",
+    ]  # fmt: skip
+    again = run_cli("conflicts", *words)
+    assert again == (0, out, "")
+
+
+def test_json_is_the_file(made: World, run_cli: Any, tmp_path: Path) -> None:
+    code, out, _ = run_cli("conflicts", *made.options("--out", str(tmp_path), "--json", *FEW))
+    assert code == 0
+    assert json.loads(out) == json.loads((tmp_path / "conflicts.json").read_text("utf-8"))
+
+
+def test_without_matplotlib_everything_else_works(
+    made: World, run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == "matplotlib":
+            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    code, out, err = run_cli("conflicts", *made.options("--out", str(tmp_path), *FEW))
+    assert code == 0 and "sentiment and similarity" in out
+    assert 'pip install "mops[report]"' in err
+    assert [file.name for file in tmp_path.iterdir()] == ["conflicts.json"]
+
+
+def test_many_pairs_are_averaged_in_one_table(made: World, run_cli: Any, tmp_path: Path) -> None:
+    recipe = parse_yaml(run_cli("train", *made.options("--dry-run"))[1])
+    recipe["tasks"]["mood"] = recipe["tasks"]["sentiment"]
+    (tmp_path / "four.yaml").write_text(json.dumps(recipe), "utf-8")
+    code, out, _ = run_cli(
+        "conflicts", "--config", str(tmp_path / "four.yaml"), "--out", str(tmp_path / "out"), *FEW
+    )
+    assert code == 0
+    assert "average of 6 pairs of tasks" in out and "of 6" in out.split("layer 2")[1]
+
+
+def test_the_recipe_alone(made: World, run_cli: Any, tmp_path: Path) -> None:
+    code, out, _ = run_cli("conflicts", *made.options("--dry-run", "--out", str(tmp_path), *FEW))
+    assert code == 0 and parse_yaml(out)["training"]["max_steps"] == 6
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--plan", "separate", *FEW), "nothing can conflict"),
+        (("--tasks", "similarity", *FEW), "there is only similarity"),
+        (("--steps", "3"), "at least 5 measured steps"),
+    ],
+)
+def test_wrong_use_is_one_line(
+    made: World, run_cli: Any, tmp_path: Path, more: tuple[str, ...], words: str
+) -> None:
+    code, out, err = run_cli("conflicts", *made.options("--out", str(tmp_path / "x"), *more))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err and not (tmp_path / "x").exists()
+
+
+def test_interrupted_leaves_nothing(
+    made: World, run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mops.fit.conflicts.draw_halves", interrupt)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    out = tmp_path / "out"
+    code, _, err = run_cli("conflicts", *made.options("--out", str(out), *FEW))
+    assert code == 130 and "stopped" in err
+    assert not list(tmp_path.iterdir())
