@@ -65,7 +65,7 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured
     watcher.phase("tokenising")
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # the loop's curve: not kept
         loop = build_loop(Path(scratch), ready)
-        taken = loop.schedule.batches_before(0)
+        taken = loop.schedule.rows_before(0)
         watcher.begin(len(loop.schedule), 0)
         found: list[dict[str, NDArray[np.float64]]] = []
         while loop.progress.step < len(loop.schedule):
