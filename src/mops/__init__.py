@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
     from mops.fit.run import Run, train
+    from mops.mlm.run import Pretrained, pretrain
     from mops.plans import SharingPlan, read_plan
     from mops.predict.predictor import Predictor, load
     from mops.recipes import Recipe
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "MopsError": "mops.errors:MopsError",
     "Predictor": "mops.predict.predictor:Predictor",
+    "Pretrained": "mops.mlm.run:Pretrained",
     "Recipe": "mops.recipes:Recipe",
     "Record": "mops.records:Record",
     "Run": "mops.fit.run:Run",
     "SharingPlan": "mops.plans:SharingPlan",
     "Task": "mops.tasks:Task",
     "load": "mops.predict.predictor:load",
+    "pretrain": "mops.mlm.run:pretrain",
     "read_plan": "mops.plans:read_plan",
     "read_record": "mops.records:read_record",
     "recipe": "mops.data.compose:compose_recipe",
@@ -43,12 +46,14 @@ _HOMES = {
 __all__ = [
     "MopsError",
     "Predictor",
+    "Pretrained",
     "Recipe",
     "Record",
     "Run",
     "SharingPlan",
     "Task",
     "load",
+    "pretrain",
     "read_plan",
     "read_record",
     "recipe",
