@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MEANING = {
     "start": "before the first step",
-    "baseline": "the encoder as it was",
-    "end": "the encoder as it is written",
+    "baseline": "control: only the head has learnt",
+    "end": "the encoder has learnt; what is written",
 }
 
 
@@ -43,8 +43,8 @@ MEANING = {
     "--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Texts of a step."
 )
 @click.option(
-    "--head-steps", type=click.IntRange(0),
-    help="First steps, in which the head learns alone; default: a tenth for a new head, else 0.",
+    "--control-steps", type=click.IntRange(0),
+    help="Steps of the control, in which the head learns alone; default: as many as train.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder of the new encoder."
@@ -55,7 +55,7 @@ def command(
     out: Path,
     max_steps: int | None,
     batch_size: int,
-    head_steps: int | None,
+    control_steps: int | None,
     dry_run: bool,
     as_json: bool,
     **options: Any,
@@ -64,8 +64,8 @@ def command(
 
     Only texts of training splits are used, and none that also stands in a validation or test file.
     The folder holds an encoder for --encoder, which transformers reads too, and pretrain.json:
-    held-out perplexity at the start, of the encoder as it was (baseline) and at the end. An
-    interrupted run goes on where it was when the same command is given again.
+    held-out perplexity at the start, of a control in which only the head learns (baseline), and at
+    the end. An interrupted run goes on where it was when the same command is given again.
 
     \b
     Example:
@@ -81,12 +81,14 @@ def command(
         from mops.mlm.settings import Settings
         from mops.outside import format_yaml
 
-        click.echo(format_yaml(Settings(recipe, batch_size, head_steps).to_data()), nl=False)
+        click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)
         return
     from mops.mlm.run import pretrain
 
     with PretrainingScreen("pretrain") as screen:
-        made = pretrain(recipe, out, batch_size=batch_size, head_steps=head_steps, watcher=screen)
+        made = pretrain(
+            recipe, out, batch_size=batch_size, control_steps=control_steps, watcher=screen
+        )
     if as_json:
         echo_json(made.record)
         return
@@ -117,9 +119,9 @@ def show(made: Pretrained) -> None:
         "those in a pair"
     )
     OUT.print(
-        f"{info['steps']} steps ({info['head_steps']} of the head alone), "
-        f"{info['passes']:.2f} passes, {duration(info['train_seconds'])} of training; "
-        f"head: {record['head']}"
+        f"{info['steps']} steps, {info['passes']:.2f} passes, "
+        f"{duration(info['train_seconds'])} of training, "
+        f"{duration(info['control_seconds'])} of control; head: {record['head']}"
     )
     print_warnings(record["warnings"])
     OUT.print(f"encoder  {made.folder}", soft_wrap=True)

@@ -84,7 +84,8 @@ class PretrainingScreen(TrainingScreen):
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
         mark = " (best so far)" if is_best else ""
         ERR.print(
-            f"{self.title}: step {step}: held-out perplexity {scores['perplexity']:.2f}{mark}"
+            f"{self.title}: {scores['phase']}, step {step}: "
+            f"held-out perplexity {scores['perplexity']:.2f}{mark}"
         )
 
 

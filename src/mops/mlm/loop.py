@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mops.encoder.network import Network
 from mops.errors import RunError
@@ -24,9 +26,9 @@ from mops.fit.loop import (
 )
 from mops.fit.machine import give_back_memory
 from mops.mlm.corpus import Corpus
-from mops.mlm.model import held_out_losses, perplexity
-from mops.mlm.settings import Budget, Settings
-from mops.mlm.step import take_step
+from mops.mlm.model import head_owner, held_out_losses, perplexity
+from mops.mlm.settings import CONTROL, START, TRAINING, Budget, Settings
+from mops.mlm.step import let_learn, take_step
 
 STATE, BEST, CURVE = "state.safetensors", "best.safetensors", "curve.jsonl"
 
@@ -42,20 +44,19 @@ class Loop:
     settings: Settings
     budget: Budget
     key: str
+    first_head: Mapping[str, Tensor]
     progress: Progress = field(default_factory=Progress)
     saved_at: float = field(default_factory=time.monotonic)
 
     def run(self, watcher: Watcher) -> None:
-        """Judge the start, train to the end of the budget or until nothing gets better."""
+        """Judge the start, run the control, train to the end or until nothing gets better."""
         self.cut_curve()
-        watcher.begin(self.budget.steps, self.progress.step)
+        watcher.begin(self.budget.total, self.progress.step)
         with stop_requests() as asked:
             if not self.progress.evaluations:
-                self.evaluate(watcher)
-            while self.progress.step < self.budget.steps and not self.progress.is_stopped:
+                self.evaluate(START, 0, watcher)
+            while self.progress.step < self.budget.total and not self.progress.is_stopped:
                 self.one_step(watcher)
-                if self.is_evaluation_due():
-                    self.evaluate(watcher)
                 if asked or self.is_save_due():
                     self.save()
                 if asked:
@@ -64,45 +65,57 @@ class Loop:
 
     def one_step(self, watcher: Watcher) -> None:
         now, training = self.progress, self.settings.recipe.training
-        batch = self.corpus.batch(now.step, self.settings.batch_size, training.seed)
+        phase, step, total = self.budget.place(now.step)
+        if step == 0:
+            self.begin_phase()
+        batch = self.corpus.batch(step, self.settings.batch_size, training.seed)
         started = time.perf_counter()
-        facts = take_step(
-            self.network, self.optimiser, batch, training, step=now.step, budget=self.budget
-        )
+        let_learn(self.network, self.learners[phase])
+        facts = take_step(self.network, self.optimiser, batch, training, step=step, total=total)
         now.seconds += time.perf_counter() - started
-        now.step += 1
+        now.step, step = now.step + 1, step + 1
         now.tokens += sum(len(masked.segment.ids) for masked in batch)
-        if now.step % LOG_STEPS == 0 or now.step == 1:
-            self.log({"loss": facts.loss, "gradient_norm": facts.gradient_norm})
-        if now.step % TRIM_STEPS == 0:
+        if step % LOG_STEPS == 0 or step == 1:
+            self.log(phase, step, {"loss": facts.loss, "gradient_norm": facts.gradient_norm})
+        if step % TRIM_STEPS == 0:
             give_back_memory()
         watcher.step(now.step, facts)
+        every = training.eval_steps or self.budget.steps_per_epoch
+        if step == total or (phase == TRAINING and step % every == 0):
+            self.evaluate(phase, step, watcher)
+
+    def begin_phase(self) -> None:
+        """The head as it first was, no moments: what the control learnt leaves no trace."""
+        self.network.bank[head_owner(self.network)].load_state_dict(self.first_head)
+        self.optimiser.state.clear()
+
+    @cached_property
+    def learners(self) -> Mapping[str, Collection[str]]:
+        """Phase -> the owners that learn in it."""
+        return {CONTROL: {head_owner(self.network)}, TRAINING: set(self.network.bank)}
 
     # -------------------------------------------------------------- evaluation
 
-    def is_evaluation_due(self) -> bool:
-        step, training = self.progress.step, self.settings.recipe.training
-        every = training.eval_steps or self.budget.steps_per_epoch
-        return step % every == 0 or step in (self.budget.head_steps, self.budget.steps)
-
-    def evaluate(self, watcher: Watcher) -> None:
-        """The loss of both held-out halves; from the baseline on the best state is kept."""
+    def evaluate(self, phase: str, step: int, watcher: Watcher) -> None:
+        """The loss of both held-out halves; the best state is kept, the control's never."""
         losses = held_out_losses(self.network, self.corpus.held_out)
-        now = self.progress
-        now.evaluations += 1
-        score = -losses["selection"]  # higher is better, as everywhere
-        is_candidate = now.step >= self.budget.head_steps
-        is_best = is_candidate and (now.best_score is None or score > now.best_score)
+        self.progress.evaluations += 1
+        is_best = phase != CONTROL and self.keep_if_best(-losses["selection"], step)
+        found = {"perplexity": perplexity(losses["report"]), "best": is_best}
+        self.log(phase, step, {"held_out": losses, **found})
+        watcher.evaluation(step, {"phase": phase, **found}, is_best)
+
+    def keep_if_best(self, score: float, step: int) -> bool:
+        """Whether this score (higher is better) is the best so far; then its state is kept."""
+        now, patience = self.progress, self.settings.recipe.training.early_stopping
+        is_best = now.best_score is None or score > now.best_score
         if is_best:
-            now.best_score, now.best_step = score, now.step
-            now.evaluations_since_best = 0
+            now.best_score, now.best_step, now.evaluations_since_best = score, step, 0
             save_best(self.state / BEST, self.network)
-        elif is_candidate:
+        else:
             now.evaluations_since_best += 1
-        patience = self.settings.recipe.training.early_stopping
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
-        self.log({"held_out": losses, "perplexity": perplexity(losses["report"]), "best": is_best})
-        watcher.evaluation(now.step, {"perplexity": perplexity(losses["report"])}, is_best)
+        return is_best
 
     # -------------------------------------------------------------- files and memory
 
@@ -121,9 +134,9 @@ class Loop:
         save_state(self.state / STATE, self.network, self.optimiser, self.progress, self.key)
         self.saved_at = time.monotonic()
 
-    def log(self, facts: Mapping[str, Any]) -> None:
+    def log(self, phase: str, step: int, facts: Mapping[str, Any]) -> None:
         now = self.progress
-        line = {"step": now.step, "seconds": round(now.seconds, 3), **facts}
+        line = {"phase": phase, "step": step, "seconds": round(now.seconds, 3), **facts}
         path = self.state / CURVE
         try:
             with path.open("a", encoding="utf-8") as curve:

@@ -10,6 +10,7 @@ import torch
 from mops.mlm.loop import Loop
 from mops.mlm.model import perplexity
 from mops.mlm.prepare import Prepared
+from mops.mlm.settings import CONTROL, START
 from mops.records import machine_info
 
 RECORD = "pretrain.json"
@@ -20,26 +21,29 @@ def build_record(
 ) -> dict[str, Any]:
     """`losses` are those of the written files on the held-out halves."""
     now, budget, curve = loop.progress, loop.budget, loop.read_curve()
-    judged = {line["step"]: line["held_out"] for line in curve if "held_out" in line}
+    judged = {line["phase"]: line for line in curve if "held_out" in line}
+    baseline = judged.get(CONTROL, judged[START])
     held_out = {
-        "start": point(0, judged[0]),
-        "baseline": point(budget.head_steps, judged[budget.head_steps]),
+        "start": point(0, judged[START]["held_out"]),
+        "baseline": point(baseline["step"], baseline["held_out"]),
         "end": point(now.best_step, losses),
     }
+    steps = now.step - budget.control
     return {
         "settings": ready.settings.to_data(),
         "head": "new" if is_new_head else "of the encoder's file",
         "texts": dict(ready.corpus.counts),
         "held_out": held_out,
         "train_info": {
-            "steps": now.step,
+            "steps": steps,
             "planned_steps": budget.steps,
-            "head_steps": budget.head_steps,
+            "control_steps": budget.control,
             "best_step": now.best_step,
             "stopped_early": now.is_stopped,
-            "passes": now.step * ready.settings.batch_size / len(ready.corpus.train),
+            "passes": steps * ready.settings.batch_size / len(ready.corpus.train),
             "tokens": now.tokens,
-            "train_seconds": now.seconds,
+            "control_seconds": baseline["seconds"],
+            "train_seconds": now.seconds - baseline["seconds"],
         },
         "warnings": warnings_of(held_out, loop),
         "curve": curve,
@@ -68,17 +72,18 @@ def warnings_of(held_out: Mapping[str, Mapping[str, float]], loop: Loop) -> list
     """Results that are none, and a budget that was too small."""
     before, after = held_out["baseline"]["perplexity"], held_out["end"]["perplexity"]
     now, budget = loop.progress, loop.budget
-    found = []
-    if now.best_step <= budget.head_steps:
-        found.append(
-            "no state was better than the baseline: the written encoder is the one that it began "
+    if now.best_step == 0:
+        return [
+            "no state was better than the start: the written encoder is the one that it began "
             "with; raise the budget, or change training.learning_rate"
-        )
-    elif after >= before:
+        ]
+    found = []
+    if after >= before:
         found.append(
-            f"held-out perplexity did not fall: {before:.2f} with the encoder as it was, "
-            f"{after:.2f} at the end; raise the budget, or change training.learning_rate"
+            f"held-out perplexity is not below the control: {before:.2f} when only the head "
+            f"learns, {after:.2f} with the encoder; the encoder itself has not gained; raise the "
+            "budget, or change training.learning_rate"
         )
-    elif now.best_step == budget.steps:
+    if now.best_step == budget.steps:
         found.append("the best evaluation is the last one: a larger budget may lower it further")
     return found

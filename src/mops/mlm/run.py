@@ -43,7 +43,7 @@ def pretrain(
     out: str | Path,
     *,
     batch_size: int = BATCH_SIZE,
-    head_steps: int | None = None,
+    control_steps: int | None = None,
     watcher: Watcher | None = None,
 ) -> Pretrained:
     """Train the recipe's encoder on masked words of its tasks' texts; `out` becomes an encoder.
@@ -51,7 +51,7 @@ def pretrain(
     Labels and the plan play no part. An interrupted run goes on when it is called again.
     """
     folder, watcher = Path(out), watcher or Silent()
-    ready = prepare(Settings(recipe, batch_size, head_steps), watcher.phase)
+    ready = prepare(Settings(recipe, batch_size, control_steps), watcher.phase)
     state = folder / "state"
     if is_finished(folder, ready):
         shutil.rmtree(state, ignore_errors=True)  # killed just before it was removed
@@ -90,16 +90,19 @@ def begin_network(ready: Prepared, source: EncoderSource) -> tuple[Network, bool
 def build_loop(state: Path, ready: Prepared, network: Network, *, is_new_head: bool) -> Loop:
     """At its first step, or at the next one of an interrupted run."""
     training = ready.settings.recipe.training
-    # Budget.rate_factor scales one rate; the head's own counts while it learns alone.
-    rates = training.model_copy(update={"head_learning_rate": training.learning_rate})
+    if not is_new_head:  # the rate of new weights would undo what it has learnt
+        training = training.model_copy(update={"head_learning_rate": training.learning_rate})
     loop = Loop(
         state=state,
         network=network,
-        optimiser=build_optimiser(network, rates),
+        optimiser=build_optimiser(network, training),
         corpus=ready.corpus,
         settings=ready.settings,
-        budget=plan_budget(ready.settings, len(ready.corpus.train), is_new_head=is_new_head),
+        budget=plan_budget(ready.settings, len(ready.corpus.train)),
         key=ready.key,
+        first_head={
+            n: t.clone() for n, t in network.bank[head_owner(network)].state_dict().items()
+        },
     )
     if (state / STATE).is_file():
         loop.progress = load_state(state / STATE, network, loop.optimiser, ready.key)

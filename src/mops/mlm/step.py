@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
 from mops.encoder.network import Network
+from mops.fit.rates import rate_factor
 from mops.fit.step import StepFacts, clip, refuse_nan
 from mops.mlm.masking import Masked
-from mops.mlm.model import head_owner, masked_loss
-from mops.mlm.settings import Budget
+from mops.mlm.model import masked_loss
 from mops.settings import Training
 
 
@@ -21,17 +21,16 @@ def take_step(
     training: Training,
     *,
     step: int,
-    budget: Budget,
+    total: int,
 ) -> StepFacts:
     """Forward, cross entropy of the chosen words, backward, clip, move."""
     torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
-    choose_learners(network, step, budget)
     loss = masked_loss(network, batch)
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
-        group["lr"] = group["base"] * budget.rate_factor(training, step)
+        group["lr"] = group["base"] * rate_factor(training, step, total)
     optimiser.step()
     value = float(loss.detach())
     return refuse_nan(
@@ -39,10 +38,8 @@ def take_step(
     )
 
 
-def choose_learners(network: Network, step: int, budget: Budget) -> None:
-    """First the head alone, on an encoder without dropout and without gradients; then all."""
-    head = head_owner(network)
+def let_learn(network: Network, owners: Collection[str]) -> None:
+    """What does not learn takes no gradient and has no dropout."""
     for owner, module in network.bank.items():
-        is_learning = owner == head or step >= budget.head_steps
-        module.requires_grad_(is_learning)
-        module.train(is_learning)
+        module.requires_grad_(owner in owners)
+        module.train(owner in owners)
