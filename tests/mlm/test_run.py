@@ -203,6 +203,22 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert {file.name for file in out.iterdir()} == {f.name for f in whole.folder.iterdir()}
 
 
+def test_killed_around_the_record(
+    made: World, whole: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before it is written, and just after."""
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("mops.mlm.run.build_record", lambda *given, **more: 1 // 0)
+        run(made, out)
+    assert (out / "model.safetensors").is_file()
+    state = Path(shutil.copytree(out / "state", tmp_path / "state"))
+    assert run(made, out).record["held_out"] == whole.record["held_out"]
+    shutil.copytree(state, out / "state")
+    assert run(made, out).was_finished and not (out / "state").exists()
+    assert weights(out) == weights(whole.folder)
+
+
 def test_a_finished_folder_is_left_alone(made: World, whole: Pretrained) -> None:
     before = {file: file.stat().st_mtime_ns for file in whole.folder.iterdir()}
     again = run(made, whole.folder)

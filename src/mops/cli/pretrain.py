@@ -19,6 +19,7 @@ from mops.cli.options import (
     TASKS,
     read_recipe,
 )
+from mops.mlm.settings import BATCH_SIZE
 
 if TYPE_CHECKING:
     from mops.mlm.run import Pretrained
@@ -40,7 +41,11 @@ MEANING = {
 @SET
 @click.option("--max-steps", type=click.IntRange(1), help="Steps in all, instead of epochs.")
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Texts of a step."
+    "--batch-size",
+    type=click.IntRange(1),
+    default=BATCH_SIZE,
+    show_default=True,
+    help="Texts of a step.",
 )
 @click.option(
     "--control-steps", type=click.IntRange(0),
