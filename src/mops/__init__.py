@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mops.fit.conflicts import conflicts
     from mops.fit.run import Run, train
     from mops.judge.conflicts import Conflicts
+    from mops.mlm.run import Pretrained, pretrain
     from mops.plans import read_plan
     from mops.predict.predictor import Predictor, load
     from mops.recipes import Recipe
@@ -32,6 +33,7 @@ _HOMES = {
     "Conflicts": "mops.judge.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",
     "Predictor": "mops.predict.predictor:Predictor",
+    "Pretrained": "mops.mlm.run:Pretrained",
     "Recipe": "mops.recipes:Recipe",
     "Record": "mops.records:Record",
     "Run": "mops.fit.run:Run",
@@ -39,6 +41,7 @@ _HOMES = {
     "Task": "mops.tasks:Task",
     "conflicts": "mops.fit.conflicts:conflicts",
     "load": "mops.predict.predictor:load",
+    "pretrain": "mops.mlm.run:pretrain",
     "read_plan": "mops.plans:read_plan",
     "read_record": "mops.records:read_record",
     "recipe": "mops.data.compose:compose_recipe",
@@ -49,6 +52,7 @@ __all__ = [
     "Conflicts",
     "MopsError",
     "Predictor",
+    "Pretrained",
     "Recipe",
     "Record",
     "Run",
@@ -56,6 +60,7 @@ __all__ = [
     "Task",
     "conflicts",
     "load",
+    "pretrain",
     "read_plan",
     "read_record",
     "recipe",

@@ -18,6 +18,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "check": "Validate a recipe and its data without training.",
     "plans": "List the ways of sharing, or draw one.",
     "train": "Train one plan and save the model.",
+    "pretrain": "Train an encoder further on masked words of the tasks' texts.",
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Answer every row of a file with a trained model.",
     "conflicts": "Measure where the tasks' gradients disagree.",

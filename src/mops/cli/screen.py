@@ -87,6 +87,17 @@ class TrainingScreen(ProgressBar):
         self.update(description=f"{self.title}: {name}")
 
 
+class PretrainingScreen(TrainingScreen):
+    """Shows how a pretraining goes."""
+
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
+        mark = " (best so far)" if is_best else ""
+        ERR.print(
+            f"{self.title}: {scores['phase']}, step {step}: "
+            f"held-out perplexity {scores['perplexity']:.2f}{mark}"
+        )
+
+
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
 ) -> None:

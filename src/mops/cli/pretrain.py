@@ -1,0 +1,133 @@
+"""`mops pretrain`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mops.cli.main import echo_json
+from mops.cli.options import (
+    CONFIG,
+    DATA,
+    DEVICE,
+    ENCODER,
+    JSON,
+    SEED,
+    SET,
+    TASKS,
+    read_recipe,
+)
+from mops.mlm.settings import BATCH_SIZE
+
+if TYPE_CHECKING:
+    from mops.mlm.run import Pretrained
+
+MEANING = {
+    "start": "before the first step",
+    "baseline": "control: only the head has learnt",
+    "end": "the encoder has learnt; what is written",
+}
+
+
+@click.command()
+@CONFIG
+@DATA
+@ENCODER
+@TASKS
+@SEED
+@DEVICE
+@SET
+@click.option("--max-steps", type=click.IntRange(1), help="Steps in all, instead of epochs.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=BATCH_SIZE,
+    show_default=True,
+    help="Texts of a step.",
+)
+@click.option(
+    "--control-steps", type=click.IntRange(0),
+    help="Steps of the control, in which the head learns alone; default: as many as train.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the new encoder."
+)
+@click.option("--dry-run", is_flag=True, help="Print the settings and stop.")
+@JSON
+def command(
+    out: Path,
+    max_steps: int | None,
+    batch_size: int,
+    control_steps: int | None,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train an encoder further on masked words of the tasks' own texts.
+
+    Only texts of training splits are used, and none that also stands in a validation or test file.
+    The folder holds an encoder for --encoder, which transformers reads too, and pretrain.json:
+    held-out perplexity at the start, of a control in which only the head learns (baseline), and at
+    the end. An interrupted run goes on where it was when the same command is given again.
+
+    \b
+    Example:
+      mops pretrain --data sample --max-steps 200 --out encoders/sample
+      mops train --data sample --encoder encoders/sample --out runs/pretrained
+    """
+    from mops.cli.screen import OUT, PretrainingScreen
+
+    steps = () if max_steps is None else (f"training.max_steps={max_steps}",)
+    options["settings"] = (*options["settings"], *steps)
+    recipe = read_recipe(plan=None, **options)
+    if dry_run:
+        from mops.mlm.settings import Settings
+        from mops.outside import format_yaml
+
+        click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)
+        return
+    from mops.mlm.run import pretrain
+
+    with PretrainingScreen("pretrain") as screen:
+        made = pretrain(
+            recipe, out, batch_size=batch_size, control_steps=control_steps, watcher=screen
+        )
+    if as_json:
+        echo_json(made.record)
+        return
+    if made.was_finished:
+        OUT.print(f"{out} holds this encoder already, finished; nothing was done")
+    show(made)
+
+
+def show(made: Pretrained) -> None:
+    from mops.cli.screen import OUT, duration, print_table, print_warnings
+
+    record = made.record
+    texts, info = record["texts"], record["train_info"]
+    print_table(
+        "held-out perplexity",
+        ["state", "step", "loss", "perplexity", ""],
+        [
+            [name, str(at["step"]), f"{at['loss']:.4f}", f"{at['perplexity']:.2f}", MEANING[name]]
+            for name, at in record["held_out"].items()
+        ],
+        f"on {texts['report_words']:,} masked words of {texts['report']:,} texts that neither "
+        "trained nor picked the best state; the same masks each time",
+    )
+    OUT.print(
+        f"{texts['train']:,} texts trained; left out: "
+        f"{texts['left_out_as_in_validation_or_test']:,} that stand in a validation or test file, "
+        f"{texts['held_out']:,} held out, {texts['left_out_as_partner_of_held_out']:,} beside "
+        "those in a pair"
+    )
+    OUT.print(
+        f"{info['steps']} steps, {info['passes']:.2f} passes, "
+        f"{duration(info['train_seconds'])} of training, "
+        f"{duration(info['control_seconds'])} of control; head: {record['head']}"
+    )
+    print_warnings(record["warnings"])
+    OUT.print(f"encoder  {made.folder}", soft_wrap=True)
+    OUT.print(f"record   {made.folder / 'pretrain.json'}", soft_wrap=True)

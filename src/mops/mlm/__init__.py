@@ -1,0 +1,1 @@
+"""Masked-language-model training of an encoder on the tasks' own texts."""

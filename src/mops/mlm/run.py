@@ -1,0 +1,149 @@
+"""A pretraining: from a recipe to an encoder folder with its record."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mops.encoder.network import Network
+from mops.encoder.pretrained import load_pretrained
+from mops.encoder.sources import EncoderSource
+from mops.errors import RecipeError, UsageError
+from mops.files import remove_drafts, write_text
+from mops.fit.checkpoints import load_best, load_state
+from mops.fit.loop import Silent, Watcher
+from mops.fit.rates import build_optimiser
+from mops.mlm.head import begin_head, load_head
+from mops.mlm.loop import BEST, STATE, Loop
+from mops.mlm.model import build_network, head_owner, held_out_losses
+from mops.mlm.prepare import Prepared, prepare
+from mops.mlm.record import RECORD, build_record
+from mops.mlm.settings import BATCH_SIZE, Settings, plan_budget
+from mops.mlm.write import write_encoder
+from mops.recipes import Recipe, differing_key
+
+SETTINGS = "settings.json"  # in the state folder, before there is a record
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A pretrained encoder: its folder and what was written down about it."""
+
+    folder: Path
+    record: Mapping[str, Any]
+    was_finished: bool = False
+
+
+def pretrain(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    batch_size: int = BATCH_SIZE,
+    control_steps: int | None = None,
+    watcher: Watcher | None = None,
+) -> Pretrained:
+    """Train the recipe's encoder on masked words of its tasks' texts; `out` becomes an encoder.
+
+    Labels and the plan play no part. An interrupted run goes on when it is called again.
+    """
+    folder, watcher = Path(out), watcher or Silent()
+    ready = prepare(Settings(recipe, batch_size, control_steps), watcher.phase)
+    state = folder / "state"
+    if is_finished(folder, ready):
+        shutil.rmtree(state, ignore_errors=True)  # killed just before it was removed
+        return Pretrained(folder, read_json(folder / RECORD), was_finished=True)
+    watcher.phase("tokenising")
+    network, is_new_head = begin_network(ready, ready.source)
+    loop = build_loop(state, ready, network, is_new_head=is_new_head)
+    remove_drafts(folder)
+    write_text(state / SETTINGS, json.dumps(ready.settings.to_data(), indent=2))
+    loop.run(watcher)
+    loop.release()
+    load_best(state / BEST, network)
+    watcher.phase("writing")
+    write_encoder(folder, network, ready.source)
+    # Judged as a user will load it, from the files.
+    written, _ = begin_network(ready, EncoderSource(str(folder), folder))
+    losses = held_out_losses(written, ready.corpus.held_out)
+    record = build_record(ready, loop, losses, is_new_head=is_new_head)
+    write_text(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    shutil.rmtree(state, ignore_errors=True)
+    return Pretrained(folder, record)
+
+
+def begin_network(ready: Prepared, source: EncoderSource) -> tuple[Network, bool]:
+    """The encoder of a folder with its head, or with a new one where it has none."""
+    training = ready.settings.recipe.training
+    network = build_network(source.shape, ready.reading, training.dropout, training.seed)
+    load_pretrained(network, source)
+    head = network.bank[head_owner(network)]
+    is_new = not load_head(head, source)
+    if is_new:
+        begin_head(head, ready.corpus.word_counts(), training.seed)
+    return network.to(ready.device), is_new
+
+
+def build_loop(state: Path, ready: Prepared, network: Network, *, is_new_head: bool) -> Loop:
+    """At its first step, or at the next one of an interrupted run."""
+    training = ready.settings.recipe.training
+    if not is_new_head:  # the rate of new weights would undo what it has learnt
+        training = training.model_copy(update={"head_learning_rate": training.learning_rate})
+    loop = Loop(
+        state=state,
+        network=network,
+        optimiser=build_optimiser(network, training),
+        corpus=ready.corpus,
+        settings=ready.settings,
+        budget=plan_budget(ready.settings, len(ready.corpus.train)),
+        key=ready.key,
+        first_head={
+            n: t.clone() for n, t in network.bank[head_owner(network)].state_dict().items()
+        },
+    )
+    if (state / STATE).is_file():
+        loop.progress = load_state(state / STATE, network, loop.optimiser, ready.key)
+    return loop
+
+
+# ------------------------------------------------------------------ the folder
+
+
+def is_finished(folder: Path, ready: Prepared) -> bool:
+    """Whether this very encoder is already there; refuses a folder that holds another one."""
+    record, begun = folder / RECORD, folder / "state" / SETTINGS
+    if not record.is_file() and not begun.is_file():
+        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+            raise RecipeError(
+                f"{folder} is not empty and holds no pretraining; name a new folder with --out"
+            )
+        return False
+    facts = read_json(record) if record.is_file() else {"settings": read_json(begun)}
+    difference = differing_key(facts["settings"], ready.settings.to_data())
+    if difference:
+        raise RecipeError(
+            f"{folder} holds a pretraining with other settings ({difference}); "
+            "name another folder with --out, or delete this one"
+        )
+    if not record.is_file():
+        return False
+    made_of = (facts["meta_info"]["data_sha256"], facts["meta_info"]["encoder_sha256"])
+    if made_of != (ready.material.digests, ready.source.digest):
+        raise RecipeError(
+            f"{folder} holds this pretraining, finished, but the data or the encoder's weights "
+            "have changed since; name another folder with --out"
+        )
+    return True
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as cause:
+        raise UsageError(
+            f"{path} cannot be read: {cause}; delete the folder and start again"
+        ) from cause
+    return found

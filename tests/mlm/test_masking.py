@@ -1,0 +1,205 @@
+"""Masking against the shares that BERT names, and texts against the splits they come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from tokenizers import Tokenizer, models
+
+from building import SPECIAL, VOCABULARY, tiny_tokenizer
+from mops.data.material import read_material
+from mops.data.schedule import generator
+from mops.data.splits import normalised
+from mops.errors import DataError, EncoderError
+from mops.mlm.corpus import Corpus, build_corpus
+from mops.mlm.masking import Masked, mask_sequence, read_vocabulary
+from mops.mlm.texts import Texts, gather_texts
+from mops.shapes import Reading
+from running import World, world
+
+TOKENS = read_vocabulary(tiny_tokenizer(), len(VOCABULARY))
+LENGTH = 120  # 0.85^120: that no word at all is chosen does not happen
+
+
+def long_sequence(draw: np.random.Generator) -> np.ndarray:
+    ids = draw.integers(len(SPECIAL), len(VOCABULARY), LENGTH).astype(np.int32)
+    ids[0], ids[-1], ids[50] = 0, 2, 3  # [CLS], [SEP], [UNK]
+    return ids
+
+
+@pytest.fixture(scope="module")
+def many() -> list[tuple[np.ndarray, Masked]]:
+    draw = generator(1, "many")
+    sequences = [long_sequence(draw) for _ in range(400)]
+    return [(ids, mask_sequence(ids, TOKENS, draw)) for ids in sequences]
+
+
+def is_likely(count: int, of: int, share: float) -> bool:
+    return binomtest(count, of, share).pvalue > 1e-4
+
+
+def test_fifteen_in_a_hundred_words_are_chosen(many: list[tuple[np.ndarray, Masked]]) -> None:
+    chosen = sum(len(masked.places) for _, masked in many)
+    assert is_likely(chosen, len(many) * (LENGTH - 3), 0.15)
+
+
+def test_of_the_chosen_80_are_masked_10_random_10_unchanged(
+    many: list[tuple[np.ndarray, Masked]],
+) -> None:
+    seen = np.concatenate([masked.segment.ids[masked.places] for _, masked in many])
+    targets = np.concatenate([masked.targets for _, masked in many])
+    is_mask, is_same = seen == TOKENS.mask, seen == targets
+    words = len(VOCABULARY) - len(SPECIAL)
+    assert is_likely(int(is_mask.sum()), len(seen), 0.8)
+    assert is_likely(int(is_same.sum()), len(seen), 0.1 + 0.1 / words)  # a random word may be it
+    others = seen[~is_mask & ~is_same]
+    assert is_likely(len(others), len(seen), 0.1 * (1 - 1 / words))
+    assert not TOKENS.is_special[others].any()
+    assert len(np.unique(others)) == words  # every word may be drawn
+
+
+def test_special_tokens_are_never_chosen_and_the_rest_is_untouched(
+    many: list[tuple[np.ndarray, Masked]],
+) -> None:
+    for ids, masked in many:
+        assert not TOKENS.is_special[ids[masked.places]].any()
+        np.testing.assert_array_equal(masked.targets, ids[masked.places])
+        rest = np.delete(np.arange(LENGTH), masked.places)
+        np.testing.assert_array_equal(masked.segment.ids[rest], ids[rest])
+
+
+def test_a_short_sequence_has_one_chosen_word_at_least() -> None:
+    """Of n words 0.15 n + 0.85^n are chosen on average."""
+    draw, ids = generator(2, "short"), np.array([0, 7, 8, 9, 2], dtype=np.int32)
+    counts = [len(mask_sequence(ids, TOKENS, draw).places) for _ in range(20_000)]
+    assert min(counts) == 1
+    spread = np.std(counts) / np.sqrt(len(counts))
+    assert abs(np.mean(counts) - (0.45 + 0.85**3)) < 4 * spread
+
+
+def test_the_vocabulary_of_a_tokenizer() -> None:
+    assert TOKENS.mask == VOCABULARY.index("[MASK]")
+    assert np.flatnonzero(TOKENS.is_special).tolist() == list(range(len(SPECIAL)))
+    added = tiny_tokenizer()
+    added.add_special_tokens(["[USER]"])
+    assert read_vocabulary(added, len(VOCABULARY) + 1).is_special[-1]
+    roberta = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "<mask>": 2}, unk_token="<unk>"))
+    assert read_vocabulary(roberta, 3).words.tolist() == [1]
+    assert read_vocabulary(roberta, 3).mask == 2
+
+
+def test_a_tokenizer_without_a_mask_is_refused() -> None:
+    plain = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    with pytest.raises(EncoderError, match=r"no mask token.*name another encoder"):
+        read_vocabulary(plain, 2)
+
+
+# ------------------------------------------------------------------ the corpus
+
+
+@pytest.fixture(scope="module")
+def made() -> World:
+    return world()
+
+
+@pytest.fixture(scope="module")
+def texts(made: World) -> Texts:
+    return gather_texts(read_material(made.recipe()))
+
+
+@pytest.fixture(scope="module")
+def corpus(texts: Texts) -> Corpus:
+    return build_corpus(texts, tiny_tokenizer(), TOKENS, Reading(max_length=32))
+
+
+def test_masks_are_new_in_every_pass_and_the_same_in_every_run(corpus: Corpus) -> None:
+    size = len(corpus.train)
+    first, again, later = (corpus.batch(step, size, 5) for step in (0, 0, 1))  # a step is a pass
+    text = {id(ids): n for n, ids in enumerate(corpus.train)}
+    assert len(text) == size
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.segment.ids, two.segment.ids)
+        np.testing.assert_array_equal(one.places, two.places)
+
+    def by_text(batch: list[Masked]) -> dict[bytes, bytes]:
+        found = {}
+        for masked in batch:
+            whole = masked.segment.ids.copy()
+            whole[masked.places] = masked.targets
+            found[whole.tobytes()] = masked.segment.ids.tobytes()
+        return found
+
+    before, after = by_text(first), by_text(later)
+    assert set(before) == set(after) == {ids.tobytes() for ids in corpus.train}
+    assert sum(before[whole] != after[whole] for whole in before) > size / 2
+
+
+def test_no_text_is_trained_that_is_held_out_or_judged_elsewhere(made: World, texts: Texts) -> None:
+    splits = read_material(made.recipe()).splits
+    judged = {
+        normalised(text)
+        for of in splits.values()
+        for split in ("validation", "test")
+        for row in of[split].rows
+        for text in row.texts
+    }
+    train, held_out = ({normalised(text) for text in some} for some in (
+        texts.train, (*texts.selection, *texts.report)))  # fmt: skip
+    rows = [row for of in splits.values() for row in of["train"].good]
+    everything = {normalised(text) for row in rows for text in row.texts}
+    assert not train & judged and not held_out & judged and not train & held_out
+    for row in rows:  # no wording of a held-out text either, where a pair tells
+        keys = {normalised(text) for text in row.texts}
+        assert not keys & held_out or not keys & train
+    assert len(train) == len(texts.train) and len(held_out) == texts.counts["held_out"] > 10
+    assert texts.counts["distinct"] == len(everything)
+    assert texts.counts["left_out_as_in_validation_or_test"] == len(everything & judged)
+    assert len(everything) == sum(texts.counts[key] for key in texts.counts if key != "distinct")
+
+
+def test_the_same_text_in_validation_is_left_out_whatever_its_spelling(
+    made: World, texts: Texts, tmp_path: Path
+) -> None:
+    for file in made.data.iterdir():
+        (tmp_path / file.name).write_text(file.read_text("utf-8"), "utf-8")
+    taken = texts.train[0]
+    dev = tmp_path / "ids-sst-dev.csv"
+    dev.write_text(dev.read_text("utf-8") + f"99\tx99\t {taken.upper()} !\t1\n", "utf-8")
+    found = gather_texts(read_material(made.recipe(data=tmp_path)))
+    assert taken not in {*found.train, *found.selection, *found.report}
+    count = "left_out_as_in_validation_or_test"
+    assert found.counts[count] == texts.counts[count] + 1
+
+
+def test_seed_and_order_do_not_change_what_is_held_out(made: World, texts: Texts) -> None:
+    other = gather_texts(read_material(made.recipe(training__seed=99)))
+    material = read_material(made.recipe())
+    turned = replace(material, splits=dict(reversed(material.splits.items())))
+    assert other.report == texts.report
+    assert gather_texts(turned).train == texts.train
+
+
+def test_too_few_texts(made: World) -> None:
+    material = read_material(made.recipe())
+    few = {
+        name: {**of, "train": replace(of["train"], rows=of["train"].rows[:4])}
+        for name, of in material.splits.items()
+        if name == "sentiment"
+    }
+    with pytest.raises(DataError, match=r"only \d distinct training texts .* at least 10"):
+        gather_texts(replace(material, splits=few))
+
+
+def test_texts_without_a_known_word_are_left_out_and_counted(texts: Texts) -> None:
+    strange = replace(texts, train=(*texts.train, "Ωμέγα"), counts={**texts.counts,
+        "train": len(texts.train) + 1})  # fmt: skip
+    found = build_corpus(strange, tiny_tokenizer(), TOKENS, Reading(max_length=32))
+    assert found.counts["without_known_words"] == 1
+    assert len(found.train) == found.counts["train"] == len(texts.train)
+    alone = replace(texts, train=("Ωμέγα",))
+    with pytest.raises(DataError, match="different languages"):
+        build_corpus(alone, tiny_tokenizer(), TOKENS, Reading(max_length=32))
