@@ -131,7 +131,7 @@ class Loop:
         return time.monotonic() - self.saved_at > SAVE_SECONDS
 
     def save(self) -> None:
-        save_state(self.state / STATE, self.network, self.optimiser, self.progress, self.key)
+        save_state(self.state / STATE, self.network, self.optimiser, self.progress, self.key, {})
         self.saved_at = time.monotonic()
 
     def log(self, phase: str, step: int, facts: Mapping[str, Any]) -> None:

@@ -19,8 +19,8 @@ from mops.encoder.packing import pack_segments
 from mops.layout import lay_out
 from mops.mlm.head import WordHead
 from mops.mlm.masking import TEXT, Masked
-from mops.plans import read_plan
 from mops.shapes import EncoderShape, Reading
+from mops.sharing import SharingPlan
 from mops.tasks import Task
 
 TOKENS = 4096  # of one pack when held-out texts are judged; bounds memory
@@ -30,7 +30,7 @@ STAND_IN = Task(name=TEXT, type="classification", text=(TEXT,), label="word", la
 
 def build_network(shape: EncoderShape, reading: Reading, dropout: float, seed: int) -> Network:
     """An encoder on one route, with the word head in the place of a task's."""
-    layout = lay_out(read_plan("shared"), [STAND_IN], shape, reading)
+    layout = lay_out(SharingPlan(name=TEXT), [STAND_IN], shape, reading)
     network = Network(layout, dropout=dropout, seed=seed)
     network.bank[head_owner(network)] = WordHead(shape)
     return network

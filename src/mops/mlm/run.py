@@ -105,7 +105,7 @@ def build_loop(state: Path, ready: Prepared, network: Network, *, is_new_head: b
         },
     )
     if (state / STATE).is_file():
-        loop.progress = load_state(state / STATE, network, loop.optimiser, ready.key)
+        loop.progress = load_state(state / STATE, network, loop.optimiser, ready.key, {})
     return loop
 
 
