@@ -95,17 +95,19 @@ class Augment(Strict):
 
 
 class Stage(Strict):
-    """A part of a run with its own rates, warm-up, decay and optimiser."""
+    """A part of a run with its own rates, warm-up, decay and optimiser; the rest as in training."""
 
     steps: Count = Field(description="of this stage; the run is all stages, one after the other")
     frozen: bool = Field(False, description="the encoder does not move here, as after `frozen+`")
     tasks: tuple[str, ...] = Field((), description="those that are trained here; default: all")
-    schedule: ScheduleName | None = Field(None, description="these five: default as in training")
-    learning_rate: Positive | None = Field(None, description="of the encoder")
-    head_learning_rate: Positive | None = Field(None, description="of heads and late layers")
-    lr_scheduler_type: Decay | None = Field(None, description="how the rates change over the stage")
+    schedule: ScheduleName | None = Field(None, description="default: as in training")
+    learning_rate: Positive | None = Field(None, description="default: as in training")
+    head_learning_rate: Positive | None = Field(None, description="default: as in training")
+    lr_scheduler_type: Decay | None = Field(
+        None, description="over this stage; default: as in training"
+    )
     warmup_steps: Warmup | None = Field(
-        None, description="steps of rising rates: a number, or a share of the stage below 1"
+        None, description="a number, or a share of this stage below 1; default: as in training"
     )
 
 

@@ -287,7 +287,9 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_no_drafts(place: Place, run_
     out = place.root / "out"
     words = ("train", "--config", str(place.config), "--out", str(out))
     done = run_python("-c", LIMITED, *words)
-    assert_refused((done.returncode, done.stdout, done.stderr), 1, ("cannot write", "--out"))
+    *progress, error = done.stderr.splitlines(keepends=True)
+    assert [line.split(":")[:2] for line in progress] == [["shared", " reviews"]]  # its budget
+    assert_refused((done.returncode, done.stdout, error), 1, ("cannot write", "--out"))
     assert not [path for path in out.rglob("*") if ".part" in path.name]
     assert not (out / "record.json").exists() and not (out / "model").exists()
     assert run_cli(*words)[0] == 0  # with space again, the same command goes on

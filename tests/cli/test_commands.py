@@ -216,8 +216,8 @@ def test_train_says_before_it_starts_what_each_task_will_get(
     code, _, err = run_cli("train", *words, "--set", "training.task_steps={sentiment: 2}")
     assert code == 0
     said = " ".join(err.split())
-    assert "shared: sentiment: 2 batches, 8 rows, 0.13 passes planned" in said
-    assert "shared: similarity: 8 batches, 32 rows, 1.60 passes planned" in said
+    assert "shared: sentiment: planned batches 2, rows 8, passes 0.13" in said
+    assert "shared: similarity: planned batches 8, rows 32, passes 1.60" in said
     doubt = "sentiment: only 2 batches planned, 0.13 passes over its 60 rows"
     assert said.index(doubt) < said.index("step 4: overall")
     check = json.loads(
