@@ -37,9 +37,9 @@ over_plans = pytest.mark.parametrize(
 def moved(plan: Any, folder: Any, reading: Reading | None = None) -> Network:
     network = build_network(plan, folder("bert"), reading=reading)
     names = tuple(f"{row.name}_" for row in network.layout.plan.additions)
-    for owner, module in network.bank.items():
+    for n, (owner, module) in enumerate(network.bank.items()):
         if names and owner.startswith(names):
-            shake(module, seed=len(owner), size=0.3)
+            shake(module, seed=n, size=0.3)
     return network
 
 
