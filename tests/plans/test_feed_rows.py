@@ -80,6 +80,7 @@ MIXED = [
         (fed(("sentimant", "similarity")), CROSS, "Did you mean 'sentiment'?"),
         (fed(("sentiment", "sts")), CROSS, "the tasks are sentiment, paraphrase, similarity"),
         ({"name": "fed", "feeds": MIXED}, CROSS, "in one way, concat or attention"),
+        (fed(TO_PAIR, gradient=0), CROSS, "gradient is 0, which teaches nobody: write stop"),
         (fed(TO_PAIR, what="words"), CROSS, "what is 'words'; allowed: logits, hidden"),
         (fed(TO_PAIR, combine="sum"), CROSS, "combine is 'sum'; allowed: concat, attention"),
         (
