@@ -22,6 +22,7 @@ from building import (
 from mops.data.batches import Batch
 from mops.encoder.blocks import ACTIVATIONS
 from mops.encoder.network import Network
+from mops.fit.pull import keep_start
 from mops.fit.rates import build_optimiser
 from mops.fit.step import compute_losses, take_step
 from mops.outside import format_yaml, parse_yaml
@@ -130,10 +131,10 @@ def frozen_owners_never_move(plan: SharingPlan) -> None:
     if not any(rates.values()):
         return
     before = {key: value.clone() for key, value in network.weights().items()}
-    optimiser = build_optimiser(network, TRAINING)
+    optimiser, start = build_optimiser(network, TRAINING), keep_start(network)
     batch = mixed_batch(network)
     for step in range(3):
-        take_step(network, optimiser, batch, TRAINING, step=step, total=3)
+        take_step(network, optimiser, batch, TRAINING, step=step, total=3, start=start)
     moved = {
         key.split(".")[0]
         for key, value in network.weights().items()
