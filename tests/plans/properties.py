@@ -186,3 +186,14 @@ def hidden_states_start_as_those_of_bert(
     for task, states in expected.items():
         for ours, theirs in zip(hidden_of(network, segments, task), states, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+PROPERTIES = (
+    counts_are_those_of_the_built_network,
+    no_two_names_share_memory,
+    an_owner_changes_exactly_the_tasks_routed_through_it,
+    a_loss_reaches_exactly_its_route,
+    frozen_owners_never_move,
+    frozen_parts_give_the_same_in_training,
+    plan_to_yaml_to_plan_is_equal,
+)

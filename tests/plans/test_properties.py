@@ -10,17 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from properties import (
+    PROPERTIES,
     READING,
     a_bundle_answers_the_same_from_disk,
-    a_loss_reaches_exactly_its_route,
-    an_owner_changes_exactly_the_tasks_routed_through_it,
-    counts_are_those_of_the_built_network,
-    frozen_owners_never_move,
-    frozen_parts_give_the_same_in_training,
     has_a_copy_per_layer,
     hidden_states_start_as_those_of_bert,
-    no_two_names_share_memory,
-    plan_to_yaml_to_plan_is_equal,
     reading_for,
 )
 from random_plans import few, plans
@@ -47,15 +41,6 @@ PLAIN = [*every_plan(DEPTH, NAMES), *map(as_plan, TYPED), *map(as_plan, WRITTEN)
 FROZEN = ("shared", "separate", "hybrid:2", "layers:FSIF", "late:ISS/paraphrase+similarity")
 PLANS = list(
     {p.name: p for p in [*PLAIN, *(as_plan(f"frozen+{text}") for text in FROZEN)]}.values()
-)
-PROPERTIES = (
-    counts_are_those_of_the_built_network,
-    no_two_names_share_memory,
-    an_owner_changes_exactly_the_tasks_routed_through_it,
-    a_loss_reaches_exactly_its_route,
-    frozen_owners_never_move,
-    frozen_parts_give_the_same_in_training,
-    plan_to_yaml_to_plan_is_equal,
 )
 over_plans = pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 over_properties = pytest.mark.parametrize("holds", PROPERTIES, ids=lambda each: each.__name__)
