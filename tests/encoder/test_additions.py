@@ -160,6 +160,16 @@ def test_tasks_of_a_group_share_an_addition(encoder_folder: Any) -> None:
     )
 
 
+def test_parts_may_be_shared_differently(encoder_folder: Any) -> None:
+    network = moved(row("bottleneck", ON_TOP, per={"down": (), "up": ("task",)}), encoder_folder)
+
+    def added(task: str) -> Added:
+        parts = parts_of(network, "new", "bottleneck", {"down": "", "up": f"/{task}"})
+        return {ON_TOP: lambda n, x: BY_HAND["bottleneck"](parts, x, 0)}
+
+    assert_states(network, added, tops=1)
+
+
 def test_one_addition_at_several_sites_has_the_same_weights(encoder_folder: Any) -> None:
     """And as many heads as each site has: 6 beside a layer, 12 on top."""
     network = moved("pals:both-same", encoder_folder)
@@ -196,10 +206,8 @@ def test_six_on_top_have_attentions_of_their_own_between_the_same_projections(
 def test_additions_at_one_site_add_up(encoder_folder: Any) -> None:
     """The second sees what the first saw, not what it made of it."""
     site = "after_attention"
-    rows = (
-        row("bottleneck", site),
-        Addition(name="bias", kind="task_embedding", sites=(site,), per={"vector": ("task",)}),
-    )
+    bias = Addition(name="bias", kind="task_embedding", sites=(site,), per={"vector": ("task",)})
+    rows = bias, row("bottleneck", site)
     network = moved(SharingPlan(name="two", additions=rows), encoder_folder)
 
     def added(task: str) -> Added:
