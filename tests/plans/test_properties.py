@@ -83,7 +83,9 @@ def test_hidden_states_at_the_start(
 
 
 def test_most_plans_have_a_copy_per_layer() -> None:
-    without = [p.name for p in PLANS if not has_a_copy_per_layer(build_network(p))]
+    without = [
+        p.name for p in PLANS if not has_a_copy_per_layer(build_network(p, reading=reading_for(p)))
+    ]
     assert without == ["one layer for all", "one layer per task", "criss-cross"]
 
 
