@@ -238,6 +238,15 @@ def problems_of_one(addition: Addition) -> Iterator[str]:
         yield f"`bound` keeps a gate: it needs `per: {{{GATE}: ...}}` and a scale below it"
     if not kind.is_sized and (addition.size or len(addition.sites) > 1):
         yield f"a {addition.kind} has the size of its site: one site, no size"
+    yield from idle_words(addition)
+
+
+def idle_words(addition: Addition) -> Iterator[str]:
+    """Words that mean nothing at the sites that are named."""
+    if addition.depth > 1 and ON_TOP not in addition.sites:
+        yield f"`depth` counts places {ON_TOP}; add that site, or leave it out"
+    if addition.layers is not None and set(addition.sites) == {ON_TOP}:
+        yield f"`layers` are of sites within layers; it sits only {ON_TOP}, so leave them out"
 
 
 def problems_of_feeds(plan: SharingPlan) -> Iterator[str]:
@@ -250,6 +259,8 @@ def problems_of_feeds(plan: SharingPlan) -> Iterator[str]:
             if isinstance(value, str) and value not in allowed:
                 factor = ", or a factor" if key == "gradient" else ""
                 yield f"a feed's {key} is {value!r}; allowed: {', '.join(allowed)}{factor}"
+        if feed.gradient == 0:
+            yield "a feed's gradient is 0, which teaches nobody: write stop, or another factor"
 
 
 def problems_of_pulls(plan: SharingPlan) -> Iterator[str]:

@@ -22,6 +22,7 @@ from building import (
 from mops.data.batches import Batch
 from mops.encoder.blocks import ACTIVATIONS
 from mops.encoder.network import Network
+from mops.fit.pull import keep_start
 from mops.fit.rates import build_optimiser
 from mops.fit.step import compute_losses, take_step
 from mops.outside import format_yaml, parse_yaml
@@ -130,10 +131,10 @@ def frozen_owners_never_move(plan: SharingPlan) -> None:
     if not any(rates.values()):
         return
     before = {key: value.clone() for key, value in network.weights().items()}
-    optimiser = build_optimiser(network, TRAINING)
+    optimiser, start = build_optimiser(network, TRAINING), keep_start(network)
     batch = mixed_batch(network)
     for step in range(3):
-        take_step(network, optimiser, batch, TRAINING, step=step, total=3)
+        take_step(network, optimiser, batch, TRAINING, step=step, total=3, start=start)
     moved = {
         key.split(".")[0]
         for key, value in network.weights().items()
@@ -185,3 +186,14 @@ def hidden_states_start_as_those_of_bert(
     for task, states in expected.items():
         for ours, theirs in zip(hidden_of(network, segments, task), states, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+PROPERTIES = (
+    counts_are_those_of_the_built_network,
+    no_two_names_share_memory,
+    an_owner_changes_exactly_the_tasks_routed_through_it,
+    a_loss_reaches_exactly_its_route,
+    frozen_owners_never_move,
+    frozen_parts_give_the_same_in_training,
+    plan_to_yaml_to_plan_is_equal,
+)

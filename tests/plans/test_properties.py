@@ -3,65 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 from properties import (
+    PROPERTIES,
     READING,
     a_bundle_answers_the_same_from_disk,
-    a_loss_reaches_exactly_its_route,
-    an_owner_changes_exactly_the_tasks_routed_through_it,
-    counts_are_those_of_the_built_network,
-    frozen_owners_never_move,
-    frozen_parts_give_the_same_in_training,
     has_a_copy_per_layer,
     hidden_states_start_as_those_of_bert,
-    no_two_names_share_memory,
-    plan_to_yaml_to_plan_is_equal,
     reading_for,
 )
+from random_plans import few, plans
 from torch import Tensor
+from written_plans import WRITTEN
 
 from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
-from mops.fitting import owners_of
 from mops.layout import lay_out
 from mops.plans import every_plan
-from mops.sharing import PARTS, Copies, Late, Rate, SharingPlan
+from mops.sharing import SharingPlan
 
-PAIR_OF_TASKS = [["paraphrase", "similarity"]]
-WRITTEN = (  # what a person would put into a YAML file
-    {
-        "name": "tree",
-        "copies": [
-            {"part": "*", "layers": [1, 2], "per": ["layer", "task"], "groups": PAIR_OF_TASKS},
-            {"part": "*", "layers": [-1, -1], "per": ["layer", "task"]},
-            {"part": "pooler", "per": ["task"], "groups": PAIR_OF_TASKS},
-        ],
-        "late": [{"per": ["task"], "groups": PAIR_OF_TASKS, "width": 16}, {"per": []}],
-    },
-    {"name": "one layer for all", "copies": [{"part": "*", "per": []}]},
-    {"name": "one layer per task", "copies": [{"part": "*", "per": ["task"]}]},
-    {"name": "norms", "copies": [{"part": "norms", "per": ["layer", "task"]}]},
-    {
-        "name": "meet again",
-        "copies": [{"part": "*", "layers": [1, 1], "per": ["layer", "task"]}],
-        "rates": [{"owner": "*/layer03*", "factor": 0}, {"owner": "*", "factor": 0.5}],
-    },
-    {
-        "name": "criss-cross",
-        "copies": [
-            {"part": "attention", "per": ["task"], "groups": [["sentiment", "similarity"]]},
-            {"part": "feedforward", "per": ["layer", "task"], "groups": PAIR_OF_TASKS},
-        ],
-        "rates": [{"owner": "embeddings*", "factor": 0}, {"owner": "*", "factor": 1}],
-    },
-)
 TYPED = (
     *(f"hybrid:{k}" for k in range(DEPTH + 1)),
     "layers:FSIF",
@@ -77,15 +41,6 @@ PLAIN = [*every_plan(DEPTH, NAMES), *map(as_plan, TYPED), *map(as_plan, WRITTEN)
 FROZEN = ("shared", "separate", "hybrid:2", "layers:FSIF", "late:ISS/paraphrase+similarity")
 PLANS = list(
     {p.name: p for p in [*PLAIN, *(as_plan(f"frozen+{text}") for text in FROZEN)]}.values()
-)
-PROPERTIES = (
-    counts_are_those_of_the_built_network,
-    no_two_names_share_memory,
-    an_owner_changes_exactly_the_tasks_routed_through_it,
-    a_loss_reaches_exactly_its_route,
-    frozen_owners_never_move,
-    frozen_parts_give_the_same_in_training,
-    plan_to_yaml_to_plan_is_equal,
 )
 over_plans = pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 over_properties = pytest.mark.parametrize("holds", PROPERTIES, ids=lambda each: each.__name__)
@@ -128,67 +83,13 @@ def test_hidden_states_at_the_start(
 
 
 def test_most_plans_have_a_copy_per_layer() -> None:
-    without = [p.name for p in PLANS if not has_a_copy_per_layer(build_network(p))]
+    without = [
+        p.name for p in PLANS if not has_a_copy_per_layer(build_network(p, reading=reading_for(p)))
+    ]
     assert without == ["one layer for all", "one layer per task", "criss-cross"]
 
 
 # ------------------------------------------------------------------ random plans
-
-pers = st.sampled_from([(), ("layer",), ("task",), ("layer", "task")])
-groups = st.permutations(NAMES).flatmap(
-    lambda order: st.sampled_from(
-        [(), (tuple(order[:2]),), (tuple(order),), (tuple(order[:2]), tuple(order[2:]))]
-    )
-)
-
-
-def rises(ends: tuple[int, int]) -> bool:
-    first, last = (n % DEPTH if n < 0 else n for n in ends)
-    return first <= last or first == DEPTH
-
-
-def without_idle_groups(row: Any) -> Any:
-    return row if "task" in row.per else replace(row, groups=())
-
-
-def without_idle_rates(plan: SharingPlan) -> SharingPlan:
-    """Rates that concern no owner are refused; see test_short_forms."""
-    owners = owners_of(plan, THREE_TASKS, DEPTH)
-    used = [r for r in plan.rates if any(fnmatchcase(owner, r.owner) for owner in owners)]
-    return replace(plan, rates=tuple(used))
-
-
-ranges = st.none() | st.tuples(st.integers(-DEPTH, DEPTH), st.integers(-DEPTH, DEPTH - 1)).filter(
-    rises
-)
-copies = st.builds(
-    Copies, part=st.sampled_from(["*", "*o*", *PARTS]), per=pers, layers=ranges, groups=groups
-).map(without_idle_groups)
-late = st.builds(
-    Late,
-    per=pers,
-    groups=groups,
-    width=st.sampled_from([0, 16, 40]),
-    activation=st.sampled_from(["relu", "gelu", "tanh"]),
-).map(without_idle_groups)
-patterns = [*(f"{part}*" for part in PARTS), "*/layer0[12]*", "*similarity*", "late?", "head/*"]
-rates = st.builds(
-    Rate, owner=st.sampled_from(patterns), factor=st.sampled_from([0.0, 0.0, 0.25, 2.0])
-)
-plans = st.builds(
-    SharingPlan,
-    name=st.just("random"),
-    copies=st.lists(copies, max_size=4).map(tuple),
-    late=st.lists(late, max_size=3).map(tuple),
-    rates=st.lists(rates, max_size=3).map(lambda rows: (*rows, Rate(owner="*", factor=1.0))),
-).map(without_idle_rates)
-few = settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @over_properties

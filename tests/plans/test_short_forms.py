@@ -162,7 +162,7 @@ def refusal(plan: Any) -> str:
         ("shared:3", ("takes nothing after a colon",)),
         ("hybrid", ("whole number", "hybrid:3")),
         ("hybrid:-1", ("whole number",)),
-        ("hybrid:7", ("only 6", "hybrid:6")),
+        ("hybrid:7", ("only 6", "from 6 on there are none")),
         ("layers:FFSSIX", ("F, S, I only",)),
         ("layers:ffssii", ("F, S, I only",)),
         ("layers:SSS", ("3 layers", "encoder has 6")),

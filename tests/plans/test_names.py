@@ -1,0 +1,106 @@
+"""A plan is data: no file but the table knows one by its name, and a new one needs nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from properties import PROPERTIES, reading_for
+
+import mops
+from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
+from mops import plans as table
+from mops.errors import PlanError
+from mops.layout import lay_out
+from mops.plans import every_plan, parse_plan
+from mops.short_forms import SHORT_FORMS
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(mops.__file__).parent
+ENGLISH = ("shared", "separate")  # plan names only when nothing else stands in the text
+AROUND = "`'\"()[]{}<>.,;:!?*"
+
+
+def is_plan(word: str) -> bool:
+    try:
+        parse_plan(word)
+    except PlanError:
+        return False
+    return True
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Words of a text that are plans."""
+    for word in text.split():
+        bare = word.strip(AROUND)
+        if is_plan(bare) and (bare not in ENGLISH or text == bare):
+            yield bare
+
+
+def texts_in(file: Path) -> Iterator[tuple[int, str]]:
+    """Every text constant of a file, docstrings and pieces of f-strings too."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_what_counts_as_a_name() -> None:
+    assert list(names_in("as `hybrid:3`, or (frozen+late:SIS); shared weights")) == [
+        "hybrid:3",
+        "frozen+late:SIS",
+    ]
+    assert list(names_in("separate")) == ["separate"]
+    assert list(names_in("lora: a kind; late layers, soft:")) == []
+
+
+def test_only_the_table_of_plans_knows_plans_by_name() -> None:
+    files = [file for file in sorted(SOURCE.rglob("*.py")) if file.name != "plans.py"]
+    assert len(files) > 50
+    files += [SOURCE / "cli" / "plans.py"]  # the command, not the table
+    found = [
+        f"{file.relative_to(SOURCE)}:{line}: {name}"
+        for file in files
+        for line, text in texts_in(file)
+        for name in names_in(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+# ------------------------------------------------------------------ a new plan
+
+
+def lines_of_the_guide() -> str:
+    """What CONTRIBUTING.md adds to plans.py."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (block,) = re.findall(r"```diff\n(.*?)```", guide.split("## Adding a plan")[1], re.DOTALL)
+    return "\n".join(re.findall(r"^ *\+ (.*)$", block, re.MULTILINE))
+
+
+@pytest.fixture
+def new_plan() -> Iterator[None]:
+    """The plan of the guide, entered into the table for one test."""
+    before = dict(SHORT_FORMS)
+    exec(compile(lines_of_the_guide(), "CONTRIBUTING.md", "exec"), dict(vars(table)))
+    yield
+    SHORT_FORMS.clear()
+    SHORT_FORMS.update(before)
+
+
+def test_the_plan_of_the_guide_is_a_plan_like_any_other(new_plan: None) -> None:
+    plan = parse_plan("norms")
+    assert plan.about and plan.source
+    assert plan in every_plan(DEPTH, NAMES)
+    layout = lay_out(parse_plan("frozen+norms"), THREE_TASKS, tiny_shape(), reading_for(plan))
+    assert {owner for owner in layout.sizes if "/layer00/" in owner} == {
+        f"norms/layer00/{task}" for task in NAMES
+    }
+    for holds in PROPERTIES:
+        holds(plan)
+
+
+def test_and_it_is_gone_afterwards() -> None:
+    with pytest.raises(PlanError, match="unknown plan 'norms'"):
+        parse_plan("norms")
