@@ -65,8 +65,8 @@ class TrainingScreen(ProgressBar):
     def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None:
         for name, share in tasks.items():
             ERR.print(
-                f"{self.title}: {name}: planned batches {share.batches:,}, rows {share.examples:,}, "
-                f"passes {share.passes:.2f}"
+                f"{self.title}: {name}: planned batches {share.batches:,}, "
+                f"rows {share.examples:,}, passes {share.passes:.2f}"
             )
         print_warnings(doubts)
 
