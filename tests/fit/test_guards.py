@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +88,9 @@ def test_an_owner_without_gradient_is_named_alone(
 
     forward = DenseHead.forward
 
-    def without_trunk(self: DenseHead, vectors: list[torch.Tensor]) -> torch.Tensor:
+    def without_trunk(self: DenseHead, vectors: list[torch.Tensor], *more: Any) -> torch.Tensor:
         is_sentiment = self.output.out_features == 5
-        return forward(self, [v.detach() for v in vectors] if is_sentiment else vectors)
+        return forward(self, [v.detach() for v in vectors] if is_sentiment else vectors, *more)
 
     monkeypatch.setattr(DenseHead, "forward", without_trunk)
     with pytest.raises(GuardError) as refused:

@@ -22,10 +22,12 @@ from mops.fit.prepare import prepare
 from mops.fit.rates import owner_rates
 from mops.fit.run import begin_folder, build_loop
 from mops.fit.stages import enter, rates_in, trained_parameters
-from mops.plans import Rate, SharingPlan
+from mops.fit.weights import Fixed
 from mops.settings import Training
+from mops.sharing import Rate, SharingPlan
 from running import world
 
+NO_WEIGHTS = Fixed({})
 TRUNK = ("embeddings", "attention", "feedforward", "norms", "pooler")
 STAGES: list[dict[str, Any]] = [
     {"steps": 4, "frozen": True, "head_learning_rate": 1e-2, "tasks": ["sentiment", "similarity"]},
@@ -108,7 +110,7 @@ def test_what_is_frozen_in_a_stage_is_in_eval_mode_without_gradients() -> None:
     network = build_network("late:SI", dropout=0.1)
     how = Training()
     for is_frozen in (True, False, True):
-        optimiser = enter(network, Span(0, 5, how, is_frozen))
+        optimiser = enter(network, Span(0, 5, how, is_frozen), NO_WEIGHTS)
         network.train()
         learning = {id(p) for group in optimiser.param_groups for p in group["params"]}
         for owner, module in network.bank.items():
@@ -130,7 +132,7 @@ def test_layer_decay_holds_in_a_stage() -> None:
     network = build_network("shared")
     how = Training(layer_decay=0.5, stages=[{"steps": 2, "learning_rate": 0.4}])
     (span,) = plan_steps({"t": 9}, how).spans
-    optimiser = enter(network, span)
+    optimiser = enter(network, span, NO_WEIGHTS)
     rates = {id(p): group["base"] for group in optimiser.param_groups for p in group["params"]}
     for owner, _, parameter in network.owner_parameters():
         assert rates[id(parameter)] == owner_rates(network.layout, span.training)[owner]
@@ -152,9 +154,9 @@ def test_parameters_that_learn_in_any_stage_are_counted() -> None:
 def test_the_guard_knows_the_rates_in_force() -> None:
     """A frozen trunk needs no gradient, though the plan lets it learn; a thawed one does."""
     network = build_network("shared")
-    enter(network, Span(0, 5, Training(), is_frozen=True))
+    enter(network, Span(0, 5, Training(), is_frozen=True), NO_WEIGHTS)
     check_gradients(network, mixed_batch(network))
-    enter(network, Span(0, 5, Training()))
+    enter(network, Span(0, 5, Training()), NO_WEIGHTS)
     check_gradients(network, mixed_batch(network))
     for task in NAMES:  # nothing passes a head of zeros
         torch.nn.init.zeros_(network.bank[f"head/{task}"].output.weight)
