@@ -1,0 +1,29 @@
+"""The plans in docs/plan-files.md are plans: they are read, laid out and built."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from building import THREE_TASKS, build_network, tiny_shape
+from mops.outside import parse_yaml
+from mops.plans import read_plan
+from mops.sharing import KINDS, SITES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plan-files.md").read_text("utf-8")
+BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0])
+def test_a_plan_of_the_page_is_built(block: str) -> None:
+    plan = read_plan(parse_yaml(block))
+    network = build_network(plan, shape=tiny_shape(depth=6), tasks=THREE_TASKS)
+    assert network.layout.parameters == sum(p.numel() for p in network.parameters())
+
+
+def test_the_page_names_every_kind_and_site() -> None:
+    assert len(BLOCKS) > 5
+    for word in (*KINDS, *SITES, "frozen-head", "start", "copies"):
+        assert f"`{word}`" in PAGE, word
