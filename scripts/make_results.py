@@ -216,8 +216,8 @@ Scores are on the report half of the validation rows (the best state was chosen 
 ± one standard error by bootstrap over rows. **One seed**: the error says how far other rows would
 move a score, not how far another seed would; differences within two errors mean nothing, and some
 beyond them may be the seed's. `overall` is the plain mean, `normalised` has (r+1)/2 in place of
-the correlation. Training time counts training steps only: processor time on one thread, the median of
-{ROUNDS * TIMED_STEPS} steps per plan, measured in turn on the same batches, times the steps. The
+the correlation. Training time counts training steps only: processor time on one thread, the median
+of {ROUNDS * TIMED_STEPS} steps per plan, measured in turn on the same batches, times the steps. The
 bundled encoder was tuned on sentence pairs that include Quora duplicates, so the paraphrase column
 is no clean transfer result.
 """
