@@ -95,11 +95,15 @@ def plans_page() -> str:
     )
     parts = ["# Plans\n", NOTE, "| short form | what it is | source |\n|---|---|---|"]
     parts.append(
-        "\n".join(f"| `{s.form}` | {s.about} | {s.source} |" for s in SHORT_FORMS.values()) + "\n"
+        "\n".join(
+            f"| `{s.form.replace('|', '` `')}` | {s.about} | {s.source} |"
+            for s in SHORT_FORMS.values()
+        )
+        + "\n"
     )
     parts.append(
         "Any of them after `frozen+` keeps the pretrained encoder as it is. Anything else is a "
-        "YAML file with the rows of `plans.py` (see CONTRIBUTING.md).\n"
+        "YAML file: [plans as files](plan-files.md).\n"
     )
     for title, shape in (("MiniLM (6 x 384)", small), ("BERT-base (12 x 768)", base)):
         parts += [f"## Parameters of three tasks on {title}, `pool: mean`\n"]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -179,10 +180,19 @@ def problems_of(plan: SharingPlan) -> Iterator[str]:
             )
     if any(rate.factor < 0 for rate in plan.rates):
         yield "a rate below 0 would climb instead of descend"
+    if not all(map(math.isfinite, numbers_of(plan))):
+        yield "every rate, scale, bound, strength and factor is a finite number"
     yield from problems_of_late(plan)
     yield from problems_of_additions(plan)
     yield from problems_of_feeds(plan)
     yield from problems_of_pulls(plan)
+
+
+def numbers_of(plan: SharingPlan) -> Iterator[float]:
+    yield from (row.factor for row in plan.rates)
+    yield from (row.strength for row in plan.pull)
+    yield from (number for row in plan.additions for number in (row.scale, row.bound))
+    yield from (row.gradient for row in plan.feeds if isinstance(row.gradient, float | int))
 
 
 def copied_rows(plan: SharingPlan) -> Iterator[tuple[tuple[str, ...], Groups]]:

@@ -46,6 +46,9 @@ def refusal(rows: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("rows", "found", "allowed"),
     [
+        (added(scale=float("nan")), "scale", "a finite number"),
+        (pulled(strength=float("inf")), "strength", "a finite number"),
+        ({"rates": [{"owner": "*", "factor": float("nan")}]}, "rate", "a finite number"),
         (added(kind="adapter"), "'adapter'", "pal, task_embedding, lora, bottleneck"),
         (
             added(sites=["in_attention"]),
