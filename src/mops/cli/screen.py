@@ -115,7 +115,7 @@ def print_table(
 
 def print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
-        ERR.print(f"warning: {warning}", style="yellow")
+        ERR.print(f"warning: {warning}", style="yellow", soft_wrap=True)
 
 
 def million(number: float) -> str:
