@@ -98,7 +98,8 @@ def command(
         echo_json(made.record)
         return
     if made.was_finished:
-        OUT.print(f"{out} holds this encoder already, finished; nothing was done")
+        said = f"{out} holds this encoder already, finished; nothing was done"
+        OUT.print(said, soft_wrap=True)
     show(made)
 
 
