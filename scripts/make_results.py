@@ -56,7 +56,7 @@ SETTINGS: dict[str, Any] = {
     "training.threads": 1,
     **{f"tasks.{task}.test": None for task in TASKS},  # no labels there: nothing to score
 }
-ROUNDS, TIMED_STEPS = 3, 4  # of the timing pass; one more step of each warms up
+ROUNDS, TIMED_STEPS = 3, 2  # of the timing pass; one more step of each warms up
 TWO_ERRORS = 2.0
 
 
