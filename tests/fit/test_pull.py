@@ -142,7 +142,7 @@ def test_the_gradient_is_that_of_the_l2_terms(plan: Any, terms: Any) -> None:
     found = torch.autograd.grad(
         sum(terms(network, start)), list(everything.values()), allow_unused=True
     )
-    pull(network, start)
+    pull(network, start, list(network.layout.tasks))
     for (name, parameter), expected in zip(everything.items(), found, strict=True):
         if expected is None:
             assert parameter.grad is None, name
@@ -158,7 +158,7 @@ def test_it_is_added_to_the_gradient_of_the_losses() -> None:
         sum(compute_losses(each, batch).values()).backward()
     for term in soft_terms(plain, {}):
         term.backward()
-    pull(network, {})
+    pull(network, {}, list(network.layout.tasks))
     for ours, theirs in zip(network.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-9)
 
@@ -190,7 +190,7 @@ def test_copies_meet_when_only_the_pull_acts() -> None:
     batch = mixed_batch(network)
     own = tuple(each for each in batch.segments if each.tasks == ("sentiment",))
     alone = Batch(own, {"sentiment": batch.targets["sentiment"]})
-    weightless = training_of(learning_rate=1e-2, loss_weights=dict.fromkeys(NAMES, 0.0))
+    weightless = training_of(learning_rate=1e-2, loss_weights=dict.fromkeys(NAMES, 1e-12))
     before = network.bank["attention/layer00/similarity"].output.weight.clone()  # type: ignore
     first = distance(network)
     found = [first, *steps_of(network, alone, weightless, 20)]

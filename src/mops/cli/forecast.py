@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.data.budgets import doubts, shares
+from mops.data.budgets import doubts, learning_in, shares, trained_parameters
 from mops.data.material import Material, layout_of
 from mops.data.schedule import Schedule, plan_steps
 from mops.data.tokens import TokenTable, row_flops, tokenise
@@ -42,7 +42,7 @@ def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[
         "plan": {
             "name": layout.plan.name,
             "parameters": layout.parameters,
-            "trained": layout.trained,
+            "trained": trained_parameters(layout, schedule),
         },
         "estimate": estimate(layout, schedule, tables),
         "warnings": list(doubts(schedule, recipe.training).values()),
@@ -64,22 +64,28 @@ def lengths(table: TokenTable, layout: Layout) -> dict[str, Any]:
 
 def estimate(layout: Layout, schedule: Schedule, tables: dict[str, TokenTable]) -> dict[str, float]:
     """Time of the training steps: their matrix products at the speed this machine shows now."""
-    trained = sum(
-        size
-        for owner, size in layout.sizes.items()
-        if layout.rates[owner] > 0 and owner.startswith(("attention", "feedforward"))
-    )
     per_row = {
         name: row_flops(layout.routes[name], layout.encoder, table)
         for name, table in tables.items()
     }
     flops = 0.0
     for span in schedule.spans:
-        backward = 2.0 if trained and not span.is_frozen else 0.0  # a frozen trunk: forward only
+        backward = backward_passes(layout, learning_in(layout, schedule, span))
         before, after = schedule.rows_before(span.first), schedule.rows_before(span.stop)
         flops += sum((after[n] - before[n]) * per_row[n] for n in tables) * (1 + backward)
     gflops = matrix_speed()
     return {"seconds": flops / (gflops * 1e9 * SHARE_OF_PEAK), "gflops": gflops}
+
+
+def backward_passes(layout: Layout, learning: list[str]) -> float:
+    """In forward passes: for the weights and for what is below them; only below, if all is frozen.
+
+    Nothing at all where no owner that the tokens pass learns.
+    """
+    if any(owner.startswith(("attention", "feedforward")) for owner in learning):
+        return 2.0
+    passed = {o for route in layout.routes.values() for stage in route.stages for o in stage}
+    return 1.0 if passed & set(learning) else 0.0
 
 
 def matrix_speed() -> float:

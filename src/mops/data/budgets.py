@@ -1,10 +1,13 @@
-"""What a schedule gives each task, and whether that is too little or too much."""
+"""What a schedule gives each task, whether that is too little or too much, and what learns."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mops.data.schedule import Schedule
+from mops.data.schedule import Schedule, Span
+from mops.layout import Layout, lay_out
+from mops.plans import frozen
 from mops.settings import Training
 
 # A task that saw neither half of its rows nor this many batches has hardly begun.
@@ -60,3 +63,31 @@ def doubt_of(share: Share) -> str:
 
 def count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
+
+
+# ------------------------------------------------------------------ what learns
+
+
+def rates_in(layout: Layout, span: Span) -> Mapping[str, float]:
+    """Owner -> factor on the learning rate: the plan's, or those of the plan after `frozen+`."""
+    if not span.is_frozen:
+        return layout.rates
+    tasks = list(layout.tasks.values())
+    return lay_out(frozen(layout.plan), tasks, layout.encoder, layout.reading).rates
+
+
+def trained_parameters(layout: Layout, schedule: Schedule) -> int:
+    """Weights that learn in any stage: their rate is above 0 and a task teaches them there."""
+    learning = {owner for span in schedule.spans for owner in learning_in(layout, schedule, span)}
+    return sum(layout.sizes[owner] for owner in learning)
+
+
+def learning_in(layout: Layout, schedule: Schedule, span: Span) -> list[str]:
+    """The owners that learn in a stage."""
+    before, after = schedule.batches_before(span.first), schedule.batches_before(span.stop)
+    teaching = {t for t in layout.tasks if after[t] > before[t] and span.training.weight(t) > 0}
+    return [
+        owner
+        for owner, rate in rates_in(layout, span).items()
+        if rate > 0 and teaching & set(layout.teachers[owner])
+    ]

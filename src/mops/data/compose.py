@@ -138,6 +138,11 @@ def forget_in(place: Any, key: str, names: list[str]) -> None:
         place[key] = {name: value for name, value in values.items() if name not in names}
     if isinstance(values, list):
         place[key] = [name for name in values if name not in names]
+        if values and not place[key] and key != "swap":  # an empty list would mean all tasks
+            raise RecipeError(
+                f"`{key}` of training names only {', '.join(map(str, values))}, which --tasks "
+                "leaves out; choose one of them too, or set it anew"
+            )
 
 
 def is_optional(entry: Any) -> bool:

@@ -77,7 +77,7 @@ class Schedule:
         return counts
 
     def scale(self, step: int) -> dict[str, float]:
-        """Rows of each task in a step, in usual batches: every row counts the same in the loss."""
+        """Rows of each task in a step, in usual batches of the task: each row counts as there."""
         return {task: rows / self.batch_sizes[task] for task, rows in self.steps[step].items()}
 
     def span_at(self, step: int) -> Span:

@@ -44,7 +44,9 @@ def conflicts(
     if out is not None and Path(out).is_file():
         raise UsageError(f"{out} is a file; name a folder with --out")
     watcher = watcher or Silent()
-    training = recipe.training.model_copy(update={"max_steps": steps, "stages": ()})
+    training = recipe.training.model_copy(
+        update={"max_steps": steps, "stages": (), "task_steps": {}}
+    )
     ready = prepare(recipe.model_copy(update={"training": training}), watcher.phase)
     check_sharing(ready.layout)
     path = Path(out) / "conflicts.json" if out is not None else None
@@ -204,6 +206,12 @@ def check_request(recipe: Recipe, steps: int, every: int) -> None:
         raise RecipeError(
             f"conflicts are between tasks, and there is only {', '.join(recipe.tasks)}; "
             "name two or more with --tasks, or add one under `tasks`"
+        )
+    idle = [name for name in recipe.tasks if not recipe.training.learns(name)]
+    if idle:
+        raise RecipeError(
+            f"{', '.join(idle)}: not trained (training.train_tasks, loss_weights), so its "
+            "gradients say nothing; leave it out with --tasks"
         )
     if every < 1 or steps < FEWEST * every:
         raise UsageError(

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from mops.data.budgets import doubts, shares
+from mops.data.budgets import doubts, shares, trained_parameters
 from mops.data.material import targets_of
 from mops.data.rows import Row
 from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
 from mops.fit.prepare import Prepared
-from mops.fit.stages import trained_parameters
 from mops.judge.evaluate import answer_material, judge, score_table
 from mops.judge.guards import suspicious
 from mops.layout import Layout
@@ -46,7 +45,8 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
     tell("scoring")
     scores, warnings = judge_run(folder, ready, predictor, tell)
     weight = recipe.training.weight
-    taken = shares(loop.schedule, loop.progress.step)
+    # The bundle is the best state: what came after it trained nothing of it.
+    taken = shares(loop.schedule, loop.progress.best_step or loop.progress.step)
     untrained = [n for n, share in taken.items() if share.batches == 0 or weight(n) == 0]
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     planned = doubts(loop.schedule, recipe.training)

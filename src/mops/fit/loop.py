@@ -109,6 +109,7 @@ class Loop:
             while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
                 if self.progress.step == self.span.first:
                     self.optimiser = enter(self.network, self.span, self.weighting)
+                    self.progress.evaluations_since_best = 0  # patience is of a stage
                 self.one_step(taken, watcher)
                 if self.is_evaluation_due():
                     self.evaluate(watcher)
@@ -171,7 +172,8 @@ class Loop:
     def guarded(self) -> dict[int, tuple[str, ...]]:
         """Step -> the tasks whose gradients are looked at there, once in each stage."""
         found = [self.schedule.nth_batches(span, GUARDED_STEP) for span in self.schedule.spans]
-        return {step: tasks for steps in found for step, tasks in steps.items()}
+        due = {step: tasks for steps in found for step, tasks in steps.items()}
+        return {step: tuple(filter(self.training.weight, tasks)) for step, tasks in due.items()}
 
     def measure_shares(self, batch: Batch) -> dict[str, float]:
         """At the first step and now and then: who pulls how much at what is shared."""

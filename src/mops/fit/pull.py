@@ -6,7 +6,7 @@ mean of the copies of one part (Duong et al. 2015) or the first weights (L2-SP, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -28,9 +28,15 @@ def keep_start(network: Network) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def pull(network: Network, start: Start) -> None:
-    """Add the gradient of the L2 terms, 2 x strength x (w - m)."""
-    for parameter, aim, strength in pulled_parameters(network, start):
+def pull(network: Network, start: Start, learning: Sequence[str]) -> None:
+    """Add the gradient of the L2 terms, 2 x strength x (w - m), for the tasks that learn.
+
+    A copy without a loss of its own would follow the others at the full rate, however weak the
+    term: Adam knows only a gradient's direction.
+    """
+    for owner, parameter, aim, strength in pulled_parameters(network, start):
+        if not set(learning) & set(network.layout.users[owner]):
+            continue
         if not parameter.requires_grad:  # frozen in this stage
             continue
         if parameter.grad is None:  # no task of this step passes it
@@ -40,15 +46,15 @@ def pull(network: Network, start: Start) -> None:
 
 def pulled_parameters(
     network: Network, start: Start
-) -> Iterator[tuple[torch.nn.Parameter, Tensor, float]]:
-    """(parameter, where it is pulled, how strongly); every aim is known before anything moves."""
+) -> Iterator[tuple[str, torch.nn.Parameter, Tensor, float]]:
+    """(owner, parameter, where it is pulled, how strongly)."""
     for pulled in network.layout.pulled:
         copies = [dict(network.bank[owner].named_parameters()) for owner in pulled.owners]
         for name in copies[0]:
             same = [parameters[name] for parameters in copies]
             if pulled.towards == "copies":
-                mean = torch.stack([p.detach() for p in same]).mean(0)
-                yield from ((parameter, mean, pulled.strength) for parameter in same)
+                aims = [torch.stack([p.detach() for p in same]).mean(0)] * len(same)
             else:
-                for owner, parameter in zip(pulled.owners, same, strict=True):
-                    yield parameter, start[f"{owner}.{name}"], pulled.strength
+                aims = [start[f"{owner}.{name}"] for owner in pulled.owners]
+            for owner, parameter, aim in zip(pulled.owners, same, aims, strict=True):
+                yield owner, parameter, aim, pulled.strength

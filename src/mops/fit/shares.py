@@ -29,7 +29,7 @@ def gradient_shares(
     network.train()
     norms = {}
     for task in batch.targets:
-        term = weighting.weigh(scaled(compute_losses(network, rows_of(batch, task)), batch))[task]
+        term = scaled(weighting.weigh(compute_losses(network, rows_of(batch, task))), batch)[task]
         norms[task] = float(norm_of(term, shared))
     total = sum(norms.values())
     return {task: norm / total for task, norm in norms.items()} if total else {}

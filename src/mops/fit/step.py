@@ -53,10 +53,10 @@ def take_step(
     torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
     network.train()
     losses = compute_losses(network, batch)
-    weights, terms = weighting.weights(), weighting.weigh(scaled(losses, batch))
+    weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
     optimiser.zero_grad(set_to_none=True)
     loss = gradients.backward(network, terms)
-    pull(network, start)
+    pull(network, start, [task for task in network.layout.tasks if training.learns(task)])
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step - first, total)
@@ -71,9 +71,9 @@ def take_step(
     return refuse_nan(facts, step)
 
 
-def scaled(losses: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-    """Each row counts the same, where a batch has more or fewer rows of a task than usual."""
-    return {task: batch.scale.get(task, 1.0) * loss for task, loss in losses.items()}
+def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """A row counts as it does in a usual batch of its task, also where there are more or fewer."""
+    return {task: batch.scale.get(task, 1.0) * term for task, term in terms.items()}
 
 
 def compute_losses(network: Network, batch: Batch) -> dict[str, Tensor]:
