@@ -203,10 +203,9 @@ INTRO = f"""# Results
 
 Sixteen plans on the CS224N files (SST-5, Quora pairs, STS), each trained once with one equal small
 budget: {SETTINGS["training.max_steps"]} steps of {SETTINGS["training.per_task_batch_size"]} rows of
-every task, the bundled encoder, `pair: cross`, learning rate {SETTINGS["training.learning_rate"]:g}
-(heads 1e-3), seed 11711, everything else as by default. That is 3,840 of 8,544, 27,270 and 6,040
-training rows: less than a pass over any set, so the scores say who learns quickly, not who is best
-in the end.
+every task (six to eight minutes of one core), the bundled encoder, `pair: cross`, learning rate
+{SETTINGS["training.learning_rate"]:g} (heads 1e-3), seed 11711, everything else as by default. That
+is less than a pass over any set, so the scores say who learns quickly, not who is best in the end.
 
 ```
 python scripts/make_results.py --data DIR    # DIR: the folder with the CS224N files
@@ -217,9 +216,11 @@ Scores are on the report half of the validation rows (the best state was chosen 
 move a score, not how far another seed would; differences within two errors mean nothing, and some
 beyond them may be the seed's. `overall` is the plain mean, `normalised` has (r+1)/2 in place of
 the correlation. Training time counts training steps only: processor time on one thread, the median
-of {ROUNDS * TIMED_STEPS} steps per plan, measured in turn on the same batches, times the steps. The
-bundled encoder was tuned on sentence pairs that include Quora duplicates, so the paraphrase column
-is no clean transfer result.
+of {ROUNDS * TIMED_STEPS} steps per plan, measured in turn on the same batches, times the steps; how
+far `shared`, `late:...` and `progressive` differ, whose encoders do the same work, is the noise of
+this measurement. The bundled encoder was tuned on sentence pairs that include Quora duplicates, so
+the paraphrase column is no clean transfer result. A frozen encoder with `pair: cross` sees pairs as
+it never did before; the README has such a plan with `pair: bi` and more steps.
 """
 
 
