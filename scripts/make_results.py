@@ -203,7 +203,7 @@ INTRO = f"""# Results
 
 Sixteen plans on the CS224N files (SST-5, Quora pairs, STS), each trained once with one equal small
 budget: {SETTINGS["training.max_steps"]} steps of {SETTINGS["training.per_task_batch_size"]} rows of
-every task (six to eight minutes of one core), the bundled encoder, `pair: cross`, learning rate
+every task (minutes of one core, see the table), the bundled encoder, `pair: cross`, learning rate
 {SETTINGS["training.learning_rate"]:g} (heads 1e-3), seed 11711, everything else as by default. That
 is less than a pass over any set, so the scores say who learns quickly, not who is best in the end.
 
