@@ -31,8 +31,8 @@ from mops.shapes import EncoderShape, Reading
 from mops.sharing import SharingPlan
 from mops.tasks import Task
 
-STEPS = 40
-ROWS = 8
+STEPS = 28
+ROWS = 6
 WORDS = 997
 READING = Reading(max_length=48)
 HOW: dict[str, Any] = {
