@@ -17,8 +17,8 @@ from mops.cli.main import COMMANDS, cli
 from mops.data.compose import compose_recipe
 from mops.encoder.sources import find_encoder
 from mops.layout import lay_out
+from mops.parsing import SHORT_FORMS, every_plan
 from mops.picture import draw
-from mops.plans import SHORT_FORMS, every_plan
 from mops.recipes import Recipe
 from mops.settings import Augment, Stage, TaskEntry, Training
 from mops.shapes import EncoderShape, Reading

@@ -120,7 +120,7 @@ def time_steps(ready: Any, plan: str, batches: list[Any]) -> Iterator[float]:
     from mops.fit.rates import build_optimiser
     from mops.fit.step import take_step
     from mops.layout import lay_out
-    from mops.plans import read_plan
+    from mops.parsing import read_plan
 
     base, training = ready.layout, ready.recipe.training
     tasks = list(base.tasks.values())

@@ -19,7 +19,7 @@ from mops.encoder.packing import pack_segments
 from mops.encoder.pretrained import load_pretrained
 from mops.encoder.sources import EncoderSource
 from mops.layout import lay_out
-from mops.plans import read_plan
+from mops.parsing import read_plan
 from mops.settings import TaskEntry
 from mops.shapes import EncoderShape, Reading
 from mops.sharing import SharingPlan

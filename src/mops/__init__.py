@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mops.fit.run import Run, train
     from mops.judge.conflicts import Conflicts
     from mops.mlm.run import Pretrained, pretrain
-    from mops.plans import read_plan
+    from mops.parsing import read_plan
     from mops.predict.predictor import Predictor, load
     from mops.recipes import Recipe
     from mops.records import Record, read_record
@@ -42,7 +42,7 @@ _HOMES = {
     "conflicts": "mops.fit.conflicts:conflicts",
     "load": "mops.predict.predictor:load",
     "pretrain": "mops.mlm.run:pretrain",
-    "read_plan": "mops.plans:read_plan",
+    "read_plan": "mops.parsing:read_plan",
     "read_record": "mops.records:read_record",
     "recipe": "mops.data.compose:compose_recipe",
     "train": "mops.fit.run:train",

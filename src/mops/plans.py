@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
-from typing import Any
 
 from mops.errors import PlanError, nearest
 from mops.sharing import (
@@ -18,6 +16,7 @@ from mops.sharing import (
     PER_LAYER,
     PER_LAYER_AND_TASK,
     PER_TASK,
+    TRUNK_FROZEN,
     Addition,
     Copies,
     Feed,
@@ -27,7 +26,6 @@ from mops.sharing import (
     SharingPlan,
 )
 from mops.short_forms import (
-    SHORT_FORMS,
     above_zero,
     always,
     letters_of,
@@ -39,7 +37,6 @@ DEFAULT = "shared"
 EXAMPLE = "hybrid:3"
 FIRST_LOOK = ("shared", "separate", "hybrid:3")  # what the quickstart compares
 
-TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
 NORMAL = Rate(owner="*", factor=1.0)
 QUICK = 10.0  # what starts at zero learns faster than what is pretrained
 
@@ -217,6 +214,9 @@ def embert_pals(_: str) -> SharingPlan:
     return adding("embert-pals", EMBEDDED, PAL_BOTH)
 
 
+OWN_PAIR = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
+
+
 @short_form(
     "lora:R",
     about="a change of rank R per task to the queries and values of every layer",
@@ -225,9 +225,10 @@ def embert_pals(_: str) -> SharingPlan:
 )
 def lora(argument: str) -> SharingPlan:
     rank = whole_number("lora", argument, least=1)
-    own = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
     # The fixed factor is alpha / rank with the usual alpha = 2 x rank.
-    row = Addition(name="lora", kind="lora", sites=("in_attention",), per=own, size=rank, scale=2.0)
+    row = Addition(
+        name="lora", kind="lora", sites=("in_attention",), per=OWN_PAIR, size=rank, scale=2.0
+    )
     return adding(f"lora:{rank}", row)
 
 
@@ -239,9 +240,8 @@ def lora(argument: str) -> SharingPlan:
 )
 def adapters(argument: str) -> SharingPlan:
     size = whole_number("adapters", argument, least=1)
-    own = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
     rows = (
-        Addition(name=f"adapter_{n}", kind="bottleneck", sites=(site,), per=own, size=size)
+        Addition(name=f"adapter_{n}", kind="bottleneck", sites=(site,), per=OWN_PAIR, size=size)
         for n, site in enumerate(("after_attention", "after_feedforward"), start=1)
     )
     return adding(f"adapters:{size}", *rows)
@@ -277,56 +277,3 @@ def soft(argument: str) -> SharingPlan:
         copies=(Copies(part="*", per=PER_LAYER_AND_TASK),),
         pull=tuple(Pull(owner=f"{part}*", strength=strength) for part in PARTS),
     )
-
-
-# ------------------------------------------------------------------ reading
-
-
-def parse_plan(text: str) -> SharingPlan:
-    """The plan behind a short form such as `frozen+late:SIS`."""
-    prefix, plus, rest = text.partition("+")
-    is_frozen = prefix == "frozen" and bool(plus)
-    family, _, argument = (rest if is_frozen else text).partition(":")
-    if family not in SHORT_FORMS:
-        raise PlanError(
-            f"unknown plan {text!r}; known are {', '.join(s.form for s in SHORT_FORMS.values())}, "
-            f"any of them after 'frozen+', or a YAML file.{nearest(family, SHORT_FORMS)}"
-        )
-    entry = SHORT_FORMS[family]
-    if argument and ":" not in entry.form:
-        raise PlanError(f"plan {text!r}: {entry.form!r} takes nothing after a colon")
-    plan = entry.build(argument)
-    plan = replace(plan, about=plan.about or entry.about, source=entry.source)
-    return frozen(plan) if is_frozen else plan
-
-
-def frozen(plan: SharingPlan) -> SharingPlan:
-    """The same plan on a pretrained encoder that does not move; what is added to it does."""
-    if plan.pull:
-        raise PlanError(f"plan 'frozen+{plan.name}': what is frozen cannot be pulled")
-    return replace(
-        plan,
-        name=f"frozen+{plan.name}",
-        about=f"{plan.about}; the encoder frozen",
-        rates=(*TRUNK_FROZEN, *plan.rates),
-    )
-
-
-def is_plan_file(given: Any) -> bool:
-    return isinstance(given, str) and given.endswith((".yaml", ".yml"))
-
-
-def read_plan(given: str | dict[str, Any]) -> SharingPlan:
-    """A short form, the path of a YAML file, or the mapping that such a file holds."""
-    from mops.outside import read_yaml, to_value
-
-    if isinstance(given, str) and not is_plan_file(given):
-        return parse_plan(given)
-    data = read_yaml(Path(given), PlanError) if isinstance(given, str) else given
-    where = f"plan {given}" if isinstance(given, str) else "plan"
-    return to_value(SharingPlan, data, where=where, error=PlanError)
-
-
-def every_plan(depth: int, tasks: tuple[str, ...]) -> list[SharingPlan]:
-    """An example of each short form that fits an encoder of this depth and these tasks."""
-    return [parse_plan(text) for s in SHORT_FORMS.values() for text in s.examples(depth, tasks)]

@@ -10,7 +10,8 @@ from pydantic import Field
 from mops.combining import AGGREGATORS, LOSS_WEIGHTS, SUM
 from mops.errors import RecipeError, nearest
 from mops.outside import format_yaml, to_value
-from mops.plans import DEFAULT, read_plan
+from mops.parsing import read_plan
+from mops.plans import DEFAULT
 from mops.settings import Strict, TaskEntry, Training
 from mops.shapes import FEATURES
 from mops.sharing import SharingPlan

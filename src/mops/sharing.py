@@ -123,6 +123,7 @@ class Pull:
     towards: str = "copies"  # the mean of the copies of one part and layer; or start
 
 
+TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
 WHAT = ("logits", "hidden")
 GRADIENTS = ("frozen-head", "stop", "full")
 COMBINE = ("concat", "attention")

@@ -9,7 +9,7 @@ import pytest
 
 from building import THREE_TASKS, build_network, tiny_shape
 from mops.outside import parse_yaml
-from mops.plans import read_plan
+from mops.parsing import read_plan
 from mops.sharing import KINDS, SITES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plan-files.md").read_text("utf-8")

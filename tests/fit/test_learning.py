@@ -25,7 +25,7 @@ from mops.fit.losses import LOSSES
 from mops.fit.rates import build_optimiser
 from mops.fit.step import compute_losses, take_step
 from mops.fit.weights import build_weighting
-from mops.plans import every_plan, parse_plan
+from mops.parsing import every_plan, parse_plan
 from mops.settings import Training
 from mops.shapes import EncoderShape, Reading
 from mops.sharing import SharingPlan

@@ -21,7 +21,7 @@ from mops.fit.pull import keep_start, pull
 from mops.fit.rates import build_optimiser
 from mops.fit.run import build_loop
 from mops.fit.step import compute_losses, take_step
-from mops.plans import parse_plan
+from mops.parsing import parse_plan
 from mops.settings import Training
 from mops.shapes import Reading
 from running import world

@@ -26,7 +26,7 @@ from mops.fit.pull import keep_start
 from mops.fit.rates import build_optimiser
 from mops.fit.step import compute_losses, take_step
 from mops.outside import format_yaml, parse_yaml
-from mops.plans import read_plan
+from mops.parsing import read_plan
 from mops.predict.bundle import load_bundle, save_bundle
 from mops.settings import Training
 from mops.shapes import HeadShape, Reading

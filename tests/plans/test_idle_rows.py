@@ -9,7 +9,7 @@ import pytest
 from building import NAMES, THREE_TASKS, tiny_shape
 from mops.errors import PlanError
 from mops.layout import lay_out
-from mops.plans import parse_plan
+from mops.parsing import parse_plan
 from mops.shapes import Reading
 from mops.sharing import Copies, Late, Rate, SharingPlan
 

@@ -15,8 +15,7 @@ from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
 from mops import plans as table
 from mops.errors import PlanError
 from mops.layout import lay_out
-from mops.plans import every_plan, parse_plan
-from mops.short_forms import SHORT_FORMS
+from mops.parsing import SHORT_FORMS, every_plan, parse_plan
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(mops.__file__).parent

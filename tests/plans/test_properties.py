@@ -23,7 +23,7 @@ from written_plans import WRITTEN
 
 from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
 from mops.layout import lay_out
-from mops.plans import every_plan
+from mops.parsing import every_plan
 from mops.sharing import SharingPlan
 
 TYPED = (

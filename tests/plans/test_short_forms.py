@@ -10,8 +10,8 @@ import pytest
 from building import NAMES, THREE_TASKS, as_plan
 from mops.errors import PlanError
 from mops.layout import Layout, lay_out
+from mops.parsing import SHORT_FORMS, every_plan, parse_plan, read_plan
 from mops.picture import LEGEND, draw
-from mops.plans import SHORT_FORMS, every_plan, parse_plan, read_plan
 from mops.shapes import EncoderShape, HeadShape, Reading
 from mops.sharing import Rate, SharingPlan
 from mops.sizes import forward_flops

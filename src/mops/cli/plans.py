@@ -46,7 +46,7 @@ def command(
     """
     from mops.encoder.sources import find_encoder
     from mops.layout import lay_out
-    from mops.plans import every_plan, read_plan
+    from mops.parsing import every_plan, read_plan
 
     if as_yaml:
         print_rows(plan)
@@ -70,7 +70,7 @@ def command(
 
 def print_rows(plan: str | None) -> None:
     from mops.outside import format_yaml
-    from mops.plans import read_plan
+    from mops.parsing import read_plan
 
     if plan is None:
         raise UsageError("--yaml prints the rows of one plan: name it, as `mops plans PLAN --yaml`")

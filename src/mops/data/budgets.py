@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mops.data.schedule import Schedule, Span
 from mops.layout import Layout, lay_out
-from mops.plans import frozen
+from mops.parsing import frozen
 from mops.settings import Training
 
 # A task that saw neither half of its rows nor this many batches has hardly begun.

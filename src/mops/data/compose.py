@@ -10,7 +10,7 @@ from typing import Any
 from mops.data.folders import recognise
 from mops.errors import RecipeError, UsageError, nearest
 from mops.outside import read_yaml
-from mops.plans import is_plan_file, read_plan
+from mops.parsing import is_plan_file, read_plan
 from mops.recipes import Recipe, to_recipe
 
 SAMPLE = "sample"  # the embedded data

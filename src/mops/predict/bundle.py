@@ -15,7 +15,7 @@ from mops.errors import EncoderError
 from mops.files import beside
 from mops.layout import Layout, lay_out
 from mops.outside import format_yaml, read_yaml, to_value
-from mops.plans import read_plan
+from mops.parsing import read_plan
 from mops.predict.card import write_card
 from mops.settings import TaskEntry
 from mops.shapes import EncoderShape, HeadShape, Reading
