@@ -44,6 +44,7 @@ WORDS = tuple(f"{first}{vowel}{last}" for first in "bdfg" for vowel in "aeiou" f
 LETTERS = ("##s", "##ing", "a", "the", ",", ".", "?", "bu", "##lly", "##ton", "do", "re", "mi")
 VOCABULARY = (*SPECIAL, *WORDS, *LETTERS)
 DEPTH, WIDTH, HEADS, INNER, LONGEST = 4, 32, 4, 48, 40
+LENGTHS = (LONGEST, 1, 7, 2, 33, 16, 17, 1, 3, 39)
 
 FAMILIES = ("bert", "roberta", "distilbert")
 EXTRAS: Mapping[str, dict[str, Any]] = {
@@ -202,3 +203,28 @@ def hidden_of(network: Network, segments: Sequence[Segment], task: str) -> list[
     places = pack.found[task].tolist()
     first, length = pack.first_S.tolist(), pack.length_S.tolist()
     return [hidden[first[place] : first[place] + length[place]] for place in places]
+
+
+def company_changes_nothing(network: Network) -> None:
+    """The outputs of a segment alone = its outputs among any others, bit by bit."""
+    crowd = [segment(n, i, (NAMES[i % 3],)) for i, n in enumerate((*LENGTHS, *range(1, 30)))]
+    together = outputs_of(network, crowd)
+    place = dict.fromkeys(NAMES, 0)
+    for each in crowd[:12]:
+        (task,) = each.tasks
+        alone = outputs_of(network, [each])[task][0]
+        assert torch.equal(alone, together[task][place[task]])
+        place[task] += 1
+
+
+def asking_together_changes_nothing(network: Network) -> None:
+    """A text that many tasks ask gets what each of them gets alone, bit by bit."""
+    asked = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
+    lengths = (9, 40, 1, 3, 9)
+    fanned = [segment(n, i, asked[i]) for i, n in enumerate(lengths)]
+    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in asked[i]]
+    ours, expected = outputs_of(network, fanned), outputs_of(network, single)
+    for task in NAMES:
+        assert torch.equal(ours[task], expected[task])
+        alone = [outputs_of(network, [each])[task] for each in single if each.tasks == (task,)]
+        assert torch.equal(ours[task], torch.cat(alone))

@@ -21,6 +21,7 @@ import transformers
 
 import mops
 from building import HEADS, INNER, VOCABULARY, WIDTH, WORDS, shake, tiny_tokenizer
+from mops.fit.loop import Silent
 from mops.recipes import Recipe
 
 SOURCE = Path(mops.__file__).parents[1]
@@ -130,6 +131,17 @@ def world() -> World:
     )
     mops.train(made.recipe(), made.run)
     return made
+
+
+class StopAt(Silent):
+    """Breaks off after a step, as a crash would."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, step: int, facts: object) -> None:
+        if step == self.at:
+            raise ZeroDivisionError
 
 
 def run_python(*words: str, stdin: str = "", **options: Any) -> subprocess.CompletedProcess[str]:

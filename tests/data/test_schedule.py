@@ -148,9 +148,9 @@ def test_the_third_batches_are_counted_from_the_start_of_a_stage() -> None:
     found = schedule(
         schedule="round-robin", stages=[{"steps": 12}, {"steps": 7, "tasks": ["similarity"]}]
     )
-    assert found.nth_batches(found.spans[0], 3) == {
+    assert found.nth_batches(found.stages[0], 3) == {
         6: ("sentiment",), 7: ("paraphrase",), 8: ("similarity",)
     }  # fmt: skip
-    assert found.nth_batches(found.spans[1], 3) == {14: ("similarity",)}
+    assert found.nth_batches(found.stages[1], 3) == {14: ("similarity",)}
     together = schedule(max_steps=5)
-    assert together.nth_batches(together.spans[0], 3) == {2: tuple(SIZES)}
+    assert together.nth_batches(together.stages[0], 3) == {2: tuple(SIZES)}

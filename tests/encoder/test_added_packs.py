@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from building import NAMES, build_network, mixed_batch, outputs_of, segment, shake
+from building import (
+    asking_together_changes_nothing,
+    build_network,
+    company_changes_nothing,
+    mixed_batch,
+    shake,
+)
 from mops.encoder.network import Network
 from mops.fit.rates import build_optimiser
 from mops.fit.step import take_step
@@ -28,7 +34,6 @@ OPEN_TOP = {  # a plan whose tasks part only after the last layer
         }
     ],
 }
-LENGTHS = (40, 1, 7, 2, 33, 16, 17, 1, 3, 39)
 over_plans = pytest.mark.parametrize(
     "plan", [*ADDING, "progressive", OPEN_TOP], ids=lambda plan: str(plan)[:20]
 )
@@ -47,14 +52,7 @@ def moved(plan: Any, folder: Any, reading: Reading | None = None) -> Network:
 def test_company_never_changes_a_segment(plan: Any, encoder_folder: Any) -> None:
     """The outputs of a segment alone = its outputs among any others, bit by bit."""
     network = moved(plan, encoder_folder)
-    crowd = [segment(n, i, (NAMES[i % 3],)) for i, n in enumerate((*LENGTHS, *range(1, 30)))]
-    together = outputs_of(network, crowd)
-    place = dict.fromkeys(NAMES, 0)
-    for each in crowd[:12]:
-        (task,) = each.tasks
-        alone = outputs_of(network, [each])[task][0]
-        assert torch.equal(alone, together[task][place[task]])
-        place[task] += 1
+    company_changes_nothing(network)
 
 
 @over_plans
@@ -62,15 +60,7 @@ def test_a_text_that_many_tasks_ask_gets_what_each_alone_gets(
     plan: Any, encoder_folder: Any
 ) -> None:
     network = moved(plan, encoder_folder)
-    asked = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
-    lengths = (9, 40, 1, 3, 9)
-    fanned = [segment(n, i, asked[i]) for i, n in enumerate(lengths)]
-    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in asked[i]]
-    ours, expected = outputs_of(network, fanned), outputs_of(network, single)
-    for task in NAMES:
-        assert torch.equal(ours[task], expected[task])
-        alone = [outputs_of(network, [each])[task] for each in single if each.tasks == (task,)]
-        assert torch.equal(ours[task], torch.cat(alone))
+    asking_together_changes_nothing(network)
 
 
 # ------------------------------------------------------------------ the first steps

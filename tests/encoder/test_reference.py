@@ -14,9 +14,12 @@ from torch import Tensor
 from building import (
     DEPTH,
     FAMILIES,
+    LENGTHS,
     LONGEST,
     NAMES,
+    asking_together_changes_nothing,
     build_network,
+    company_changes_nothing,
     hidden_of,
     mixed_batch,
     mixed_segments,
@@ -32,7 +35,6 @@ from mops.encoder.sources import find_encoder
 from mops.fit.losses import loss_of
 from mops.shapes import Reading
 
-LENGTHS = (LONGEST, 1, 7, 2, 33, 16, 17, 1, 3, 39)
 SPLITTING = ("shared", "hybrid:2", "separate", "layers:SISI")
 
 
@@ -137,26 +139,13 @@ def test_minilm() -> None:
 def test_company_never_changes_a_segment(plan: str, pool: str, encoder_folder: Any) -> None:
     """The outputs of a segment alone = its outputs among any others, bit by bit."""
     network = build_network(plan, encoder_folder("bert"), reading=Reading(pool=pool))
-    crowd = [segment(n, i, (NAMES[i % 3],)) for i, n in enumerate((*LENGTHS, *range(1, 30)))]
-    together = outputs_of(network, crowd)
-    place = dict.fromkeys(NAMES, 0)
-    for each in crowd[:12]:
-        (task,) = each.tasks
-        alone = outputs_of(network, [each])[task][0]
-        assert torch.equal(alone, together[task][place[task]])
-        place[task] += 1
+    company_changes_nothing(network)
 
 
 @pytest.mark.parametrize("plan", SPLITTING)
 def test_fan_out_gives_what_separate_segments_give(plan: str, encoder_folder: Any) -> None:
     network = build_network(plan, encoder_folder("bert"))
-    asked = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
-    lengths = (9, 40, 1, 3, 9)
-    fanned = [segment(n, i, asked[i]) for i, n in enumerate(lengths)]
-    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in asked[i]]
-    ours, expected = outputs_of(network, fanned), outputs_of(network, single)
-    for task in NAMES:
-        assert torch.equal(ours[task], expected[task])
+    asking_together_changes_nothing(network)
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,9 @@ from mops.data.rows import Row
 from mops.data.splits import half
 from mops.encoder.sources import find_encoder
 from mops.errors import RecipeError
-from mops.fit.loop import Silent
 from mops.layout import lay_out
 from mops.outside import read_yaml
-from running import TRAIN_ROWS, World, world, write_toy_data
+from running import TRAIN_ROWS, StopAt, World, world, write_toy_data
 
 NAMES = ("sentiment", "paraphrase", "similarity")
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
@@ -241,15 +240,6 @@ def test_a_folder_with_other_things_is_refused(made: World, tmp_path: Path) -> N
     with pytest.raises(RecipeError, match="not empty"):
         mops.train(made.recipe(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-class StopAt(Silent):
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int, facts: object) -> None:
-        if step == self.at:
-            raise ZeroDivisionError
 
 
 def test_an_interrupted_run_refuses_other_data(made: World, tmp_path: Path) -> None:

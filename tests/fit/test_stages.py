@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import mops
 from building import NAMES, build_network, mixed_batch
 from mops.data.budgets import rates_in, trained_parameters
-from mops.data.schedule import Span, plan_steps
+from mops.data.schedule import PlannedStage, plan_steps
 from mops.errors import GuardError, PlanError
 from mops.fit import loop as loop_module
 from mops.fit.guards import check_gradients
@@ -26,7 +26,7 @@ from mops.fit.stages import enter
 from mops.fit.weights import Fixed
 from mops.settings import Training
 from mops.sharing import Rate, SharingPlan
-from running import world
+from running import StopAt, world
 
 NO_WEIGHTS = Fixed({})
 TRUNK = ("embeddings", "attention", "feedforward", "norms", "pooler")
@@ -111,7 +111,7 @@ def test_what_is_frozen_in_a_stage_is_in_eval_mode_without_gradients() -> None:
     network = build_network("late:SI", dropout=0.1)
     how = Training()
     for is_frozen in (True, False, True):
-        optimiser = enter(network, Span(0, 5, how, is_frozen), NO_WEIGHTS)
+        optimiser = enter(network, PlannedStage(0, 5, how, is_frozen), NO_WEIGHTS)
         network.train()
         learning = {id(p) for group in optimiser.param_groups for p in group["params"]}
         for owner, module in network.bank.items():
@@ -125,18 +125,18 @@ def test_a_frozen_stage_has_the_rates_of_the_frozen_plan() -> None:
     for plan in ("shared", "hybrid:2", "late:SI", "frozen+late:SI"):
         layout = build_network(plan).layout
         frozen = build_network(f"frozen+{plan.removeprefix('frozen+')}").layout
-        assert rates_in(layout, Span(0, 1, Training(), is_frozen=True)) == frozen.rates
-        assert rates_in(layout, Span(0, 1, Training())) == layout.rates
+        assert rates_in(layout, PlannedStage(0, 1, Training(), is_frozen=True)) == frozen.rates
+        assert rates_in(layout, PlannedStage(0, 1, Training())) == layout.rates
 
 
 def test_layer_decay_holds_in_a_stage() -> None:
     network = build_network("shared")
     how = Training(layer_decay=0.5, stages=[{"steps": 2, "learning_rate": 0.4}])
-    (span,) = plan_steps({"t": 9}, how).spans
-    optimiser = enter(network, span, NO_WEIGHTS)
+    (stage,) = plan_steps({"t": 9}, how).stages
+    optimiser = enter(network, stage, NO_WEIGHTS)
     rates = {id(p): group["base"] for group in optimiser.param_groups for p in group["params"]}
     for owner, _, parameter in network.owner_parameters():
-        assert rates[id(parameter)] == owner_rates(network.layout, span.training)[owner]
+        assert rates[id(parameter)] == owner_rates(network.layout, stage.training)[owner]
     assert rates[id(next(network.bank["attention/layer02"].parameters()))] == pytest.approx(0.2)
 
 
@@ -156,9 +156,9 @@ def test_parameters_that_learn_in_any_stage_are_counted() -> None:
 def test_the_guard_knows_the_rates_in_force() -> None:
     """A frozen trunk needs no gradient, though the plan lets it learn; a thawed one does."""
     network = build_network("shared")
-    enter(network, Span(0, 5, Training(), is_frozen=True), NO_WEIGHTS)
+    enter(network, PlannedStage(0, 5, Training(), is_frozen=True), NO_WEIGHTS)
     check_gradients(network, mixed_batch(network))
-    enter(network, Span(0, 5, Training()), NO_WEIGHTS)
+    enter(network, PlannedStage(0, 5, Training()), NO_WEIGHTS)
     check_gradients(network, mixed_batch(network))
     for task in NAMES:  # nothing passes a head of zeros
         torch.nn.init.zeros_(network.bank[f"head/{task}"].output.weight)
@@ -218,21 +218,12 @@ def test_stages_of_a_schedule() -> None:
         stages=[{"steps": 2, "tasks": ["b"]}, {"steps": 3, "tasks": ["b"]}, {"steps": 4}],
     )  # fmt: skip
     found = plan_steps(sizes, how)
-    assert [(span.first, span.stop) for span in found.spans] == [(0, 2), (2, 3), (3, 7)]
+    assert [(stage.first, stage.stop) for stage in found.stages] == [(0, 2), (2, 3), (3, 7)]
     assert found.steps == ({"b": 10},) * 3 + ({"a": 10},) * 4  # b's budget is over the whole run
-    assert [found.span_at(step).first for step in range(8)] == [0, 0, 2, 3, 3, 3, 3, 3]
+    assert [found.stage_at(step).first for step in range(8)] == [0, 0, 2, 3, 3, 3, 3, 3]
 
 
 # ------------------------------------------------------------------ resume
-
-
-class StopAt(Silent):
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int, facts: object) -> None:
-        if step == self.at:
-            raise ZeroDivisionError
 
 
 ALL = {

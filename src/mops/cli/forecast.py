@@ -69,9 +69,9 @@ def estimate(layout: Layout, schedule: Schedule, tables: dict[str, TokenTable]) 
         for name, table in tables.items()
     }
     flops = 0.0
-    for span in schedule.spans:
-        backward = backward_passes(layout, learning_in(layout, schedule, span))
-        before, after = schedule.rows_before(span.first), schedule.rows_before(span.stop)
+    for stage in schedule.stages:
+        backward = backward_passes(layout, learning_in(layout, schedule, stage))
+        before, after = schedule.rows_before(stage.first), schedule.rows_before(stage.stop)
         flops += sum((after[n] - before[n]) * per_row[n] for n in tables) * (1 + backward)
     gflops = matrix_speed()
     return {"seconds": flops / (gflops * 1e9 * SHARE_OF_PEAK), "gflops": gflops}

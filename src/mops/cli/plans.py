@@ -13,6 +13,8 @@ from mops.errors import UsageError
 
 if TYPE_CHECKING:
     from mops.layout import Layout
+    from mops.recipes import Recipe
+    from mops.tasks import Task
 
 
 @click.command()
@@ -44,21 +46,13 @@ def command(
     Example:
       mops plans --data sample
     """
-    from mops.encoder.sources import find_encoder
-    from mops.layout import lay_out
-    from mops.parsing import every_plan, read_plan
-
     if as_yaml:
         print_rows(plan)
         return
     if config is None and data is None and not Path("mops.yaml").is_file():
         data = "sample"
     recipe = read_recipe(config, data, encoder, None, tasks, None, None, settings)
-    shape = find_encoder(recipe.encoder, ["config.json"]).shape
-    values = with_labels(recipe)
-    reading = recipe.training.reading(values)
-    given = [read_plan(plan)] if plan else every_plan(shape.depth, tuple(values))
-    layouts = [lay_out(found, list(values.values()), shape, reading) for found in given]
+    layouts = layouts_of(recipe, plan)
     if as_json:
         facts = [facts_of(layout) for layout in layouts]
         echo_json(facts[0] if plan else facts)
@@ -66,6 +60,19 @@ def command(
         draw_one(layouts[0])
     else:
         list_all(layouts, recipe.encoder)
+
+
+def layouts_of(recipe: Recipe, plan: str | None) -> list[Layout]:
+    """The named plan, or an example of each, for the recipe's tasks and encoder."""
+    from mops.encoder.sources import find_encoder
+    from mops.layout import lay_out
+    from mops.parsing import every_plan, read_plan
+
+    shape = find_encoder(recipe.encoder, ["config.json"]).shape
+    values = with_labels(recipe)
+    reading = recipe.training.reading(values)
+    given = [read_plan(plan)] if plan else every_plan(shape.depth, tuple(values))
+    return [lay_out(found, list(values.values()), shape, reading) for found in given]
 
 
 def print_rows(plan: str | None) -> None:
@@ -77,7 +84,7 @@ def print_rows(plan: str | None) -> None:
     click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
 
 
-def with_labels(recipe: Any) -> dict[str, Any]:
+def with_labels(recipe: Recipe) -> dict[str, Task]:
     """The tasks; labels that the recipe does not give are read from the training files."""
     from mops.data.material import read_material
 

@@ -23,6 +23,7 @@ from mops.mlm.settings import BATCH_SIZE
 
 if TYPE_CHECKING:
     from mops.mlm.run import Pretrained
+    from mops.recipes import Recipe
 
 MEANING = {
     "start": "before the first step",
@@ -83,10 +84,7 @@ def command(
     options["settings"] = (*options["settings"], *steps)
     recipe = read_recipe(plan=None, **options)
     if dry_run:
-        from mops.mlm.settings import Settings
-        from mops.outside import format_yaml
-
-        click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)
+        print_settings(recipe, batch_size, control_steps)
         return
     from mops.mlm.run import pretrain
 
@@ -101,6 +99,13 @@ def command(
         said = f"{out} holds this encoder already, finished; nothing was done"
         OUT.print(said, soft_wrap=True)
     show(made)
+
+
+def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
+    from mops.mlm.settings import Settings
+    from mops.outside import format_yaml
+
+    click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)
 
 
 def show(made: Pretrained) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mops.data.schedule import Schedule, Span
+from mops.data.schedule import PlannedStage, Schedule
 from mops.layout import Layout, lay_out
 from mops.parsing import frozen
 from mops.settings import Training
@@ -68,26 +68,28 @@ def count(number: int, one: str, many: str) -> str:
 # ------------------------------------------------------------------ what learns
 
 
-def rates_in(layout: Layout, span: Span) -> Mapping[str, float]:
-    """Owner -> factor on the learning rate: the plan's, or those of the plan after `frozen+`."""
-    if not span.is_frozen:
+def rates_in(layout: Layout, stage: PlannedStage) -> Mapping[str, float]:
+    """Owner -> factor on its rate: the plan's, or that of the plan after `frozen+`."""
+    if not stage.is_frozen:
         return layout.rates
     tasks = list(layout.tasks.values())
     return lay_out(frozen(layout.plan), tasks, layout.encoder, layout.reading).rates
 
 
 def trained_parameters(layout: Layout, schedule: Schedule) -> int:
-    """Weights that learn in any stage: their rate is above 0 and a task teaches them there."""
-    learning = {owner for span in schedule.spans for owner in learning_in(layout, schedule, span)}
+    """Weights that learn in any stage."""
+    learning = {
+        owner for stage in schedule.stages for owner in learning_in(layout, schedule, stage)
+    }
     return sum(layout.sizes[owner] for owner in learning)
 
 
-def learning_in(layout: Layout, schedule: Schedule, span: Span) -> list[str]:
-    """The owners that learn in a stage."""
-    before, after = schedule.batches_before(span.first), schedule.batches_before(span.stop)
-    teaching = {t for t in layout.tasks if after[t] > before[t] and span.training.weight(t) > 0}
+def learning_in(layout: Layout, schedule: Schedule, stage: PlannedStage) -> list[str]:
+    """The owners whose rate is above 0 and that a task teaches in a stage."""
+    before, after = schedule.batches_before(stage.first), schedule.batches_before(stage.stop)
+    teaching = {t for t in layout.tasks if after[t] > before[t] and stage.training.weight(t) > 0}
     return [
         owner
-        for owner, rate in rates_in(layout, span).items()
+        for owner, rate in rates_in(layout, stage).items()
         if rate > 0 and teaching & set(layout.teachers[owner])
     ]

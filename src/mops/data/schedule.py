@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Span:
+class PlannedStage:
     """A stage as it lies in the schedule: its steps, and the settings that hold in it."""
 
     first: int
@@ -49,7 +49,7 @@ class Schedule:
     sizes: Mapping[str, int]
     batch_sizes: Mapping[str, int]
     seed: int
-    spans: tuple[Span, ...]
+    stages: tuple[PlannedStage, ...]
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -80,15 +80,15 @@ class Schedule:
         """Rows of each task in a step, in usual batches of the task: each row counts as there."""
         return {task: rows / self.batch_sizes[task] for task, rows in self.steps[step].items()}
 
-    def span_at(self, step: int) -> Span:
+    def stage_at(self, step: int) -> PlannedStage:
         """The stage that a step belongs to; the last one after the end."""
-        return next((span for span in self.spans if step < span.stop), self.spans[-1])
+        return next((stage for stage in self.stages if step < stage.stop), self.stages[-1])
 
-    def nth_batches(self, span: Span, n: int) -> dict[int, tuple[str, ...]]:
+    def nth_batches(self, stage: PlannedStage, n: int) -> dict[int, tuple[str, ...]]:
         """Step -> the tasks that have their n-th batch of the stage there."""
         counts: Counter[str] = Counter()
         found: dict[int, tuple[str, ...]] = {}
-        for step in range(span.first, span.stop):
+        for step in range(stage.first, stage.stop):
             counts.update(self.steps[step].keys())
             if due := tuple(task for task in self.steps[step] if counts[task] == n):
                 found[step] = due
@@ -110,20 +110,20 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     """The order of tasks over the whole budget, stage after stage."""
     budget = dict(training.task_steps)
     steps: list[Step] = []
-    spans: list[Span] = []
+    planned: list[PlannedStage] = []
     for number, stage in enumerate(training.stages or (None,)):
         how = training.in_stage(stage) if stage else training
         ground = ground_of(sizes, how, "schedule", *([str(number)] if number else []))
         first = len(steps)
         steps += walk(ground, budget)
-        spans.append(Span(first, len(steps), how, bool(stage and stage.frozen)))
+        planned.append(PlannedStage(first, len(steps), how, bool(stage and stage.frozen)))
     return Schedule(
         steps=tuple(steps),
         steps_per_epoch=epoch_steps(ground_of(sizes, training)),
         sizes=dict(sizes),
         batch_sizes={task: training.batch_size(task) for task in sizes},
         seed=training.seed,
-        spans=tuple(spans),
+        stages=tuple(planned),
     )
 
 

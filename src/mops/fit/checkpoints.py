@@ -36,11 +36,19 @@ class Progress:
 
 
 class Part(Protocol):
-    """A part of the training that remembers something."""
+    """A part of the training that may learn and remember something; by default neither."""
 
-    def parameters(self) -> Mapping[str, Parameter]: ...
-    def state(self) -> Mapping[str, Tensor]: ...
-    def restore(self, state: Mapping[str, Tensor]) -> None: ...
+    def parameters(self) -> Mapping[str, Parameter]:
+        """What the optimiser moves, by name."""
+        return {}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What a resumed run must know."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a saved state back."""
+        return
 
 
 def save_state(

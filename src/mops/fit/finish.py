@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from mops.data.budgets import doubts, shares, trained_parameters
 from mops.data.material import targets_of
@@ -19,7 +18,7 @@ from mops.data.rows import Row
 from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
-from mops.fit.prepare import Prepared
+from mops.fit.prepare import Prepared, meta_info
 from mops.judge.evaluate import answer_material, judge, score_table
 from mops.judge.guards import suspicious
 from mops.layout import Layout
@@ -27,7 +26,7 @@ from mops.predict.answers import Answers
 from mops.predict.bundle import load_bundle, save_bundle
 from mops.predict.predictor import Predictor
 from mops.recipes import Recipe
-from mops.records import Record, machine_info, write_record
+from mops.records import Record, write_record
 
 FLOAT_BYTES = 4
 
@@ -44,10 +43,7 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
     predictor = Predictor(load_bundle(folder / "model"), ready.device)
     tell("scoring")
     scores, warnings = judge_run(folder, ready, predictor, tell)
-    weight = recipe.training.weight
-    # The bundle is the best state: what came after it trained nothing of it.
-    taken = shares(loop.schedule, loop.progress.best_step or loop.progress.step)
-    untrained = [n for n, share in taken.items() if share.batches == 0 or weight(n) == 0]
+    untrained = untrained_tasks(loop)
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     planned = doubts(loop.schedule, recipe.training)
     warnings += [doubt for name, doubt in planned.items() if name not in untrained]
@@ -61,18 +57,17 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
         scores=score_table(material.tasks, scores, untrained),
         costs=costs(loop, folder),
         warnings=tuple(warnings),
-        meta_info={
-            **machine_info(),
-            "device": ready.device,
-            "threads": torch.get_num_threads(),
-            "encoder": source.name,
-            "encoder_sha256": source.digest,
-            "data_sha256": dict(material.digests),
-            "data_notes": material.notes(),
-        },
+        meta_info=meta_info(ready.device, source, material),
     )
     write_record(folder / "record.json", record)
     return record
+
+
+def untrained_tasks(loop: Loop) -> list[str]:
+    """Without a step before the best state, which is the bundle, or without a weight."""
+    taken = shares(loop.schedule, loop.progress.best_step or loop.progress.step)
+    weight = loop.training.weight
+    return [name for name, share in taken.items() if share.batches == 0 or weight(name) == 0]
 
 
 def judge_run(
@@ -147,12 +142,12 @@ def train_info(loop: Loop) -> dict[str, Any]:
         },
         "stages": [
             {
-                "steps": max(0, min(progress.step, span.stop) - span.first),
-                "planned_steps": len(span),
-                "frozen": span.is_frozen,
-                "schedule": span.training.schedule,
+                "steps": max(0, min(progress.step, stage.stop) - stage.first),
+                "planned_steps": len(stage),
+                "frozen": stage.is_frozen,
+                "schedule": stage.training.schedule,
             }
-            for span in schedule.spans
+            for stage in schedule.stages
         ],
     }
 

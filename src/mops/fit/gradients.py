@@ -13,18 +13,16 @@ from torch import Tensor, nn
 
 from mops.combining import AGGREGATORS, SUM
 from mops.encoder.network import Network
+from mops.fit.checkpoints import Part
 
 if TYPE_CHECKING:
     from torchjd.aggregation import Aggregator
 
 
-class Gradients(Protocol):
+class Gradients(Part, Protocol):
     """A way to combine: fills `.grad` of every weight, returns the total loss."""
 
     def backward(self, network: Network, terms: Mapping[str, Tensor]) -> Tensor: ...
-    def parameters(self) -> Mapping[str, nn.Parameter]: ...
-    def state(self) -> Mapping[str, Tensor]: ...
-    def restore(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 def total_of(terms: Mapping[str, Tensor]) -> Tensor:
@@ -32,7 +30,7 @@ def total_of(terms: Mapping[str, Tensor]) -> Tensor:
     return sum(terms.values(), start=torch.zeros((), device=device))
 
 
-class Sum:
+class Sum(Gradients):
     """One backward pass of the sum of all terms."""
 
     def backward(self, network: Network, terms: Mapping[str, Tensor]) -> Tensor:
@@ -40,17 +38,8 @@ class Sum:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        return {}
 
-    def state(self) -> Mapping[str, Tensor]:
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        pass
-
-
-class Combined:
+class Combined(Gradients):
     """One gradient per task, combined over the weights that tasks of the step share.
 
     A task's gradient is one vector over all shared weights together, as in PCGrad (Yu et al. 2020);
@@ -85,9 +74,6 @@ class Combined:
         if tasks not in self.aggregators:
             self.aggregators[tasks] = build_aggregator(self.name)
         return self.aggregators[tasks]
-
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        return {}
 
     def state(self) -> Mapping[str, Tensor]:
         return {

@@ -18,7 +18,7 @@ import torch
 
 from mops.data.batches import Batch, TaskData
 from mops.data.budgets import Share, doubts, shares
-from mops.data.schedule import Place, Schedule, Span
+from mops.data.schedule import Place, PlannedStage, Schedule
 from mops.encoder.network import Network
 from mops.errors import RunError
 from mops.fit.checkpoints import Part, Progress, save_best, save_state
@@ -107,8 +107,8 @@ class Loop:
         watcher.begin(len(self.schedule), self.progress.step)
         with stop_requests() as asked:
             while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
-                if self.progress.step == self.span.first:
-                    self.optimiser = enter(self.network, self.span, self.weighting)
+                if self.progress.step == self.stage.first:
+                    self.optimiser = enter(self.network, self.stage, self.weighting)
                     self.progress.evaluations_since_best = 0  # patience is of a stage
                 self.one_step(taken, watcher)
                 if self.is_evaluation_due():
@@ -131,10 +131,10 @@ class Loop:
             self.network,
             self.optimiser,
             batch,
-            self.span.training,
+            self.stage.training,
             step=step,
-            total=len(self.span),
-            first=self.span.first,
+            total=len(self.stage),
+            first=self.stage.first,
             start=self.start,
             weighting=self.weighting,
             gradients=self.gradients,
@@ -144,34 +144,33 @@ class Loop:
             taken[task] += len(places)
         if due := self.guarded.get(step):
             check_gradients(self.network, self.take({task: chosen[task] for task in due}))
-        self.progress.step = step + 1
-        self.progress.seconds += seconds
-        self.progress.tokens += sum(len(segment.ids) for segment in batch.segments)
-        self.progress.step_seconds = [*self.progress.step_seconds, seconds][-KEPT_TIMES:]
-        shares = self.measure_shares(batch)
-        if self.progress.step % LOG_STEPS == 0 or self.progress.step == 1:
-            self.log(
-                {
-                    "loss": facts.loss,
-                    "losses": facts.losses,
-                    "gradient_norm": facts.gradient_norm,
-                    "loss_weights": facts.weights,
-                    **({"gradient_shares": shares} if shares else {}),
-                }
-            )
-        if self.progress.step % TRIM_STEPS == 0:
-            give_back_memory()
+        self.note_step(batch, facts, seconds)
         watcher.step(self.progress.step, facts)
 
+    def note_step(self, batch: Batch, facts: StepFacts, seconds: float) -> None:
+        """Count the step that was taken; now and then write a line, measure, tidy up."""
+        now = self.progress
+        now.step += 1
+        now.seconds += seconds
+        now.tokens += sum(len(segment.ids) for segment in batch.segments)
+        now.step_seconds = [*now.step_seconds, seconds][-KEPT_TIMES:]
+        measured = self.measure_shares(batch)
+        if now.step % LOG_STEPS == 0 or now.step == 1:
+            line = {"loss": facts.loss, "losses": facts.losses}
+            line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
+            self.log(line | ({"gradient_shares": measured} if measured else {}))
+        if now.step % TRIM_STEPS == 0:
+            give_back_memory()
+
     @property
-    def span(self) -> Span:
+    def stage(self) -> PlannedStage:
         """The stage of the next step."""
-        return self.schedule.span_at(self.progress.step)
+        return self.schedule.stage_at(self.progress.step)
 
     @cached_property
     def guarded(self) -> dict[int, tuple[str, ...]]:
         """Step -> the tasks whose gradients are looked at there, once in each stage."""
-        found = [self.schedule.nth_batches(span, GUARDED_STEP) for span in self.schedule.spans]
+        found = [self.schedule.nth_batches(stage, GUARDED_STEP) for stage in self.schedule.stages]
         due = {step: tasks for steps in found for step, tasks in steps.items()}
         return {step: tuple(filter(self.training.weight, tasks)) for step, tasks in due.items()}
 
@@ -191,7 +190,7 @@ class Loop:
     def is_evaluation_due(self) -> bool:
         every = self.training.eval_steps or self.schedule.steps_per_epoch
         step = self.progress.step
-        return step % every == 0 or any(step == span.stop for span in self.schedule.spans)
+        return step % every == 0 or any(step == stage.stop for stage in self.schedule.stages)
 
     @cached_property
     def judged(self) -> dict[str, Task]:

@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
+import torch
 
 from mops.combining import refuse_missing
 from mops.data.augment import AugmentedRows
@@ -23,6 +25,7 @@ from mops.errors import RecipeError
 from mops.fit.machine import prepare_machine
 from mops.layout import Layout
 from mops.recipes import Recipe
+from mops.records import machine_info
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
 
@@ -52,6 +55,19 @@ def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     recipe = resolve(recipe, material)
     source = find_encoder(recipe.encoder)
     return Prepared(recipe, material, source, layout_of(recipe, material, source.shape), device)
+
+
+def meta_info(device: str, source: EncoderSource, material: Material) -> dict[str, Any]:
+    """Where a run was made, and of what."""
+    return {
+        **machine_info(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "encoder": source.name,
+        "encoder_sha256": source.digest,
+        "data_sha256": dict(material.digests),
+        "data_notes": material.notes(),
+    }
 
 
 def training_data(ready: Prepared) -> dict[str, TaskData]:

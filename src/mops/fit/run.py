@@ -73,8 +73,8 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
         compile_blocks(network)
     schedule = plan_steps({name: len(rows) for name, rows in data.items()}, training)
     weighting = build_weighting(training, network.layout.tasks, schedule, ready.device)
-    for span in reversed(schedule.spans):  # whatever is wrong with a later stage is said now
-        optimiser = enter(network, span, weighting)
+    for stage in reversed(schedule.stages):  # whatever is wrong with a later stage is said now
+        optimiser = enter(network, stage, weighting)
     loop = Loop(
         folder=folder,
         network=network,
@@ -93,7 +93,7 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     if state.is_file():
         loop.progress = load_state(state, network, loop.optimiser, ready.key, loop.parts)
         moments = loop.optimiser.state
-        loop.optimiser = enter(network, loop.span, weighting)
+        loop.optimiser = enter(network, loop.stage, weighting)
         loop.optimiser.state.update(moments)
     return loop
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mops.data.schedule import Schedule
+from mops.fit.checkpoints import Part
 from mops.settings import Training
 from mops.tasks import Task
 
@@ -18,7 +19,7 @@ TEMPERATURE = 2.0  # of dwa, the paper's
 INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
-class Weighting(Protocol):
+class Weighting(Part, Protocol):
     """A way to weigh losses. What it learns is training state, no part of the model."""
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -31,18 +32,11 @@ class Weighting(Protocol):
 
     def note(self, losses: Mapping[str, float], step: int) -> None:
         """Told after each step (counted from 0) what the losses were."""
-        ...
-
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        """What the optimiser moves, by name."""
-        ...
-
-    def state(self) -> Mapping[str, Tensor]: ...
-    def restore(self, state: Mapping[str, Tensor]) -> None: ...
+        return
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Weighting):
     """The weights of the recipe."""
 
     fixed: Mapping[str, float]
@@ -53,20 +47,8 @@ class Fixed:
     def weights(self) -> dict[str, float]:
         return dict(self.fixed)
 
-    def note(self, losses: Mapping[str, float], step: int) -> None:
-        pass
 
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        return {}
-
-    def state(self) -> Mapping[str, Tensor]:
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        pass
-
-
-class Uncertainty:
+class Uncertainty(Weighting):
     """Homoscedastic uncertainty (Kendall, Gal and Cipolla 2018, equations 5 to 10).
 
     With s = log(variance), learned, at first 0, a task's term is
@@ -92,9 +74,6 @@ class Uncertainty:
             task: self.scales[task] * float(torch.exp(-s.detach()))
             for task, s in self.log_variances.items()
         }
-
-    def note(self, losses: Mapping[str, float], step: int) -> None:
-        pass
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         return self.log_variances
@@ -130,7 +109,7 @@ class Interval:
 
 
 @dataclass
-class Dwa:
+class Dwa(Weighting):
     """Dynamic weight average (Liu, Johns and Davison 2019, equation 7).
 
     w_i = K softmax_i(r_i / T) over K tasks, r_i = mean loss of the last interval / of the one
@@ -160,9 +139,6 @@ class Dwa:
         if (step + 1) % self.every == 0:
             for seen in self.seen.values():
                 seen.close()
-
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        return {}
 
     def state(self) -> Mapping[str, Tensor]:
         return {

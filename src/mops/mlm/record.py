@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
+from mops.fit.prepare import meta_info
 from mops.mlm.loop import Loop
 from mops.mlm.model import perplexity
 from mops.mlm.prepare import Prepared
 from mops.mlm.settings import CONTROL, START
-from mops.records import machine_info
 
 RECORD = "pretrain.json"
 
@@ -47,15 +45,7 @@ def build_record(
         },
         "warnings": warnings_of(held_out, loop),
         "curve": curve,
-        "meta_info": {
-            **machine_info(),
-            "device": ready.device,
-            "threads": torch.get_num_threads(),
-            "encoder": ready.source.name,
-            "encoder_sha256": ready.source.digest,
-            "data_sha256": dict(ready.material.digests),
-            "data_notes": ready.material.notes(),
-        },
+        "meta_info": meta_info(ready.device, ready.source, ready.material),
     }
 
 
