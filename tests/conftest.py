@@ -9,6 +9,15 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
+import atexit
+import shutil
+import tempfile
+
+# What tests keep between runs is not the user's; children inherit it.
+os.environ["MOPS_CACHE"] = tempfile.mkdtemp(prefix="mops-cache-")
+os.environ.pop("MOPS_CACHE_LIMIT", None)
+atexit.register(shutil.rmtree, os.environ["MOPS_CACHE"], ignore_errors=True)
+
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

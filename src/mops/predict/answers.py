@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from mops.data.batches import Segment
 from mops.data.tokens import TokenTable
 from mops.encoder.network import Network
-from mops.encoder.packing import pack_segments
+from mops.encoder.packing import Packer, pack_segments
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -76,13 +77,18 @@ CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
 
 
 def compute_outputs(
-    network: Network, table: TokenTable, tasks: Sequence[str], device: str | torch.device = "cpu"
+    network: Network,
+    table: TokenTable,
+    tasks: Sequence[str],
+    device: str | torch.device = "cpu",
+    pack: Packer | None = None,
 ) -> Mapping[str, NDArray[np.float32]]:
     """The outputs of each task for every row; all tasks read the same sequences, in one pass.
 
     Rows are taken by length; layers that the tasks share are computed once.
     """
     network.eval()
+    pack = pack or partial(pack_segments, layout=network.layout, device=device)
     found = {
         task: np.zeros((len(table), network.layout.tasks[task].outputs), np.float32)
         for task in tasks
@@ -90,7 +96,7 @@ def compute_outputs(
     with torch.inference_mode():
         for rows in chunks_by_length(table):
             segments = [Segment(*seq, tuple(tasks)) for row in rows for seq in table.row(row)]
-            outputs = network(pack_segments(segments, network.layout, device))
+            outputs = network(pack(segments))
             for task in tasks:
                 found[task][rows] = outputs[task].float().cpu().numpy()
     return found
