@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -65,6 +66,7 @@ class Frozen:
         run.progress.frozen_seconds += time.perf_counter() - started
         run.progress.frozen_computed += cache.computed
         run.progress.frozen_found += cache.found
+        tell("training")
 
 
 def rows_left(schedule: Schedule, stage: PlannedStage, step: int) -> dict[str, Rows]:
@@ -91,12 +93,18 @@ def fill(
     tell: Callable[[str], None],
 ) -> None:
     """Rows of tasks, window by window."""
-    total, done, before = sum(map(len, rows.values())), 0, cache.computed
+    total, done = sum(map(len, rows.values())), 0
     for task, window in windows(rows):
-        if cache.computed > before:
-            tell(f"computing frozen layers, {done:,} of {total:,} rows")
-        cache.fill({task: segments_of(task, data[task].tokens, window.tolist())})
+        segments = segments_of(task, data[task].tokens, window.tolist())
+        cache.fill({task: segments}, partial(say, tell, done, len(window), total))
         done += len(window)
+
+
+def say(
+    tell: Callable[[str], None], before: int, here: int, total: int, done: int, of: int
+) -> None:
+    """`before` rows are done, and of the sequences of the next `here` rows some."""
+    tell(f"computing frozen layers, {before + here * done // of:,} of {total:,} rows")
 
 
 def windows(rows: Mapping[str, Rows]) -> Iterator[tuple[str, Rows]]:
