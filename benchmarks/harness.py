@@ -178,7 +178,8 @@ def write_result(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> 
 
 
 def machine() -> dict[str, Any]:
-    return {**machine_info(), "processor": processor_name(), "torch_threads": 1}
+    facts = {key: value for key, value in machine_info().items() if key != "command"}  # has paths
+    return {**facts, "processor": processor_name(), "torch_threads": 1}
 
 
 def processor_name() -> str:
