@@ -11,6 +11,7 @@ import pytest
 
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
+from mops.data import tokens
 from mops.data.rows import Row
 from mops.errors import UsageError
 from mops.predict import outputs as computing
@@ -93,6 +94,37 @@ def test_several_tasks_at_once_answer_as_one_by_one(predictor: Predictor) -> Non
         np.testing.assert_array_equal(found.shares, alone.shares)
 
 
+@pytest.mark.parametrize("pair", ["cross", "bi"])
+def test_tasks_on_different_texts_answer_as_one_by_one(encoder_folder: Any, pair: str) -> None:
+    predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair)
+    pairs = some_texts(15, 2)
+    asked = {
+        "paraphrase": pairs,
+        "sentiment": [text for pair in pairs for text in pair],
+        "similarity": pairs[3:],
+    }
+    for name, found in predictor.answers(asked).items():
+        alone = predictor.answers({name: asked[name]})[name]
+        np.testing.assert_array_equal(found.predictions, alone.predictions)
+        np.testing.assert_array_equal(found.shares, alone.shares)
+        assert len(found.predictions) == len(asked[name])
+
+
+def test_rows_that_several_tasks_ask_are_tokenised_once(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def tokenise(tokenizer: Any, rows: Any, reading: Any) -> Any:
+        taken.append(len(rows))
+        return tokens.tokenise(tokenizer, rows, reading)
+
+    monkeypatch.setattr(predicting, "tokenise", tokenise)
+    pairs = some_texts(9, 2)
+    predictor.answers({"paraphrase": pairs, "similarity": list(pairs), "sentiment": ["ban"]})
+    assert taken == [9, 1]
+
+
 def test_a_stream_is_answered_in_windows_that_do_not_matter(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +148,23 @@ def test_a_stream_takes_no_more_rows_than_it_needs(
     (window,), _ = next(predictor.stream({("sentiment",): endless}))
     assert [row.id for row in window] == ["0", "1", "2", "3"]
     assert next(endless).id == "4"
+
+
+def test_groups_of_tasks_stream_their_own_rows_side_by_side(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicting, "WINDOW", 4)
+    singles, pairs = some_texts(6, 1), some_texts(6, 2)
+    asked = {
+        ("sentiment",): (Row("", text, None, "") for text in singles),
+        ("paraphrase", "similarity"): (Row("", text, None, "") for text in pairs),
+    }
+    streamed = list(predictor.stream(asked))
+    assert [[len(window) for window in windows] for windows, _ in streamed] == [[4, 4], [2, 2]]
+    whole = predictor.answers({"sentiment": singles, "paraphrase": pairs, "similarity": pairs})
+    for name, expected in whole.items():
+        found = np.concatenate([answers[name].predictions for _, answers in streamed])
+        np.testing.assert_array_equal(found, expected.predictions)
 
 
 @pytest.mark.parametrize("pair", ["cross", "bi"])

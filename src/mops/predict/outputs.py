@@ -75,23 +75,24 @@ def compute_outputs(
 
 def find_distinct(tables: Mapping[str, TokenTable], rows: slice) -> Asked:
     """Each sequence once, with all the tasks that ask it."""
+    readers: dict[int, list[str]] = {}  # tasks that read one table are one reader
+    for task, table in tables.items():
+        readers.setdefault(id(table), []).append(task)
     number_of: dict[tuple[bytes, bytes], int] = {}
     found: list[tuple[NDArray[np.int32], NDArray[np.int32], list[str]]] = []
     numbers = {}
-    for task, table in tables.items():
-        mine = []
+    for tasks in readers.values():
+        table, mine = tables[tasks[0]], []
         for row in range(len(table))[rows]:
             for ids, types in table.row(row):
-                number = number_of.setdefault((ids.tobytes(), types.tobytes()), len(found))
-                if number == len(found):
+                mine.append(number_of.setdefault((ids.tobytes(), types.tobytes()), len(found)))
+                if mine[-1] == len(found):
                     found.append((ids, types, []))
-                if task not in found[number][2][-1:]:
-                    found[number][2].append(task)
-                mine.append(number)
+        for number in set(mine):
+            found[number][2].extend(tasks)
         if mine:
-            numbers[task] = np.array(mine, dtype=np.int64)
-    segments = [Segment(ids, types, tuple(tasks)) for ids, types, tasks in found]
-    return Asked(segments, numbers)
+            numbers |= dict.fromkeys(tasks, np.array(mine, dtype=np.int64))
+    return Asked([Segment(ids, types, tuple(of)) for ids, types, of in found], numbers)
 
 
 def pool_segments(network: Network, asked: Asked, pack: Packer) -> Pooled:
