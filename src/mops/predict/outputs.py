@@ -80,7 +80,7 @@ def find_distinct(tables: Mapping[str, TokenTable], rows: slice) -> Asked:
         readers.setdefault(id(table), []).append(task)
     number_of: dict[tuple[bytes, bytes], int] = {}
     found: list[tuple[NDArray[np.int32], NDArray[np.int32], list[str]]] = []
-    numbers = {}
+    numbers: dict[str, Ints] = {}
     for tasks in readers.values():
         table, mine = tables[tasks[0]], []
         for row in range(len(table))[rows]:

@@ -64,8 +64,7 @@ class Predictor:
         known = self.bundle.layout.tasks
         if task not in known:
             raise UsageError(
-                f"the model has no task {task!r}; it has {', '.join(known)}."
-                f"{nearest(task, known)}"
+                f"the model has no task {task!r}; it has {', '.join(known)}.{nearest(task, known)}"
             )
         if isinstance(texts, str):
             raise UsageError("texts are a list: write [text], not the text alone")
@@ -78,14 +77,11 @@ class Predictor:
 
     def tokenised(self, asked: Mapping[str, list[tuple[str, ...]]]) -> dict[str, TokenTable]:
         """A table for each task; tasks that ask the same rows have one table."""
+        reading, tokenizer = self.bundle.layout.reading, self.bundle.tokenizer
         tables: dict[str, TokenTable] = {}
         for task, rows in asked.items():
-            same = next((other for other in tables if asked[other] == rows), None)
-            tables[task] = (
-                tables[same]
-                if same
-                else tokenise(self.bundle.tokenizer, rows, self.bundle.layout.reading)
-            )
+            same = [table for other, table in tables.items() if asked[other] == rows]
+            tables[task] = same[0] if same else tokenise(tokenizer, rows, reading)
         return tables
 
 
