@@ -106,6 +106,7 @@ def write_answers(
     """All tasks are answered in one pass, window by window."""
     from mops.cli.screen import ProgressBar, print_warnings
     from mops.data.rows import first_problems, stream_rows
+    from mops.fit.machine import give_back_memory
 
     readers: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:
@@ -121,6 +122,7 @@ def write_answers(
             troubled |= {row.where: row for window in windows for row in window if row.problem}
             file.writelines(write(windows[0], answers))
             bar.update(advance=len(windows[0]))
+            give_back_memory()  # packs differ in size: a long file would leave ever more holes
     if troubled:
         print_warnings(
             [
