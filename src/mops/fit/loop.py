@@ -34,7 +34,8 @@ from mops.fit.step import StepFacts, take_step
 from mops.fit.weights import Weighting
 from mops.judge.evaluate import overall_of
 from mops.judge.scores import score
-from mops.predict.answers import compute_outputs, decide
+from mops.predict.answers import decide
+from mops.predict.outputs import compute_outputs
 from mops.settings import Training
 from mops.tasks import Task
 
@@ -262,13 +263,14 @@ class Loop:
 def selection_scores(
     network: Network, selection: Mapping[str, TaskData], pack: Packer | None = None
 ) -> dict[str, dict[str, float]]:
-    """The scores of each task on its selection rows."""
+    """The scores of each task on its selection rows; all tasks in one pass."""
     device = next(network.parameters()).device
-    found = {}
-    for name, data in selection.items():
-        outputs = compute_outputs(network, data.tokens, (name,), device, pack)[name]
-        found[name] = score(data.task, data.targets, decide(data.task, outputs).predictions)
-    return found
+    tables = {name: data.tokens for name, data in selection.items()}
+    outputs = compute_outputs(network, tables, pack, device)
+    return {
+        name: score(data.task, data.targets, decide(data.task, outputs[name]).predictions)
+        for name, data in selection.items()
+    }
 
 
 @contextmanager
