@@ -1,6 +1,6 @@
 """A block file: arrays in one file that is mapped, not read; what is broken is never believed.
 
-The format is that of safetensors, so that other programs can read it; no pickle.
+The format is that of safetensors, so that other programs can read it and nothing in it can run.
 """
 
 from __future__ import annotations
