@@ -1,6 +1,7 @@
 """Heads: from the vectors of a row to the outputs of its task. The last layer is always linear.
 
-Shapes: R rows, D width of one text's vector, F fields, H hidden width, O outputs.
+Shapes: R rows, D width of one text's vector, F fields, H hidden width, O outputs. What lies before
+R (the networks of a stack, see fit/stacked.py) is carried along.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mops.tasks import Task
 
 FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda u, v: u + v,
-    "concat": lambda u, v: torch.cat([u, v], dim=1),
+    "concat": lambda u, v: torch.cat([u, v], dim=-1),
     "product": lambda u, v: u * v,
     "difference": lambda u, v: (u - v).abs(),
 }
@@ -35,7 +36,7 @@ class Concat(nn.Module):
     """All fields side by side."""
 
     def forward(self, fields: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(fields), dim=1)
+        return torch.cat(list(fields), dim=-1)
 
 
 class FieldAttention(nn.Module):
@@ -84,7 +85,7 @@ class DenseHead(nn.Module):
         """The outputs, or `hidden`: the last vector before them."""
         normed = [self.norm(vector_RD) for vector_RD in vectors]
         own = [FEATURES[name](*normed) for name in self.features] or normed
-        hidden_RH = self.layers(self.combine([torch.cat(own, dim=1), *fed]))
+        hidden_RH = self.layers(self.combine([torch.cat(own, dim=-1), *fed]))
         wanted: Tensor = hidden_RH if what == "hidden" else self.output(hidden_RH)
         return wanted
 
@@ -114,7 +115,7 @@ class CosineHead(nn.Module):
         self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"
     ) -> Tensor:
         u_RD, v_RD = (self.project(self.dropout(self.norm(vector))) for vector in vectors)
-        share_R = self.scale(F.cosine_similarity(u_RD, v_RD))
+        share_R = self.scale(F.cosine_similarity(u_RD, v_RD, dim=-1))
         if self.line is not None:
-            share_R = self.line[0] * share_R + self.line[1]
-        return (self.low + (self.high - self.low) * share_R)[:, None]
+            share_R = self.line[..., 0, None] * share_R + self.line[..., 1, None]
+        return (self.low + (self.high - self.low) * share_R)[..., None]

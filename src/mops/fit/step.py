@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +30,10 @@ class StepFacts:
     gradient_norm: float
     weights: Mapping[str, float] = field(default_factory=dict)  # of all tasks, in this step
 
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
 
 def take_step(
     network: Network,
@@ -50,7 +55,7 @@ def take_step(
     """
     weighting = weighting or fixed_weights(training, network.layout.tasks)
     gradients = gradients or Sum()
-    torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
+    torch.manual_seed(step_seed(training, step))
     network.train()
     losses = compute_losses(network, batch)
     weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
@@ -69,6 +74,11 @@ def take_step(
     )
     weighting.note(facts.losses, step)
     return refuse_nan(facts, step)
+
+
+def step_seed(training: Training, step: int) -> int:
+    """Of dropout, which follows from the run's seed and the step alone."""
+    return training.seed * 1_000_003 + step
 
 
 def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
@@ -97,7 +107,7 @@ def clip(network: Network, most: float) -> Tensor:
 
 
 def refuse_nan(facts: StepFacts, step: int) -> StepFacts:
-    if not torch.isfinite(torch.tensor([facts.loss, facts.gradient_norm])).all():
+    if not facts.is_finite:
         raise RunError(
             f"step {step + 1}: the loss or its gradient is not a number "
             f"(losses {dict(facts.losses)}); "

@@ -1,0 +1,102 @@
+"""Heads of many networks as one: the leaves hold the weights of all of them, side by side.
+
+Shapes: N networks, R rows, X and Y widths.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+Masks = Callable[[Tensor, Sequence[float]], Tensor]
+
+
+class StackedDense(nn.Module):
+    """x W^T + b, each network with its own."""
+
+    def forward(self, input_NRX: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias[:, None], input_NRX, self.weight.transpose(1, 2))
+
+
+class StackedNorm(nn.Module):
+    """LayerNorm, each network with its own weight and bias."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+
+    def forward(self, input_NRX: Tensor) -> Tensor:
+        normed_NRX = F.layer_norm(input_NRX, input_NRX.shape[-1:], eps=self.epsilon)
+        return normed_NRX * self.weight[:, None] + self.bias[:, None]
+
+
+class StackedDropout(nn.Module):
+    """Dropout, each network with its own chance and its own draws."""
+
+    def __init__(self, chances: Sequence[float], masks: Masks) -> None:
+        super().__init__()
+        self.chances, self.masks = chances, masks
+
+    def forward(self, input_NRX: Tensor) -> Tensor:
+        return input_NRX * self.masks(input_NRX, self.chances) if any(self.chances) else input_NRX
+
+
+class Draws:
+    """The random numbers of each network, as `take_step` of the network alone would draw them."""
+
+    def __init__(self, count: int) -> None:
+        self.generators = [Generator() for _ in range(count)]
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        for generator, seed in zip(self.generators, seeds, strict=True):
+            generator.manual_seed(seed)
+
+    def masks(self, like_NRX: Tensor, chances: Sequence[float]) -> Tensor:
+        """What torch's dropout multiplies with: 0, or 1 / (1 - chance)."""
+        masks_NRX = torch.ones_like(like_NRX, memory_format=torch.contiguous_format)
+        for mask_RX, chance, generator in zip(masks_NRX, chances, self.generators, strict=True):
+            if chance:
+                mask_RX.bernoulli_(1 - chance, generator=generator).div_(1 - chance)
+        return masks_NRX
+
+
+def stack_heads(heads: Sequence[nn.Module], masks: Masks) -> nn.Module:
+    """One head for all networks. The heads' own weights become views of its weights."""
+    stacked = copy.copy(heads[0])
+    stacked._parameters = {}
+    stacked._modules = {}
+    for name in heads[0]._modules:  # named_children leaves out what stands at two places
+        same = [head.get_submodule(name) for head in heads]
+        stacked.add_module(name, stack_leaf(same, masks))
+    for name, _ in heads[0].named_parameters(recurse=False):
+        stacked.register_parameter(name, join_weights([head.get_parameter(name) for head in heads]))
+    return stacked
+
+
+def stack_leaf(same: Sequence[nn.Module], masks: Masks) -> nn.Module:
+    leaf = same[0]
+    if isinstance(leaf, nn.Dropout):
+        return StackedDropout([float(dropout.p) for dropout in dropouts(same)], masks)
+    if not isinstance(leaf, nn.Linear | nn.LayerNorm):
+        return stack_heads(same, masks)
+    stacked = StackedNorm(leaf.eps) if isinstance(leaf, nn.LayerNorm) else StackedDense()
+    for name, _ in leaf.named_parameters():
+        stacked.register_parameter(name, join_weights([one.get_parameter(name) for one in same]))
+    return stacked
+
+
+def dropouts(modules: Sequence[nn.Module]) -> Iterator[nn.Dropout]:
+    yield from (module for module in modules if isinstance(module, nn.Dropout))
+
+
+def join_weights(weights: Sequence[nn.Parameter]) -> nn.Parameter:
+    """All weights in one tensor, with a gradient that stays at its place."""
+    joined = nn.Parameter(torch.stack([weight.detach() for weight in weights]))
+    joined.grad = torch.zeros_like(joined)
+    for weight, view, slope in zip(weights, joined.detach(), joined.grad, strict=True):
+        weight.data, weight.grad = view, slope
+    return joined
