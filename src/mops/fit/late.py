@@ -22,7 +22,7 @@ Forward = Callable[[Tensor], Tensor]
 Backward = Callable[[Tensor, Tensor], Tensor]
 # activation -> itself; its gradient out of (the gradient above, what it saw)
 ACTIVATIONS: dict[str, tuple[Forward, Backward]] = {
-    "relu": (F.relu, lambda grad, seen: grad.masked_fill(seen <= 0, 0)),
+    "relu": (F.relu, lambda grad, seen: torch.ops.aten.threshold_backward(grad, seen, 0)),
     "gelu": (F.gelu, lambda grad, seen: torch.ops.aten.gelu_backward(grad, seen)),
     "tanh": (torch.tanh, lambda grad, seen: grad * (1 - torch.tanh(seen).square())),
 }

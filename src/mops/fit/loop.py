@@ -42,6 +42,9 @@ TRIM_STEPS = 50  # between returns of free memory; each step would cost a fifth 
 KEPT_TIMES = 1000  # step times kept for the median
 
 
+Scores = Callable[[Network, Mapping[str, TaskData]], dict[str, dict[str, float]]]
+
+
 class Watcher(Protocol):
     """Someone who wants to know how a run is going."""
 
@@ -88,6 +91,7 @@ class Loop:
     selection: Mapping[str, TaskData]
     training: Training
     key: str
+    scores: Scores  # of the network on the selection rows
     start: Start = field(default_factory=dict)  # first weights that something is pulled to
     weighting: Weighting
     gradients: Gradients
@@ -144,17 +148,20 @@ class Loop:
             taken[task] += len(places)
         if due := self.guarded.get(step):
             check_gradients(self.network, self.take({task: chosen[task] for task in due}))
-        self.note_step(batch, facts, seconds)
+        tokens = sum(len(segment.ids) for segment in batch.segments)
+        self.note_step(facts, tokens, seconds, lambda: self.measure_shares(batch))
         watcher.step(self.progress.step, facts)
 
-    def note_step(self, batch: Batch, facts: StepFacts, seconds: float) -> None:
+    def note_step(
+        self, facts: StepFacts, tokens: int, seconds: float, measure: Callable[[], dict[str, float]]
+    ) -> None:
         """Count the step that was taken; now and then write a line, measure, tidy up."""
         now = self.progress
         now.step += 1
         now.seconds += seconds
-        now.tokens += sum(len(segment.ids) for segment in batch.segments)
+        now.tokens += tokens
         now.step_seconds = [*now.step_seconds, seconds][-KEPT_TIMES:]
-        measured = self.measure_shares(batch)
+        measured = self.note_shares(measure)
         if now.step % LOG_STEPS == 0 or now.step == 1:
             line = {"loss": facts.loss, "losses": facts.losses}
             line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
@@ -175,12 +182,15 @@ class Loop:
         return {step: tuple(filter(self.training.weight, tasks)) for step, tasks in due.items()}
 
     def measure_shares(self, batch: Batch) -> dict[str, float]:
+        seed = self.training.seed + self.progress.step
+        return gradient_shares(self.network, self.weighting, batch, seed)
+
+    def note_shares(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """At the first step and now and then: who pulls how much at what is shared."""
         step = self.progress.step
         if step % SHARE_STEPS and step != 1:
             return {}
-        seed = self.training.seed + step
-        shares = gradient_shares(self.network, self.weighting, batch, seed)
+        shares = measure()
         for task, share in shares.items():
             self.progress.shares.setdefault(task, []).append(share)
         return shares
@@ -202,7 +212,7 @@ class Loop:
 
     def evaluate(self, watcher: Watcher) -> None:
         """Score the selection rows; keep the state when it is the best so far."""
-        scores = selection_scores(self.network, self.selection)
+        scores = self.scores(self.network, self.selection)
         overall = overall_of(self.judged, scores)
         now = self.progress
         now.evaluations += 1
