@@ -127,7 +127,9 @@ def losses_of(
     ours, expected = [], []
     for step in range(steps):
         now = asked[step % len(asked)]
-        batches = [draw_batch(net, how.seed, step, now) for net, how in zip(alone, hows, strict=True)]
+        batches = [
+            draw_batch(net, how.seed, step, now) for net, how in zip(alone, hows, strict=True)
+        ]
         rows = rows_of(stacked, batches)
         facts = stack.take_step(rows, step, steps)
         single = [
@@ -135,7 +137,9 @@ def losses_of(
             for net, optimiser, batch, how in zip(alone, optimisers, batches, hows, strict=True)
         ]
         for found, given in ((ours, facts), (expected, single)):
-            found.append([[f.loss, f.gradient_norm, *(f.losses.get(t, 0) for t in SIZES)] for f in given])
+            found.append(
+                [[f.loss, f.gradient_norm, *(f.losses.get(t, 0) for t in SIZES)] for f in given]
+            )
     kind = torch.float64
     return torch.tensor(ours, dtype=kind), torch.tensor(expected, dtype=kind), stacked, alone
 

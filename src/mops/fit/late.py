@@ -23,7 +23,7 @@ Backward = Callable[[Tensor, Tensor], Tensor]
 # activation -> itself; its gradient out of (the gradient above, what it saw)
 ACTIVATIONS: dict[str, tuple[Forward, Backward]] = {
     "relu": (F.relu, lambda grad, seen: torch.ops.aten.threshold_backward(grad, seen, 0)),
-    "gelu": (F.gelu, lambda grad, seen: torch.ops.aten.gelu_backward(grad, seen)),
+    "gelu": (F.gelu, torch.ops.aten.gelu_backward),
     "tanh": (torch.tanh, lambda grad, seen: grad * (1 - torch.tanh(seen).square())),
 }
 Sizes = Mapping[str, int]  # task -> vectors in this step, in the order of the step
@@ -122,9 +122,9 @@ def late_layers(network: Network, sizes: Sizes) -> LateLayers:
         for owner, members in groupby(sizes, key=lambda task, n=n: routes[task][n]):  # type: ignore[misc]
             tasks = list(members)
             dense = network.bank[owner].get_submodule("0")
-            assert isinstance(dense, nn.Linear)
             rows = slice(starts[tasks[0]], starts[tasks[-1]] + sizes[tasks[-1]])
-            spans.append(Span(owner, rows, dense.weight, dense.bias))
+            weight, bias = dense.get_parameter("weight"), dense.get_parameter("bias")
+            spans.append(Span(owner, rows, weight, bias))
         wide = spans[0].weight_YX.shape[0]
         layers.append(LateLayer(tuple(spans), wide, *ACTIVATIONS[row.activation]))
     return LateLayers(tuple(layers))

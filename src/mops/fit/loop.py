@@ -150,12 +150,14 @@ class Loop:
             check_gradients(self.network, self.take({task: chosen[task] for task in due}))
         tokens = sum(len(segment.ids) for segment in batch.segments)
         self.note_step(facts, tokens, seconds, lambda: self.measure_shares(batch))
+        if self.progress.step % TRIM_STEPS == 0:
+            give_back_memory()
         watcher.step(self.progress.step, facts)
 
     def note_step(
         self, facts: StepFacts, tokens: int, seconds: float, measure: Callable[[], dict[str, float]]
     ) -> None:
-        """Count the step that was taken; now and then write a line, measure, tidy up."""
+        """Count the step that was taken; now and then write a line and measure."""
         now = self.progress
         now.step += 1
         now.seconds += seconds
@@ -166,8 +168,6 @@ class Loop:
             line = {"loss": facts.loss, "losses": facts.losses}
             line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
             self.log(line | ({"gradient_shares": measured} if measured else {}))
-        if now.step % TRIM_STEPS == 0:
-            give_back_memory()
 
     @property
     def stage(self) -> PlannedStage:

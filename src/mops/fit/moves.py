@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ CLIP_EPSILON = 1e-6  # as in torch's clip_grad_norm_
 class Row:
     """Weights with one rate and one decay, their gradients and moments."""
 
-    group: dict[str, object]  # of the optimiser: base, weight_decay, eps, betas
+    group: dict[str, Any]  # of the optimiser: base, weight_decay, eps, betas
     weights: list[Tensor]
     slopes: list[Tensor]
     means: list[Tensor]
@@ -44,13 +45,22 @@ class Moves:
         if share < 1:
             torch._foreach_mul_(self.slopes, share)
         for row in self.rows:
-            beta1, beta2 = row.group["betas"]  # type: ignore[misc]
             adamw(
-                row.weights, row.slopes, row.means, row.squares, [], row.steps,
-                fused=True, amsgrad=False, maximize=False,
-                beta1=beta1, beta2=beta2, lr=row.group["base"] * factor,  # type: ignore[operator]
-                weight_decay=row.group["weight_decay"], eps=row.group["eps"],  # type: ignore[arg-type]
-            )  # fmt: skip
+                row.weights,
+                row.slopes,
+                row.means,
+                row.squares,
+                [],
+                row.steps,
+                fused=True,
+                amsgrad=False,
+                maximize=False,
+                beta1=row.group["betas"][0],
+                beta2=row.group["betas"][1],
+                lr=row.group["base"] * factor,
+                weight_decay=row.group["weight_decay"],
+                eps=row.group["eps"],
+            )
 
 
 def moves_of(network: Network, optimiser: torch.optim.Optimizer, tasks: Collection[str]) -> Moves:
@@ -66,14 +76,17 @@ def moves_of(network: Network, optimiser: torch.optim.Optimizer, tasks: Collecti
 
 
 def row_of(
-    group: dict[str, object], weights: Sequence[nn.Parameter], optimiser: torch.optim.Optimizer
+    group: dict[str, Any], weights: Sequence[nn.Parameter], optimiser: torch.optim.Optimizer
 ) -> Row:
     states = []
     for weight in weights:
         state = optimiser.state[weight]
         if not state:  # as the optimiser's own first step
             state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+            state["exp_avg"], state["exp_avg_sq"] = (
+                torch.zeros_like(weight),
+                torch.zeros_like(weight),
+            )
         states.append(state)
     return Row(
         group=group,

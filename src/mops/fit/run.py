@@ -55,7 +55,9 @@ def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Ru
     return conclude(ready, loop, watcher)
 
 
-def conclude(ready: Prepared, loop: Loop, watcher: Watcher, answering: Answering = answer_with) -> Run:
+def conclude(
+    ready: Prepared, loop: Loop, watcher: Watcher, answering: Answering = answer_with
+) -> Run:
     """From the best state of a training that is over to a finished run."""
     folder = loop.folder
     loop.release()

@@ -1,4 +1,4 @@
-"""The shelf: rows of a group of runs read and tokenised once, with the frozen vectors of their texts.
+"""The shelf: rows of many runs read and tokenised once, with the frozen vectors of their texts.
 
 Shapes: U distinct sequences that are needed, K sequences of a row, R rows, D width.
 """
@@ -6,7 +6,8 @@ Shapes: U distinct sequences that are needed, K sequences of a row, R rows, D wi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -44,8 +45,19 @@ class TaskShelf:
     pooled_UD: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     vectors_UD: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # after the pooler
 
+    @cached_property
     def training(self) -> TaskData:
-        return TaskData(self.task, self.tables["train"], targets_of(self.task, self.splits["train"]))
+        return TaskData(
+            self.task, self.tables["train"], targets_of(self.task, self.splits["train"])
+        )
+
+    def some(self, rows: Sequence[Row]) -> TaskData:
+        """Some of the rows, tokenised already."""
+        sequences_RK = self.sequences_RK[self.numbers([row.texts for row in rows])]
+        table = replace(
+            choose(self.distinct, sequences_RK.flatten()), per_row=sequences_RK.shape[1]
+        )
+        return TaskData(self.task, table, targets_of(self.task, rows))
 
     def numbers(self, texts: Sequence[tuple[str, ...]]) -> Ints:
         return np.array([self.number[row] for row in texts], dtype=np.int64)
@@ -56,8 +68,10 @@ class TaskShelf:
         self.places[needed] = np.arange(len(needed))
         given = features(self.task.name, choose(self.distinct, needed))
         self.pooled_UD = torch.from_numpy(given)
-        with torch.inference_mode():
-            self.vectors_UD = torch.cat([pooler(part) for part in self.pooled_UD.split(ASKED)])
+        with torch.no_grad():
+            self.vectors_UD = torch.cat(
+                [pooler(part) for part in torch.split(self.pooled_UD, ASKED)]
+            )
 
     def where(self, rows: Ints) -> Tensor:
         """The places of these rows' vectors, R K."""

@@ -65,7 +65,7 @@ class Stack:
             for task, route in self.layout.routes.items()
         }
         weights = [[m.training.weight(task) for m in members] for task in self.layout.tasks]
-        dtype = next(iter(next(iter(self.heads.values())).parameters())).dtype
+        dtype = next(members[0].network.parameters()).dtype
         self.weights = dict(zip(self.layout.tasks, torch.tensor(weights, dtype=dtype), strict=True))
         self.patterns: dict[tuple[tuple[str, int], ...], Pattern] = {}
         give_places([member.network for member in members])
@@ -88,7 +88,7 @@ class Stack:
     def backward(
         self, vectors_NTD: Tensor, rows: Mapping[str, Rows], pattern: Pattern
     ) -> tuple[dict[str, list[float]], Tensor]:
-        """The losses, in `loss` their sums; the gradients of the vectors and (at place) of heads."""
+        """The losses (their sums as ''); the gradients of the vectors, at place those of heads."""
         vectors_NTD.requires_grad_()
         losses_N = {
             task: self.loss(task, vectors_NTD[:, pattern.vectors[task]], of)
@@ -161,7 +161,7 @@ def give_places(networks: Sequence[Network]) -> None:
     sizes = [sum(weight.numel() for weight in weights) for weights in owned]
     place = next(networks[0].parameters()).new_zeros(max(sizes))
     for weights, size in zip(owned, sizes, strict=True):
-        pieces = place[:size].split([weight.numel() for weight in weights])
+        pieces = torch.split(place[:size], [weight.numel() for weight in weights])
         for weight, piece in zip(weights, pieces, strict=True):
             weight.grad = piece.view_as(weight)
 

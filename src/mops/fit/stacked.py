@@ -18,12 +18,18 @@ Masks = Callable[[Tensor, Sequence[float]], Tensor]
 class StackedDense(nn.Module):
     """x W^T + b, each network with its own."""
 
+    weight: nn.Parameter
+    bias: nn.Parameter
+
     def forward(self, input_NRX: Tensor) -> Tensor:
         return torch.baddbmm(self.bias[:, None], input_NRX, self.weight.transpose(1, 2))
 
 
 class StackedNorm(nn.Module):
     """LayerNorm, each network with its own weight and bias."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
