@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.encoder.blocks import ACTIVATIONS, Dense
+from mops.encoder.dropout import Dropout
 from mops.shapes import HeadShape, Reading
 from mops.sizes import HeadInput
 from mops.tasks import Task
@@ -69,10 +70,10 @@ class DenseHead(nn.Module):
         self.features = reading.features if reading.texts_apart(task.is_pair) else ()
         self.combine = FieldAttention(seen) if seen.combine == "attention" else Concat()
         wide = seen.wide
-        layers: list[nn.Module] = [nn.Dropout(dropout)]
+        layers: list[nn.Module] = [Dropout(dropout)]
         for _ in range(shape.depth if shape.kind == "mlp" else 0):
             layers += [Dense(wide, shape.width), ACTIVATIONS[shape.activation]]
-            layers += [nn.Dropout(dropout)]
+            layers += [Dropout(dropout)]
             wide = shape.width
         self.layers = nn.Sequential(*layers)
         self.output = Dense(wide, task.outputs)
@@ -104,7 +105,7 @@ class CosineHead(nn.Module):
         super().__init__()
         assert task.range is not None  # the recipe allows a cosine only for a similarity
         self.norm = nn.LayerNorm(width, eps=1e-12) if shape.norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.project = Dense(width, width) if shape.project else nn.Identity()
         self.scale = COSINE_SCALES[shape.scale]
         self.low, self.high = task.range

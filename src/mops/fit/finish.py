@@ -23,7 +23,7 @@ from mops.judge.evaluate import Answerer, answer_material, judge, score_table
 from mops.judge.guards import suspicious
 from mops.layout import Layout
 from mops.predict.answers import Answers
-from mops.predict.bundle import Bundle, load_bundle, save_bundle
+from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
 from mops.predict.predictor import Predictor
 from mops.recipes import Recipe
 from mops.records import Record, write_record
@@ -62,7 +62,7 @@ def finish(
     warnings += budget_warnings(loop)
     facts["scores"], facts["untrained"] = scores, untrained
     facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
-    save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
+    write_facts(folder / "model", loop.network.layout, facts)
     record = Record(
         run_info=run_info(folder, recipe),
         train_info=train_info(loop),

@@ -32,7 +32,7 @@ class Moves:
     """What the tasks of a step move in one network."""
 
     rows: tuple[Row, ...]
-    slopes: tuple[Tensor, ...]
+    slopes: tuple[Tensor, ...]  # all of them, flat
 
     def norm(self) -> float:
         """Of all gradients together."""
@@ -72,7 +72,19 @@ def moves_of(network: Network, optimiser: torch.optim.Optimizer, tasks: Collecti
         weights = [weight for weight in group["params"] if id(weight) in taught]
         if weights:
             rows.append(row_of(group, weights, optimiser))
-    return Moves(tuple(rows), tuple(slope for row in rows for slope in row.slopes))
+    return Moves(tuple(rows), joined([slope for row in rows for slope in row.slopes]))
+
+
+def joined(slopes: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The same numbers in fewer tensors: what lies side by side in memory is one."""
+    found: list[Tensor] = []
+    for slope in sorted(slopes, key=Tensor.data_ptr):
+        last = found[-1] if found else slope
+        if found and last.data_ptr() + last.numel() * last.itemsize == slope.data_ptr():
+            found[-1] = last.as_strided((last.numel() + slope.numel(),), (1,))
+        else:
+            found.append(slope.view(-1))
+    return tuple(found)
 
 
 def row_of(

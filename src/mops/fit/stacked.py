@@ -6,11 +6,13 @@ Shapes: N networks, R rows, X and Y widths.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+
+from mops.encoder.dropout import Dropout, draw_bits, factors
 
 Masks = Callable[[Tensor, Sequence[float]], Tensor]
 
@@ -41,14 +43,14 @@ class StackedNorm(nn.Module):
 
 
 class StackedDropout(nn.Module):
-    """Dropout, each network with its own chance and its own draws."""
+    """Dropout, each network with its own share and its own draws."""
 
-    def __init__(self, chances: Sequence[float], masks: Masks) -> None:
+    def __init__(self, shares: Sequence[float], masks: Masks) -> None:
         super().__init__()
-        self.chances, self.masks = chances, masks
+        self.shares, self.masks = shares, masks
 
     def forward(self, input_NRX: Tensor) -> Tensor:
-        return input_NRX * self.masks(input_NRX, self.chances) if any(self.chances) else input_NRX
+        return input_NRX * self.masks(input_NRX, self.shares) if any(self.shares) else input_NRX
 
 
 class Draws:
@@ -61,13 +63,17 @@ class Draws:
         for generator, seed in zip(self.generators, seeds, strict=True):
             generator.manual_seed(seed)
 
-    def masks(self, like_NRX: Tensor, chances: Sequence[float]) -> Tensor:
-        """What torch's dropout multiplies with: 0, or 1 / (1 - chance)."""
-        masks_NRX = torch.ones_like(like_NRX, memory_format=torch.contiguous_format)
-        for mask_RX, chance, generator in zip(masks_NRX, chances, self.generators, strict=True):
-            if chance:
-                mask_RX.bernoulli_(1 - chance, generator=generator).div_(1 - chance)
-        return masks_NRX
+    def masks(self, like_NRX: Tensor, shares: Sequence[float]) -> Tensor:
+        """What `Dropout` multiplies with; a network whose share is 0 draws nothing."""
+        drawn = zip(like_NRX.detach(), shares, self.generators, strict=True)
+        return torch.stack(
+            [
+                factors(draw_bits(like_RX, generator), share, like_RX.dtype)
+                if share
+                else torch.ones_like(like_RX)
+                for like_RX, share, generator in drawn
+            ]
+        )
 
 
 def stack_heads(heads: Sequence[nn.Module], masks: Masks) -> nn.Module:
@@ -85,18 +91,14 @@ def stack_heads(heads: Sequence[nn.Module], masks: Masks) -> nn.Module:
 
 def stack_leaf(same: Sequence[nn.Module], masks: Masks) -> nn.Module:
     leaf = same[0]
-    if isinstance(leaf, nn.Dropout):
-        return StackedDropout([float(dropout.p) for dropout in dropouts(same)], masks)
+    if isinstance(leaf, Dropout):
+        return StackedDropout([one.share for one in same if isinstance(one, Dropout)], masks)
     if not isinstance(leaf, nn.Linear | nn.LayerNorm):
         return stack_heads(same, masks)
     stacked = StackedNorm(leaf.eps) if isinstance(leaf, nn.LayerNorm) else StackedDense()
     for name, _ in leaf.named_parameters():
         stacked.register_parameter(name, join_weights([one.get_parameter(name) for one in same]))
     return stacked
-
-
-def dropouts(modules: Sequence[nn.Module]) -> Iterator[nn.Dropout]:
-    yield from (module for module in modules if isinstance(module, nn.Dropout))
 
 
 def join_weights(weights: Sequence[nn.Parameter]) -> nn.Parameter:
