@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor, nn
 
 from mops.data.batches import TaskData
 from mops.data.schedule import Schedule, plan_steps
@@ -68,9 +67,8 @@ def train_family(
     shelf, trunk = build_shelf(runs[0].ready), frozen_network(runs[0].ready)
     watcher.phase("encoding")
     for task, of in shelf.items():
-        owners = trunk.layout.routes[task].pooler
-        pooler: Callable[[Tensor], Tensor] = trunk.bank[owners[0]] if owners else nn.Identity()
-        of.fill(needed_rows(runs, of), features or pooled_vectors(trunk), pooler)
+        poolers = [trunk.bank[owner] for owner in trunk.layout.routes[task].pooler]
+        of.fill(needed_rows(runs, of), features or pooled_vectors(trunk), poolers)
     results: dict[Path, Run | RunError] = {}
     for alike in grouped(runs, lambda run: run.place):
         for batch in batches(alike):

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mops.data.batches import Segment, TaskData
 from mops.data.material import targets_of
@@ -62,16 +62,17 @@ class TaskShelf:
     def numbers(self, texts: Sequence[tuple[str, ...]]) -> Ints:
         return np.array([self.number[row] for row in texts], dtype=np.int64)
 
-    def fill(self, rows: Ints, features: Features, pooler: Callable[[Tensor], Tensor]) -> None:
+    def fill(self, rows: Ints, features: Features, poolers: Sequence[nn.Module]) -> None:
         """Compute the vectors of these rows, each distinct sequence once."""
         needed = np.unique(self.sequences_RK[rows])
         self.places[needed] = np.arange(len(needed))
         given = features(self.task.name, choose(self.distinct, needed))
-        self.pooled_UD = torch.from_numpy(given)
+        self.pooled_UD = torch.from_numpy(np.require(given, np.float32, ("C", "W")))
+        self.vectors_UD = self.pooled_UD
         with torch.no_grad():
-            self.vectors_UD = torch.cat(
-                [pooler(part) for part in torch.split(self.pooled_UD, ASKED)]
-            )
+            for pooler in poolers:
+                parts = torch.split(self.vectors_UD, ASKED)
+                self.vectors_UD = torch.cat([pooler(part) for part in parts])
 
     def where(self, rows: Ints) -> Tensor:
         """The places of these rows' vectors, R K."""
