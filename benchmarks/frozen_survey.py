@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import mops
 from benchmarks.harness import arguments, write_result
@@ -67,6 +68,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps-per-epoch", type=int, default=1000)
+    parser.add_argument("--threads", type=int, help="default: all cores")
     parser.add_argument("--out", help="folder of the runs; default: one that is removed")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
@@ -104,6 +106,7 @@ class Survey:
             "per_task_batch_size": 8,
             "loss_weights": weights,
             "seed": SEED,
+            "threads": self.asked.threads,
         }
         return mops.recipe(
             data=self.asked.data,
@@ -128,6 +131,7 @@ class Survey:
         stages["loss_weights"] = self.stage("loss_weights", weighted)
         return {
             "networks": sum(len(stage["networks"]) for stage in stages.values()),
+            "threads": torch.get_num_threads(),
             "steps": self.asked.epochs * self.asked.steps_per_epoch,
             "encoding_seconds": self.encoding.seconds,
             "training_seconds": sum(stage["training_seconds"] for stage in stages.values()),
@@ -148,9 +152,7 @@ class Survey:
         networks = [
             {"choice": choice, **facts_of(run)} for choice, run in zip(choices, runs, strict=True)
         ]
-        print(
-            f"{name}: {len(choices)} networks, {seconds:.0f} s, of these training {training:.0f} s"
-        )
+        print(f"{name}: {len(choices)} networks, {seconds:.0f} s, training {training:.0f} s")
         return {
             "seconds": seconds,
             "encoding_seconds": self.encoding.seconds - encoded,
@@ -179,12 +181,13 @@ class Survey:
             before = loop.progress.seconds
             for _ in range(min(SLICE, len(loop.schedule) - 3)):
                 loop.one_step(taken, Silent())
-            step = (loop.progress.seconds - before) / (loop.progress.step - 3)
+            measured = loop.progress.step - 3
+            step = (loop.progress.seconds - before) / measured
         whole = step * result["networks"] * result["steps"]
         return {
             "about": "training only, extrapolated from a slice of steps of one network, whose "
             "frozen encoder runs in eval mode in every step",
-            "measured_steps": SLICE,
+            "measured_steps": measured,
             "seconds_per_step": step,
             "training_seconds": whole,
             "speedup_of_training": whole / result["training_seconds"],
