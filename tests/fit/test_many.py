@@ -109,6 +109,12 @@ def test_an_interrupted_batch_goes_on_together_or_alone(alone: list[Path], tmp_p
     encoder = (world().encoder / "model.safetensors").stat().st_size
     assert min(saved) < encoder < max(saved) * 9  # frozen weights are not in a state
     mops.train(given[0], outs[0])
+    state = outs[3] / "state" / "state.safetensors"
+    whole = state.read_bytes()
+    state.write_bytes(whole[:100])  # damaged: said of this run alone
+    *_, damaged = train_many(given, outs)
+    assert isinstance(damaged, RunError) and "cannot be read" in str(damaged)
+    state.write_bytes(whole)
     train_many(given, outs)
     for recipe, out, other in zip(given, outs, alone, strict=True):
         (out / "recipe.yaml").write_text((other / "recipe.yaml").read_text())

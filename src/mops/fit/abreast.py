@@ -80,8 +80,11 @@ class Abreast:
 
     def run(self, watcher: Watcher) -> None:
         """Train all to the end of the budget; each may stop or fail on its own."""
-        schedule = self.runners[0].loop.schedule
-        taken = schedule.rows_before(self.runners[0].loop.progress.step)
+        if not self.runners:
+            return
+        first = self.runners[0].loop
+        taken = first.schedule.rows_before(first.progress.step)
+        watcher.begin(len(first.schedule), first.progress.step)
         for runner in self.runners:
             runner.loop.cut_curve()
             runner.loop.progress.batched = len(self.runners)

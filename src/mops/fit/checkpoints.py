@@ -158,7 +158,8 @@ def put_back(path: Path, network: Network, weights: Mapping[str, Tensor]) -> Non
 
 
 def saved_step(path: Path) -> int:
-    """The step of a saved state, without reading its tensors; 0 where there is none."""
-    if not path.is_file():
+    """The step of a saved state, without its tensors; 0 where there is none or it is damaged."""
+    try:
+        return int(json.loads(read_facts(path)["progress"])["step"])
+    except OSError:
         return 0
-    return int(json.loads(read_facts(path)["progress"])["step"])

@@ -102,14 +102,17 @@ def train_batch(
     batch: Sequence[Planned], trunk: Network, shelf: Shelf, watcher: Watcher
 ) -> dict[Path, Run | RunError]:
     """Runs abreast to the end; each that got there is judged and written down."""
-    runners = {run.folder: build_runner(run, trunk, shelf) for run in batch}
+    results: dict[Path, Run | RunError] = {}
+    runners: dict[Path, Runner] = {}
     for run in batch:
-        begin_folder(run.folder, run.ready.recipe)
+        try:
+            runners[run.folder] = build_runner(run, trunk, shelf)
+            begin_folder(run.folder, run.ready.recipe)
+        except RunError as problem:  # a saved state that cannot be read
+            results[run.folder] = problem
     abreast = Abreast(list(runners.values()), shelf)
-    loop = runners[batch[0].folder].loop
-    watcher.begin(len(loop.schedule), loop.progress.step)
     abreast.run(watcher)
-    results: dict[Path, Run | RunError] = dict(abreast.failed)
+    results |= abreast.failed
     for run in batch:
         if run.folder not in results:
             answering = partial(answer_known, shelf)
