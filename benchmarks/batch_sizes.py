@@ -1,0 +1,58 @@
+"""A training step of three tasks against the rows per task: mops beside padded batches.
+
+python -m benchmarks.batch_sizes --data DIR
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness import arguments, compare, few, print_comparison, write_result
+from benchmarks.training_step import (
+    data_name,
+    linear_flops,
+    made_ready,
+    our_step,
+    take_batches,
+    their_step,
+)
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+PAIR = "bi"
+ROWS = 24  # of a task in one timing: one small step alone is too short to be timed
+
+
+def main() -> None:
+    asked = arguments(__doc__ or "").parse_args()
+    cases = {}
+    for size in few(SIZES, asked):
+        data = measure(asked.data, asked.encoder, size, asked.rounds)
+        cases[str(size)] = data
+        print_comparison(f"training step, {PAIR} pairs, {size} rows per task", data)
+    facts = {"data": data_name(asked.data), "pair": PAIR, "cases": cases}
+    print(write_result("batch_sizes", facts, asked.out))
+
+
+def measure(data: str, encoder: str, size: int, rounds: int) -> dict[str, Any]:
+    ready = made_ready(data, encoder, PAIR, size)
+    batches = take_batches(ready, size)
+    steps = max(1, ROWS // size)
+    whole = {
+        "transformers": repeated(their_step(ready, batches), steps),
+        "mops": repeated(our_step(ready, batches, dropout=0.1), steps),
+    }
+    # Over the rounds each batch has its turn equally often, or nearly so.
+    flops = 3 * steps * sum(linear_flops(ready, batch) for batch in batches) / len(batches)
+    tokens = sum(len(segment.ids) for batch in batches for segment in batch.segments)
+    facts = {"steps": steps, "tokens": round(tokens / len(batches))}
+    found = compare(whole, flops=dict.fromkeys(whole, flops), rounds=rounds).to_data()
+    return {**facts, **found}
+
+
+def repeated(step: Callable[[], object], times: int) -> Callable[[], object]:
+    return lambda: [step() for _ in range(times)]
+
+
+if __name__ == "__main__":
+    main()
