@@ -1,0 +1,1 @@
+"""Benchmarks: mops beside the alternative a user would pick, in one run."""

@@ -1,0 +1,150 @@
+"""How a benchmark measures: alternatives in turn, again and again, in one process.
+
+A machine's speed changes from minute to minute, so a time alone says nothing. Every round runs
+each alternative once, on one thread, in processor time, beside a large matrix product whose rate
+is the most this machine reaches just then. What is reported is the median over the rounds: of the
+time, of its ratio to the reference in the same round, of the share of the peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from mops.files import write_text
+from mops.records import machine_info
+
+RESULTS = Path(__file__).parent / "results"
+ROUNDS = 7
+PEAK_SHAPES = ((4096, 384, 1536), (2048, 2048, 2048))  # rows, inner, columns
+
+
+@dataclass
+class Timing:
+    """One alternative: its seconds in each round, and the FLOPs of its linear layers."""
+
+    seconds: list[float] = field(default_factory=list)
+    flops: float = 0.0
+
+
+@dataclass
+class Comparison:
+    """Alternatives that do the same work; the first one is the reference."""
+
+    timings: dict[str, Timing]
+    peak: list[float]  # FLOPs per second in each round
+
+    @property
+    def reference(self) -> str:
+        return next(iter(self.timings))
+
+    def speedup(self, name: str) -> float:
+        """How many times faster than the reference."""
+        pairs = zip(self.timings[self.reference].seconds, self.timings[name].seconds, strict=True)
+        return median(theirs / ours for theirs, ours in pairs)
+
+    def share_of_peak(self, name: str) -> float | None:
+        """The rate of the linear layers' FLOPs, as a share of a large product's."""
+        timing = self.timings[name]
+        if not timing.flops:
+            return None
+        pairs = zip(timing.seconds, self.peak, strict=True)
+        return median(timing.flops / seconds / peak for seconds, peak in pairs)
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "reference": self.reference,
+            "rounds": len(self.peak),
+            "peak_gflops": median(self.peak) / 1e9,
+            "alternatives": {
+                name: {
+                    "seconds": median(timing.seconds),
+                    "speedup": self.speedup(name),
+                    "share_of_peak": self.share_of_peak(name),
+                }
+                for name, timing in self.timings.items()
+            },
+        }
+
+
+def compare(
+    alternatives: Mapping[str, Callable[[], object]],
+    *,
+    flops: Mapping[str, float] | None = None,
+    rounds: int = ROUNDS,
+    warmup: int = 1,
+) -> Comparison:
+    """Run every alternative once per round; `flops` are those of its linear layers."""
+    torch.set_num_threads(1)
+    found = Comparison({n: Timing(flops=(flops or {}).get(n, 0.0)) for n in alternatives}, [])
+    for number in range(warmup + rounds):
+        seconds = {name: processor_time(run) for name, run in alternatives.items()}
+        peak = matrix_peak()
+        if number >= warmup:
+            found.peak.append(peak)
+            for name, value in seconds.items():
+                found.timings[name].seconds.append(value)
+    return found
+
+
+def processor_time(run: Callable[[], object]) -> float:
+    started = time.process_time()
+    run()
+    return time.process_time() - started
+
+
+def matrix_peak() -> float:
+    """FLOPs per second of the faster of two large float32 products, just now."""
+    return max(2 * m * k * n / min(product_times(m, k, n)) for m, k, n in PEAK_SHAPES)
+
+
+def product_times(rows: int, inner: int, columns: int, repeats: int = 3) -> list[float]:
+    left, right = torch.ones(rows, inner), torch.ones(columns, inner)
+    return [processor_time(lambda: torch.nn.functional.linear(left, right)) for _ in range(repeats)]
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What every benchmark understands."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", default="sample", help="folder of data; default: the sample")
+    parser.add_argument("--encoder", default="minilm", help="name or folder")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds that are counted")
+    return parser
+
+
+def write_result(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """One JSON file per benchmark, with the machine it ran on."""
+    facts = {"name": name, "made": datetime.now(UTC).date().isoformat(), "machine": machine()}
+    path = folder / f"{name}.json"
+    write_text(path, json.dumps({**facts, **data}, indent=2) + "\n")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    return {**machine_info(), "processor": processor_name(), "torch_threads": 1}
+
+
+def processor_name() -> str:
+    """As Linux tells it; elsewhere what Python knows."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text("utf-8").splitlines() if facts.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def print_comparison(title: str, data: Mapping[str, Any]) -> None:
+    print(f"\n{title} (peak {data['peak_gflops']:.0f} GFLOP/s, {data['rounds']} rounds)")
+    for name, facts in data["alternatives"].items():
+        share = facts["share_of_peak"]
+        of_peak = "" if share is None else f"  {share:6.1%} of peak"
+        print(f"  {name:28} {facts['seconds']:9.4f} s  {facts['speedup']:6.2f} x{of_peak}")

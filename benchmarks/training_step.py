@@ -1,0 +1,110 @@
+"""A training step of three tasks: mops beside `transformers` in a plain loop.
+
+python -m benchmarks.training_step --data DIR
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import mops
+from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.reference import Reference, reference_step
+from mops.data.batches import Batch
+from mops.data.schedule import plan_steps
+from mops.encoder.network import Network
+from mops.encoder.pretrained import load_pretrained
+from mops.fit.prepare import Prepared, batch_maker, prepare, training_data
+from mops.fit.rates import build_optimiser
+from mops.fit.step import take_step
+from mops.sizes import forward_flops
+
+TASKS = ("sentiment", "paraphrase", "similarity")
+CASES = (("bi", 8), ("cross", 8), ("bi", 32), ("cross", 32))
+DRAWN = 51  # batches, of which the one with the median number of tokens is measured
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--cases", nargs="*", help="as `bi 8`; default: all")
+    asked = parser.parse_args()
+    cases = {}
+    for pair, size in CASES:
+        if asked.cases and f"{pair} {size}" not in asked.cases:
+            continue
+        data = measure(asked.data, asked.encoder, pair, size, asked.rounds)
+        cases[f"{pair} {size}"] = data
+        print_comparison(f"training step, {pair} pairs, {size} rows per task", data)
+    print(write_result("training_step", {"data": data_name(asked.data), "cases": cases}))
+
+
+def data_name(data: str) -> str:
+    return "sample" if data == "sample" else data.rstrip("/").rpartition("/")[2]
+
+
+def measure(data: str, encoder: str, pair: str, size: int, rounds: int) -> dict[str, Any]:
+    ready = made_ready(data, encoder, pair, size)
+    batch = typical_batch(ready, size)
+    steps = {
+        "transformers": their_step(ready, batch),
+        "mops": our_step(ready, batch, dropout=0.1),
+        "mops without dropout": our_step(ready, batch, dropout=0.0),
+    }
+    flops = 3 * linear_flops(ready, batch)  # backward is twice forward
+    found = compare(steps, flops=dict.fromkeys(steps, flops), rounds=rounds).to_data()
+    return {**found, "tokens": batch_tokens(batch)}
+
+
+def made_ready(data: str, encoder: str, pair: str, size: int, plan: str = "shared") -> Prepared:
+    settings = {
+        "training.pair": pair,
+        "training.per_task_batch_size": size,
+        "training.threads": 1,
+        "training.max_steps": DRAWN,
+        "training.pool": "mean",
+        "training.features": ["difference", "product"],
+    }
+    recipe = mops.recipe(data=data, encoder=encoder, plan=plan, tasks=TASKS, set=settings)
+    return prepare(recipe, lambda _: None)
+
+
+def typical_batch(ready: Prepared, size: int) -> Batch:
+    rows = training_data(ready)
+    schedule = plan_steps({name: len(of) for name, of in rows.items()}, ready.recipe.training)
+    take = batch_maker(ready, rows)
+    drawn = [take({t: schedule.places(t, size * n, size) for t in rows}) for n in range(DRAWN)]
+    return sorted(drawn, key=batch_tokens)[DRAWN // 2]
+
+
+def batch_tokens(batch: Batch) -> int:
+    return sum(len(segment.ids) for segment in batch.segments)
+
+
+def linear_flops(ready: Prepared, batch: Batch) -> float:
+    """Forward, matrix products of the linear layers only, real tokens only."""
+    route = next(iter(ready.layout.routes.values()))
+    one = forward_flops(route, ready.layout.encoder, 1)
+    attention = 4 * ready.layout.encoder.depth * ready.layout.encoder.width
+    return float(batch_tokens(batch) * (one - attention))
+
+
+def our_step(ready: Prepared, batch: Batch, dropout: float) -> Callable[[], object]:
+    training = ready.recipe.training
+    network = Network(ready.layout, dropout=dropout, head_dropout=dropout)
+    load_pretrained(network, ready.source)
+    optimiser = build_optimiser(network, training)
+    return lambda: take_step(network, optimiser, batch, training, step=0, total=1)
+
+
+def their_step(ready: Prepared, batch: Batch) -> Callable[[], object]:
+    training = ready.recipe.training
+    model = Reference(str(ready.source.folder), ready.layout.tasks, training.pair)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=training.learning_rate)
+    return lambda: reference_step(model, optimiser, batch)
+
+
+if __name__ == "__main__":
+    main()
