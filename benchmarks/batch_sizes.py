@@ -10,12 +10,13 @@ from typing import Any
 
 from benchmarks.harness import arguments, compare, few, print_comparison, write_result
 from benchmarks.training_step import (
+    batch_tokens,
     data_name,
     linear_flops,
     made_ready,
     our_step,
-    take_batches,
     their_step,
+    typical_batch,
 )
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -36,16 +37,14 @@ def main() -> None:
 
 def measure(data: str, encoder: str, size: int, rounds: int) -> dict[str, Any]:
     ready = made_ready(data, encoder, PAIR, size)
-    batches = take_batches(ready, size)
+    batch = typical_batch(ready, size)
     steps = max(1, ROWS // size)
     whole = {
-        "transformers": repeated(their_step(ready, batches), steps),
-        "mops": repeated(our_step(ready, batches, dropout=0.1), steps),
+        "transformers": repeated(their_step(ready, batch), steps),
+        "mops": repeated(our_step(ready, batch, dropout=0.1), steps),
     }
-    # Over the rounds each batch has its turn equally often, or nearly so.
-    flops = 3 * steps * sum(linear_flops(ready, batch) for batch in batches) / len(batches)
-    tokens = sum(len(segment.ids) for batch in batches for segment in batch.segments)
-    facts = {"steps": steps, "tokens": round(tokens / len(batches))}
+    flops = 3 * steps * linear_flops(ready, batch)  # backward is twice forward
+    facts = {"steps": steps, "tokens": batch_tokens(batch)}
     found = compare(whole, flops=dict.fromkeys(whole, flops), rounds=rounds).to_data()
     return {**facts, **found}
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import cycle
+from collections.abc import Callable
 
 import torch
 
@@ -13,34 +12,26 @@ from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.encoder.pretrained import load_pretrained
 from mops.fit.prepare import Prepared
-from mops.layout import Layout
 
 
-def our_network(ready: Prepared, layout: Layout | None = None) -> Network:
-    """Pretrained, ready to answer."""
-    network = Network(layout or ready.layout)
+def our_forward(ready: Prepared, batch: Batch) -> Callable[[], object]:
+    """The outputs of all tasks: packing, encoder, heads."""
+    network = Network(ready.layout).eval()
     load_pretrained(network, ready.source)
-    return network.eval()
-
-
-def our_forward(ready: Prepared, batches: Sequence[Batch]) -> Callable[[], object]:
-    """The outputs of all tasks for the next batch: packing, encoder, heads."""
-    network, turn = our_network(ready), cycle(batches)
 
     def forward() -> object:
         with torch.inference_mode():
-            return network(pack_segments(next(turn).segments, network.layout))
+            return network(pack_segments(batch.segments, network.layout))
 
     return forward
 
 
-def their_forward(ready: Prepared, batches: Sequence[Batch]) -> Callable[[], object]:
+def their_forward(ready: Prepared, batch: Batch) -> Callable[[], object]:
     """The same with padded batches, a task at a time."""
     folder, pair = str(ready.source.folder), ready.layout.reading.pair
-    model, turn = Reference(folder, ready.layout.tasks, pair).eval(), cycle(batches)
+    model = Reference(folder, ready.layout.tasks, pair).eval()
 
     def forward() -> object:
-        batch = next(turn)
         segments = {task: [s for s in batch.segments if task in s.tasks] for task in batch.targets}
         with torch.inference_mode():
             return [model(task, of) for task, of in segments.items()]

@@ -43,12 +43,12 @@ def measure(ready: Prepared, length: int, rounds: int) -> dict[str, dict[str, An
     lengths = [len(segment.ids) for segment in batch.segments]
     facts = {"sequences": len(lengths), "padding": 1 - np.mean(lengths) / max(lengths)}
     steps = {
-        "transformers": their_step(ready, [batch]),
-        "mops": our_step(ready, [batch], dropout=0.1),
+        "transformers": their_step(ready, batch),
+        "mops": our_step(ready, batch, dropout=0.1),
     }
     forwards = {
-        "transformers": their_forward(ready, [batch]),
-        "mops": our_forward(ready, [batch]),
+        "transformers": their_forward(ready, batch),
+        "mops": our_forward(ready, batch),
     }
     one = linear_flops(ready, batch)
     trained = compare(steps, flops=dict.fromkeys(steps, 3 * one), rounds=rounds)

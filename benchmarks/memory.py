@@ -22,7 +22,7 @@ import torch
 from benchmarks.forward import our_forward, their_forward
 from benchmarks.harness import ROOT, arguments, few, write_result
 from benchmarks.reference import Reference, reference_step
-from benchmarks.training_step import data_name, made_ready, our_step, take_batches, their_step
+from benchmarks.training_step import data_name, made_ready, our_step, their_step, typical_batch
 from mops.data.batches import Batch
 from mops.fit.prepare import Prepared
 
@@ -36,25 +36,23 @@ Run = Callable[[], object]
 # ------------------------------------------------------------------ what is measured
 
 
-def our_training(ready: Prepared, batches: list[Batch]) -> Run:
-    return our_step(ready, batches, dropout=0.1)
+def our_training(ready: Prepared, batch: Batch) -> Run:
+    return our_step(ready, batch, dropout=0.1)
 
 
-def three_trainings(ready: Prepared, batches: list[Batch]) -> Run:
+def three_trainings(ready: Prepared, batch: Batch) -> Run:
     """A model, an optimiser and a loss for each task, side by side."""
     steps = []
     for name, task in ready.layout.tasks.items():
         model = Reference(str(ready.source.folder), {name: task}, PAIR)
         optimiser = torch.optim.AdamW(model.parameters(), lr=ready.recipe.training.learning_rate)
-        steps.append(partial(reference_step, model, optimiser, only(batches[0], name)))
+        steps.append(partial(reference_step, model, optimiser, only(batch, name)))
     return lambda: [step() for step in steps]
 
 
-def three_forwards(ready: Prepared, batches: list[Batch]) -> Run:
-    forwards = [
-        their_forward(ready, [only(batch, name) for batch in batches])
-        for name in ready.layout.tasks
-    ]
+def three_forwards(ready: Prepared, batch: Batch) -> Run:
+    """As `their_forward` holds heads of all tasks, these are a few numbers more."""
+    forwards = [their_forward(ready, only(batch, name)) for name in ready.layout.tasks]
     return lambda: [forward() for forward in forwards]
 
 
@@ -63,7 +61,7 @@ def only(batch: Batch, task: str) -> Batch:
     return Batch(segments, {task: batch.targets[task]})
 
 
-Makers = dict[str, Callable[[Prepared, list[Batch]], Run]]
+Makers = dict[str, Callable[[Prepared, Batch], Run]]
 OURS: Makers = {"training": our_training, "prediction": our_forward}
 # name -> plan that is laid out, and for each work what runs
 KINDS: dict[str, tuple[str, Makers]] = {
@@ -120,7 +118,7 @@ def measure_here(asked: argparse.Namespace, kind: str, work: str, size: int) -> 
     before = resident()
     plan, makers = KINDS[kind]
     ready = made_ready(asked.data, asked.encoder, PAIR, size, plan)
-    run = makers[work](ready, take_batches(ready, size))
+    run = makers[work](ready, typical_batch(ready, size))
     for _ in range(STEPS):
         run()
     return {"libraries_mib": before / MIB, "peak_mib": peak() / MIB}

@@ -24,10 +24,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.forward import our_forward, their_forward
 from benchmarks.harness import arguments, few, processor_time, write_result
-from benchmarks.training_step import data_name, made_ready, our_step, take_batches, their_step
+from benchmarks.training_step import data_name, made_ready, our_step, their_step, typical_batch
 
 SIZE, PAIR = 8, "bi"  # rows per task
-WARM = 3  # runs before the one that counts begins
+WARM, TIMES = 3, 5  # runs before it counts, and that count
 WHOLE = "mops::whole"  # the root of all events: its own time is Python's
 BACKWARD = "autograd::engine"
 
@@ -65,20 +65,22 @@ GROUPS = (
 def main() -> None:
     asked = arguments(__doc__ or "").parse_args()
     ready = made_ready(asked.data, asked.encoder, PAIR, SIZE)
-    batches = take_batches(ready, SIZE)
+    batch = typical_batch(ready, SIZE)
     runs: dict[str, dict[str, Callable[[], object]]] = {
         "training step": {
-            "mops": our_step(ready, batches, dropout=0.1),
-            "transformers": their_step(ready, batches),
+            "mops": our_step(ready, batch, dropout=0.1),
+            "transformers": their_step(ready, batch),
         },
         "prediction": {
-            "mops": our_forward(ready, batches),
-            "transformers": their_forward(ready, batches),
+            "mops": our_forward(ready, batch),
+            "transformers": their_forward(ready, batch),
         },
     }
     works = {}
     for work in few(tuple(runs), asked):
-        works[work] = {name: measure(run, len(batches)) for name, run in runs[work].items()}
+        works[work] = {
+            name: measure(run, len(few(range(TIMES), asked))) for name, run in runs[work].items()
+        }
         print_shares(work, works[work])
     facts = {"data": data_name(asked.data), "pair": PAIR, "rows_per_task": SIZE, "works": works}
     print(write_result("profile", facts, asked.out))
