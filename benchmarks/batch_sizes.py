@@ -18,6 +18,7 @@ from benchmarks.training_step import (
     their_step,
     typical_batch,
 )
+from mops.fit.prepare import Prepared
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PAIR = "bi"
@@ -26,17 +27,17 @@ ROWS = 24  # of a task in one timing: one small step alone is too short to be ti
 
 def main() -> None:
     asked = arguments(__doc__ or "").parse_args()
+    ready = made_ready(asked.data, asked.encoder, PAIR, max(SIZES))
     cases = {}
     for size in few(SIZES, asked):
-        data = measure(asked.data, asked.encoder, size, asked.rounds)
+        data = measure(ready, size, asked.rounds)
         cases[str(size)] = data
         print_comparison(f"training step, {PAIR} pairs, {size} rows per task", data)
     facts = {"data": data_name(asked.data), "pair": PAIR, "cases": cases}
     print(write_result("batch_sizes", facts, asked.out))
 
 
-def measure(data: str, encoder: str, size: int, rounds: int) -> dict[str, Any]:
-    ready = made_ready(data, encoder, PAIR, size)
+def measure(ready: Prepared, size: int, rounds: int) -> dict[str, Any]:
     batch = typical_batch(ready, size)
     steps = max(1, ROWS // size)
     whole = {

@@ -10,18 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from benchmarks.forward import our_forward, their_forward
 from benchmarks.harness import ROOT, arguments, few, write_result
 from benchmarks.reference import Reference, reference_step
+from benchmarks.resident import MIB, peak, resident
 from benchmarks.training_step import data_name, made_ready, our_step, their_step, typical_batch
 from mops.data.batches import Batch
 from mops.fit.prepare import Prepared
@@ -29,7 +28,6 @@ from mops.fit.prepare import Prepared
 SIZES = (8, 32)  # rows per task
 PAIR = "bi"
 STEPS = 6
-MIB = 2**20
 Run = Callable[[], object]
 
 
@@ -122,28 +120,6 @@ def measure_here(asked: argparse.Namespace, kind: str, work: str, size: int) -> 
     for _ in range(STEPS):
         run()
     return {"libraries_mib": before / MIB, "peak_mib": peak() / MIB}
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory now; where nobody tells, its peak so far."""
-    return status("VmRSS") or used_at_most()
-
-
-def peak() -> int:
-    """Most bytes of this process in memory so far."""
-    return status("VmHWM") or used_at_most()
-
-
-def status(key: str) -> int:
-    """Linux tells it of this program alone; ru_maxrss there begins with the parent's memory."""
-    path = Path("/proc/self/status")
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
-
-
-def used_at_most() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 if __name__ == "__main__":

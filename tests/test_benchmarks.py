@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import sys
 from argparse import Namespace
@@ -15,6 +17,7 @@ import pytest
 from benchmarks import __main__ as all_of_them
 from benchmarks import batch_sizes, harness, memory, profile, training_step
 from benchmarks.harness import Comparison, Timing, compare
+from benchmarks.resident import MIB, peak
 
 from building import NAMES, build_network, mixed_batch, tiny_shape
 from mops.sizes import forward_flops
@@ -133,11 +136,28 @@ def test_memory_is_measured(
     assert 50 < found["libraries_mib"] < found["peak_mib"] + 1
 
 
-def test_memory_of_a_child_is_its_own(run_quick: Callable[[str], dict[str, Any]]) -> None:
-    """What the parent holds is not counted."""
-    held = bytearray(1000 * memory.MIB)
+def test_a_child_measures_for_its_parent(
+    run_quick: Callable[[str], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the child is this process: a new one would load all libraries again."""
+
+    def run(words: list[str], **_: Any) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", words[2:])
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            memory.main()
+        return SimpleNamespace(returncode=0, stdout=said.getvalue())
+
+    monkeypatch.setattr(memory.subprocess, "run", run)
     (found,) = run_quick("memory")["works"]["training"]["8"].values()
-    assert found["peak_mib"] < len(held) / memory.MIB
+    assert found["peak_mib"] > 100
+
+
+def test_memory_of_a_child_is_its_own() -> None:
+    """What the parent holds is not counted."""
+    held = bytearray(200 * MIB)
+    done = run_python("-c", "from benchmarks.resident import peak; print(peak())", cwd=ROOT)
+    assert MIB < int(done.stdout) < len(held) < peak()
 
 
 def test_the_profile_finds_every_group(run_quick: Callable[[str], dict[str, Any]]) -> None:
