@@ -66,7 +66,8 @@ def run(name: str, asked: argparse.Namespace, folder: Path) -> bool:
     words += ["--encoder", asked.encoder] if asked.encoder else []
     words += ["--quick", "--rounds", "1"] if asked.quick else []
     paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    child = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    one_thread = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    child = os.environ | one_thread | {"PYTHONPATH": paths}
     code = subprocess.run(words, env=child, check=False).returncode
     is_well = code == 0 and (folder / f"{name}.json").is_file()
     said = f"done in {time.monotonic() - started:.0f} s" if is_well else f"FAILED (exit {code})"

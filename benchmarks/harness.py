@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,7 @@ def command(name: str) -> str:
     """As it was typed, but for where folders lie; where the result goes changes nothing."""
     words = iter(sys.argv[1:])
     kept = [Path(word).name for word in words if word != "--out" or not next(words, None)]
-    return " ".join([f"python -m benchmarks.{name}", *kept])
+    return shlex.join(["python", "-m", f"benchmarks.{name}", *kept])
 
 
 def machine() -> dict[str, Any]:

@@ -131,23 +131,28 @@ def page(results: Mapping[str, Data]) -> str:
         if data is None:
             parts += [f"Not run: `python -m benchmarks.{name}`.", ""]
         else:
-            parts += [*section.body(data), made_by(data), ""]
+            parts += [*section.body(data), made_by(name, data), ""]
     return "\n".join(parts)
 
 
-def made_by(data: Data) -> str:
-    """When, by which command, on what."""
-    machine = data["machine"]
-    versions = [f"{name} {machine['packages'][name]}" for name in ("torch", "transformers")]
-    cores = f"{machine['cores']} cores, one thread"
-    words = [data["made"], machine["processor"], cores, f"Python {machine['python']}", *versions]
-    return f"`{data['command']}`; {', '.join(words)}."
+def made_by(name: str, data: Data) -> str:
+    """By which command, when, on what; what a result does not say is left out."""
+    machine, packages = data["machine"], data["machine"]["packages"]
+    words = [data["made"], machine["processor"]]
+    words += [f"{machine['cores']} cores, one thread"] if "cores" in machine else []
+    words += [f"Python {machine['python']}"]
+    words += [f"{each} {packages[each]}" for each in ("torch", "transformers") if each in packages]
+    return f"`{command(name, data)}`; {', '.join(words)}."
+
+
+def command(name: str, data: Data) -> str:
+    return str(data.get("command", f"python -m benchmarks.{name}"))
 
 
 def speed(results: Mapping[str, Data]) -> str:
     """The README's part: a few figures, each with its command."""
     lines = [
-        f"- {text(results[name])} (`{results[name]['command']}`)"
+        f"- {text(results[name])} (`{command(name, results[name])}`)"
         for name, text in FIGURES.items()
         if name in results
     ]

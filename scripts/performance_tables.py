@@ -66,14 +66,16 @@ def said(data: Data) -> Lines:
         for name, facts in each["alternatives"].items():
             if name != each["reference"]:
                 speeds.setdefault((name, each["reference"]), []).append(facts["speedup"])
-    lines = [f"{name}: {span(of)} times as fast as {base}." for (name, base), of in speeds.items()]
+    lines = [
+        f"- {name}: {span(of)} times as fast as {base}." for (name, base), of in speeds.items()
+    ]
     slow = [
         f"{name} at {case or 'this'} ({facts['speedup']:.2f})"
         for case, each in found
         for name, facts in each["alternatives"].items()
         if facts["speedup"] < 1
     ]
-    return [*lines, *([f"**Slower**: {', '.join(slow)}."] if slow else []), ""]
+    return [*lines, *([f"- **Slower**: {', '.join(slow)}."] if slow else []), ""]
 
 
 def by_size(cases: Mapping[str, Data], first: str, facts: Sequence[tuple[str, str, str]]) -> Lines:
