@@ -22,6 +22,7 @@ from performance_tables import (
     comparisons,
     lengths,
     memory,
+    own_mib,
     plain,
     profile,
     span,
@@ -171,16 +172,23 @@ def training_figure(data: Data) -> str:
     )
 
 
-def length_figure(data: Data) -> str:
+def prediction_figure(data: Data) -> str:
     return (
-        f"a forward pass without training {span(ratios(data['prediction'], 'mops'), '{:.1f}')} "
-        "times, from the shortest to the longest texts"
+        f"The encoder without training is {span(ratios(data['prediction'], 'mops'), '{:.1f}')} "
+        "times as fast, from the shortest to the longest texts"
     )
+
+
+def memory_figure(data: Data) -> str:
+    sizes = data["works"]["training"].values()
+    shares = [own_mib(of["mops shared"]) / own_mib(of["transformers, one model"]) for of in sizes]
+    return f"Training takes {span(shares)} times the memory, libraries not counted"
 
 
 FIGURES: dict[str, Callable[[Data], str]] = {
     "training_step": training_figure,
-    "lengths": length_figure,
+    "lengths": prediction_figure,
+    "memory": memory_figure,
 }
 
 

@@ -125,8 +125,12 @@ def memory(data: Data) -> Lines:
 
 
 def memory_cell(facts: Data) -> str:
-    own = facts["peak_mib"] - facts["libraries_mib"]
-    return f"{facts['peak_mib']:,.0f} ({own:,.0f})"
+    return f"{facts['peak_mib']:,.0f} ({own_mib(facts):,.0f})"
+
+
+def own_mib(facts: Data) -> float:
+    """What is left when the libraries are taken away."""
+    return float(facts["peak_mib"] - facts["libraries_mib"])
 
 
 def profile(data: Data) -> Lines:

@@ -129,6 +129,11 @@ def test_every_benchmark_has_a_section(maker: ModuleType) -> None:
     assert set(known()) <= set(maker.SECTIONS)
 
 
+def test_results_name_no_folder(maker: ModuleType) -> None:
+    for file in maker.RESULTS.glob("*.json"):
+        assert not re.search(r'[ "]\.{0,2}/\w', file.read_text("utf-8")), file.name
+
+
 def test_pages_are_up_to_date(maker: ModuleType) -> None:
     """The README's figures too: they are written from the same results."""
     for path, text in maker.pages().items():
@@ -136,8 +141,26 @@ def test_pages_are_up_to_date(maker: ModuleType) -> None:
     assert maker.BEGIN in maker.README.read_text("utf-8")
 
 
+def test_figures_of_the_readme(maker: ModuleType) -> None:
+    """Ratios from the smallest to the largest; memory without the libraries."""
+    lengths = {"8": comparison(0.3, 0.1), "16": comparison(0.3, 0.2)}
+    used = {
+        "transformers, one model": {"peak_mib": 500.0, "libraries_mib": 100.0},
+        "mops shared": {"peak_mib": 400.0, "libraries_mib": 100.0},
+    }
+    part = maker.speed(
+        {
+            "lengths": result(tokens=5, training={}, prediction=lengths),
+            "memory": result(works={"training": {"8": used}, "prediction": {}}),
+        }
+    )
+    assert "1.5 to 3.0 times" in part
+    assert "0.75 times the memory" in part
+    assert part.count("`python -m benchmarks.x --data d`") == 2
+
+
 def test_the_readme_keeps_all_but_its_part_on_speed(maker: ModuleType) -> None:
     part = maker.speed({"training_step": result(cases={"bi 8": comparison(1.5, 0.6)})})
-    assert "2.5 times" in part
+    assert "is 2.5 times as fast" in part
     before = f"above\n{maker.BEGIN}\nold\n{maker.END}\nbelow\n"
     assert maker.with_speed(before, part) == f"above\n{part}\nbelow\n"
