@@ -143,6 +143,8 @@ def made_by(name: str, data: Data) -> str:
     words += [f"{machine['cores']} cores, one thread"] if "cores" in machine else []
     words += [f"Python {machine['python']}"]
     words += [f"{each} {packages[each]}" for each in ("torch", "transformers") if each in packages]
+    rounds = [float(each["rounds"]) for _, each in comparisons(data)]
+    words += [f"{span(rounds, '{:.0f}')} rounds"] if rounds else []
     return f"`{command(name, data)}`; {', '.join(words)}."
 
 

@@ -111,8 +111,8 @@ def test_any_other_result_is_a_list_of_its_facts(maker: ModuleType) -> None:
 
 def test_a_section_says_when_how_and_where_it_was_made(maker: ModuleType) -> None:
     page = maker.page({"latency": result(cases={"one": comparison(1, 1)})})
-    made = "2001-02-03, Abacus, 5 cores, one thread, Python 3.99, torch 8.8, transformers 7.7."
-    assert f"`python -m benchmarks.x --data d`; {made}" in page
+    made = "2001-02-03, Abacus, 5 cores, one thread, Python 3.99, torch 8.8, transformers 7.7"
+    assert f"`python -m benchmarks.x --data d`; {made}, 7 rounds." in page
 
 
 def test_without_results_there_is_no_number(maker: ModuleType) -> None:
