@@ -5,7 +5,6 @@ python -m benchmarks.batch_sizes --data DIR
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.harness import arguments, compare, few, print_comparison, write_result
@@ -22,7 +21,6 @@ from mops.fit.prepare import Prepared
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PAIR = "bi"
-ROWS = 24  # of a task in one timing: one small step alone is too short to be timed
 
 
 def main() -> None:
@@ -39,19 +37,13 @@ def main() -> None:
 
 def measure(ready: Prepared, size: int, rounds: int) -> dict[str, Any]:
     batch = typical_batch(ready, size)
-    steps = max(1, ROWS // size)
-    whole = {
-        "transformers": repeated(their_step(ready, batch), steps),
-        "mops": repeated(our_step(ready, batch, dropout=0.1), steps),
+    steps = {
+        "transformers": their_step(ready, batch),
+        "mops": our_step(ready, batch, dropout=0.1),
     }
-    flops = 3 * steps * linear_flops(ready, batch)  # backward is twice forward
-    facts = {"steps": steps, "tokens": batch_tokens(batch)}
-    found = compare(whole, flops=dict.fromkeys(whole, flops), rounds=rounds).to_data()
-    return {**facts, **found}
-
-
-def repeated(step: Callable[[], object], times: int) -> Callable[[], object]:
-    return lambda: [step() for _ in range(times)]
+    flops = 3 * linear_flops(ready, batch)  # backward is twice forward
+    found = compare(steps, flops=dict.fromkeys(steps, flops), rounds=rounds).to_data()
+    return {"tokens": batch_tokens(batch), **found}
 
 
 if __name__ == "__main__":

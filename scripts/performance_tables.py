@@ -100,7 +100,7 @@ def by_size(cases: Mapping[str, Data], first: str, facts: Sequence[tuple[str, st
 
 
 def batch_sizes(data: Data) -> Lines:
-    facts = [("tokens of a step", "tokens", "{:,}"), ("steps timed", "steps", "{}")]
+    facts = [("tokens of a step", "tokens", "{:,}")]
     return by_size(data["cases"], "rows per task", facts) + said(data)
 
 

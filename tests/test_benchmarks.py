@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from benchmarks import __main__ as all_of_them
-from benchmarks import batch_sizes, harness, memory, profile, training_step
+from benchmarks import harness, memory, profile, training_step
 from benchmarks.harness import Comparison, Timing, compare
 from benchmarks.resident import MIB, peak
 
@@ -41,7 +41,6 @@ def run_quick(
 ) -> Callable[[str], dict[str, Any]]:
     """`run_quick(name)`: the result of a benchmark, run in this process."""
     monkeypatch.setattr(harness, "PEAK_SHAPES", ((8, 8, 8),))
-    monkeypatch.setattr(batch_sizes, "ROWS", 1)
 
     def run(name: str) -> dict[str, Any]:
         quick = ["--quick", "--rounds", "1", "--out", str(tmp_path)]
