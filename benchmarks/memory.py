@@ -49,7 +49,7 @@ def three_trainings(ready: Prepared, batch: Batch) -> Run:
 
 
 def three_forwards(ready: Prepared, batch: Batch) -> Run:
-    """As `their_forward` holds heads of all tasks, these are a few numbers more."""
+    """A model for each task; each has the heads of all, a few numbers more."""
     forwards = [their_forward(ready, only(batch, name)) for name in ready.layout.tasks]
     return lambda: [forward() for forward in forwards]
 
