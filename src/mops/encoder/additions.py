@@ -16,7 +16,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from mops.encoder.blocks import Dense, attend, product
+from mops.encoder.attention import attend
+from mops.encoder.blocks import Dense, product
+from mops.encoder.dropout import Dropout
 from mops.encoder.pack import Buckets
 from mops.routes import Stop
 from mops.shapes import EncoderShape
@@ -99,11 +101,10 @@ class SmallAttention(nn.Module):
     def __init__(self, size: int, dropout: float) -> None:
         super().__init__()
         self.query_key_value = projection(size, 3 * size)
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
 
     def forward(self, small_TS: Tensor, buckets: Buckets, heads: int) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        return attend(self.query_key_value(small_TS), buckets, heads, dropout)
+        return attend(self.query_key_value(small_TS), buckets, heads, self.dropout.active)
 
 
 class Vector(nn.Module):

@@ -7,13 +7,13 @@ Each block is one owner of the bank; none knows which task its tokens belong to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.encoder.pack import Bucket, Buckets, Tokens
+from mops.encoder.attention import attend
+from mops.encoder.dropout import Dropout
+from mops.encoder.pack import Buckets, Tokens
 from mops.shapes import EncoderShape
 
 ACTIVATIONS: dict[str, nn.Module] = {
@@ -23,11 +23,6 @@ ACTIVATIONS: dict[str, nn.Module] = {
     "relu": nn.ReLU(),
     "tanh": nn.Tanh(),
 }
-
-
-def join(pieces: Sequence[Tensor]) -> Tensor:
-    """The pieces one after the other, without a copy where there is only one."""
-    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
 FEWEST = 16  # rows of a matrix product
@@ -64,7 +59,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(shape.positions, shape.width)
         self.token_type = nn.Embedding(shape.types, shape.width) if shape.types else None
         self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.first_position = shape.first_position
 
     def forward(self, tokens: Tokens) -> Tensor:
@@ -88,28 +83,12 @@ class Attention(nn.Module):
         self.heads = shape.heads
         self.query_key_value = Dense(shape.width, 3 * shape.width)
         self.output = Dense(shape.width, shape.width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, qkv_TE: Tensor, buckets: Buckets) -> Tensor:
-        dropout = self.dropout.p if self.training else 0.0
-        mixed_TD = attend(qkv_TE, buckets, self.heads, dropout)
+        mixed_TD = attend(qkv_TE, buckets, self.heads, self.dropout.active)
         output_TD: Tensor = self.dropout(self.output(mixed_TD))
         return output_TD
-
-
-def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
-    """Segments of similar length side by side; padding exists only in here."""
-    padded_PE = qkv_TE.new_zeros(buckets.padded, qkv_TE.shape[1])
-    padded_PE = padded_PE.index_copy(0, buckets.places_T, qkv_TE)
-    mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads, dropout) for b in buckets])
-    return mixed_PD.index_select(0, buckets.places_T)
-
-
-def attend_bucket(qkv_NE: Tensor, bucket: Bucket, heads: int, dropout: float) -> Tensor:
-    split = qkv_NE.view(-1, bucket.length, 3, heads, qkv_NE.shape[1] // (3 * heads))
-    query, key, value = split.permute(2, 0, 3, 1, 4)  # each B H L d
-    mixed_BHLd = F.scaled_dot_product_attention(query, key, value, bucket.mask, dropout)
-    return mixed_BHLd.transpose(1, 2).reshape(qkv_NE.shape[0], -1)
 
 
 class FeedForward(nn.Module):
@@ -120,7 +99,7 @@ class FeedForward(nn.Module):
         self.inner = Dense(shape.width, shape.inner)
         self.activation = ACTIVATIONS[shape.activation]
         self.output = Dense(shape.inner, shape.width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, inner_TI: Tensor) -> Tensor:
         output_TD: Tensor = self.dropout(self.output(self.activation(inner_TI)))

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from mops.encoder.blocks import PARTS, join
+from mops.encoder.attention import join
+from mops.encoder.blocks import PARTS
 from mops.encoder.pack import Added, Pack, Span
 from mops.layout import Layout
 from mops.routes import Route
