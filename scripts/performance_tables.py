@@ -78,6 +78,23 @@ def said(data: Data) -> Lines:
     return [*lines, *([f"- **Slower**: {', '.join(slow)}."] if slow else []), ""]
 
 
+def costs(data: Data) -> Lines:
+    """The same the other way round: how many times the reference's time each takes."""
+    rows: list[list[str]] = []
+    times: dict[tuple[str, str], list[float]] = {}
+    for case, found in comparisons(data):
+        for name, facts in found["alternatives"].items():
+            times.setdefault((name, found["reference"]), []).append(1 / facts["speedup"])
+            cost = f"{1 / facts['speedup']:.2f}"
+            rows.append([case, name, milliseconds(facts["seconds"]), cost])
+    lines = [
+        f"- {name}: {span(of)} times the cost of {base}."
+        for (name, base), of in times.items()
+        if name != base
+    ]
+    return [*table(("case", "alternative", "ms", "times the cost"), rows), *lines, ""]
+
+
 def by_size(cases: Mapping[str, Data], first: str, facts: Sequence[tuple[str, str, str]]) -> Lines:
     """A row for every size: `facts` of it, both times, how many times as fast."""
     names = list(next(iter(cases.values()))["alternatives"])

@@ -65,6 +65,12 @@ def test_what_is_slower_is_said(maker: ModuleType) -> None:
     assert "**Slower**: mops at 16 (0.80)." in page
 
 
+def test_more_tasks_are_a_cost(maker: ModuleType) -> None:
+    page = maker.page({"many_tasks": result(cases={"one text": comparison(1.0, 1.25)})})
+    assert "| one text | mops | 1,250.0 | 1.25 |" in page
+    assert "- mops: 1.25 times the cost of transformers." in page
+
+
 def test_sizes_are_rows_with_both_times(maker: ModuleType) -> None:
     sizes = {"1": comparison(0.02, 0.01, tokens=70)}
     lengths = {"512": comparison(0.3, 0.1, sequences=6, padding=0.25)}
@@ -143,14 +149,16 @@ def test_pages_are_up_to_date(maker: ModuleType) -> None:
 
 def test_figures_of_the_readme(maker: ModuleType) -> None:
     """Ratios from the smallest to the largest; memory without the libraries."""
-    lengths = {"8": comparison(0.3, 0.1), "16": comparison(0.3, 0.2)}
+    cases = {"bi": comparison(0.3, 0.1), "cross": comparison(0.3, 0.2)}
+    for case in cases.values():
+        case["alternatives"]["mops shared"] = case["alternatives"].pop("mops")
     used = {
         "transformers, one model": {"peak_mib": 500.0, "libraries_mib": 100.0},
         "mops shared": {"peak_mib": 400.0, "libraries_mib": 100.0},
     }
     part = maker.speed(
         {
-            "lengths": result(tokens=5, training={}, prediction=lengths),
+            "prediction": result(cases=cases),
             "memory": result(works={"training": {"8": used}, "prediction": {}}),
         }
     )
