@@ -42,10 +42,10 @@ MARKED = {
 OPTIMISER = "Optimizer."
 PATTERNS = {  # the first that matches counts
     "linear layers": r"aten::(linear|addmm|mm)\b|(Addmm|Mm|Linear)Backward",
-    "attention": r"scaled_dot_product|softmax|aten::(bmm|baddbmm)|(Bmm|Softmax|ScaledDot\w+)Back",
+    "attention": r"Attention|scaled_dot_product|softmax|aten::(bmm|baddbmm)|(Bmm|Softmax)Backward",
     "layer norm": r"layer_norm|LayerNorm",
     "GELU": r"gelu|Gelu",
-    "dropout": r"dropout|bernoulli|DropoutBackward|MulBackward",
+    "dropout": r"\bDrop(Backward)?\b|dropout|bernoulli|MulBackward",
     "embeddings": r"aten::embedding|Embedding",
 }
 REST = "adding and copying"

@@ -165,7 +165,7 @@ def test_the_profile_finds_every_group(run_quick: Callable[[str], dict[str, Any]
     for side in result["works"]["training step"].values():
         shares = side["shares"]
         assert sum(shares.values()) == pytest.approx(1)
-        assert [group for group in profile.GROUPS if not shares[group]] == []
+        assert [group for group in profile.GROUPS if shares[group] < 1e-4] == []
 
 
 def test_operations_belong_to_the_nearest_name_that_is_known() -> None:
@@ -174,6 +174,8 @@ def test_operations_belong_to_the_nearest_name_that_is_known() -> None:
         ("aten::addmm", "aten::linear", whole): "linear layers, forward",
         ("aten::mm", "AddmmBackward0", outer, whole): "linear layers, backward",
         ("aten::bernoulli_", "aten::dropout", "aten::scaled_dot_product_x", whole): "dropout",
+        ("aten::sub_", "Drop", whole): "dropout",
+        ("aten::cat", "DroppingAttentionBackward", whole): "attention",
         ("aten::add_", "Optimizer.step#AdamW.step", whole): "optimiser",
         ("aten::mul", "mops::clipping", whole): "clipping",
         ("aten::cat", whole): "adding and copying",
