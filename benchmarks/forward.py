@@ -7,15 +7,17 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.reference import Reference
+from benchmarks.training_step import Case, made_ready
 from mops.data.batches import Batch
 from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.encoder.pretrained import load_pretrained
-from mops.fit.prepare import Prepared
+from mops.tasks import Task
 
 
-def our_forward(ready: Prepared, batch: Batch) -> Callable[[], object]:
+def our_forward(case: Case, batch: Batch) -> Callable[[], object]:
     """The outputs of all tasks: packing, encoder, heads."""
+    ready = made_ready(case)
     network = Network(ready.layout).eval()
     load_pretrained(network, ready.source)
 
@@ -26,13 +28,14 @@ def our_forward(ready: Prepared, batch: Batch) -> Callable[[], object]:
     return forward
 
 
-def their_forward(ready: Prepared, batch: Batch) -> Callable[[], object]:
+def their_forward(
+    folder: str, tasks: dict[str, Task], pair: str, batch: Batch
+) -> Callable[[], object]:
     """The same with padded batches, a task at a time."""
-    folder, pair = str(ready.source.folder), ready.layout.reading.pair
-    model = Reference(folder, ready.layout.tasks, pair).eval()
+    model = Reference(folder, tasks, pair).eval()
+    segments = {task: [s for s in batch.segments if task in s.tasks] for task in batch.targets}
 
     def forward() -> object:
-        segments = {task: [s for s in batch.segments if task in s.tasks] for task in batch.targets}
         with torch.inference_mode():
             return [model(task, of) for task, of in segments.items()]
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -87,18 +91,62 @@ def compare(
     flops: Mapping[str, float] | None = None,
     rounds: int = ROUNDS,
     warmup: int = 1,
+    clock: Callable[[Callable[[], object]], float] | None = None,
 ) -> Comparison:
     """Run every alternative once per round; `flops` are those of its linear layers."""
+    clock = clock or processor_time
     torch.set_num_threads(1)
     found = Comparison({n: Timing(flops=(flops or {}).get(n, 0.0)) for n in alternatives}, [])
     for number in range(warmup + rounds):
-        seconds = {name: processor_time(run) for name, run in alternatives.items()}
+        seconds = {name: clock(run) for name, run in alternatives.items()}
         peak = matrix_peak()
         if number >= warmup:
             found.peak.append(peak)
             for name, value in seconds.items():
                 found.timings[name].seconds.append(value)
     return found
+
+
+def compare_apart(
+    builders: Mapping[str, Callable[[], Callable[[], object]]],
+    *,
+    flops: Mapping[str, float] | None = None,
+    rounds: int = ROUNDS,
+) -> Comparison:
+    """As `compare`, each alternative in a process of its own, as a user would run it.
+
+    They still take turns; a process that waits costs nothing. Settings that hold for a whole
+    process (how memory is kept) then help only the one that makes them.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes = {}
+    for name, build in builders.items():
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=answer_rounds, args=(build, theirs), daemon=True).start()
+        theirs.close()  # so that a child that dies is noticed
+    found = compare(
+        {name: partial(ask_round, pipe) for name, pipe in pipes.items()},
+        flops=flops, rounds=rounds, clock=lambda run: float(str(run())),
+    )  # fmt: skip
+    for pipe in pipes.values():
+        pipe.close()
+    return found
+
+
+def answer_rounds(build: Callable[[], Callable[[], object]], pipe: Connection) -> None:
+    """In the child: build once, then run whenever asked, and tell the processor time."""
+    torch.set_num_threads(1)
+    run = build()
+    with suppress(EOFError):
+        while True:
+            pipe.recv()
+            pipe.send(processor_time(run))
+
+
+def ask_round(pipe: Connection) -> float:
+    pipe.send("run")
+    seconds: float = pipe.recv()
+    return seconds
 
 
 def processor_time(run: Callable[[], object]) -> float:
@@ -150,7 +198,7 @@ def command(name: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    facts = {key: value for key, value in machine_info().items() if key != "command"}
+    facts = {key: value for key, value in machine_info().items() if key != "command"}  # has paths
     facts["packages"]["transformers"] = package_version("transformers")
     return {**facts, "cores": own_cores(), "torch_threads": 1}
 

@@ -8,13 +8,14 @@ the length and all of it, so padding exists; `transformers` gets all sequences a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.forward import our_forward, their_forward
-from benchmarks.harness import arguments, compare, few, print_comparison, write_result
-from benchmarks.training_step import linear_flops, made_ready, our_step, their_step
+from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
+from benchmarks.training_step import Case, linear_flops, made_ready, our_step, their_step
 from mops.data.batches import Batch, Segment
 from mops.fit.prepare import Prepared
 
@@ -26,33 +27,35 @@ SEED = 11711
 
 def main() -> None:
     asked = arguments(__doc__ or "").parse_args()
-    ready = made_ready(asked.data, asked.encoder, "bi", 8)
-    longest = ready.layout.encoder.longest
+    case = Case(asked.data, asked.encoder, "bi", 8)
+    longest = made_ready(case).layout.encoder.longest
     lengths = few([n for n in LENGTHS if n <= longest], asked)
     found: dict[str, dict[str, Any]] = {"training": {}, "prediction": {}}
     for length in lengths:
-        for work, data in measure(ready, length, asked.rounds).items():
+        for work, data in measure(case, length, asked.rounds).items():
             found[work][str(length)] = data
             print_comparison(f"{work}, up to {length} tokens", data)
     print(write_result("lengths", {"tokens": TOKENS, **found}, asked.out))
 
 
-def measure(ready: Prepared, length: int, rounds: int) -> dict[str, dict[str, Any]]:
+def measure(case: Case, length: int, rounds: int) -> dict[str, dict[str, Any]]:
     """Work -> comparison, on one batch of about this length."""
+    ready = made_ready(case)
     batch = random_batch(ready, length)
     lengths = [len(segment.ids) for segment in batch.segments]
     facts = {"sequences": len(lengths), "padding": 1 - np.mean(lengths) / max(lengths)}
+    theirs = str(ready.source.folder), dict(ready.layout.tasks), case.pair, batch
     steps = {
-        "transformers": their_step(ready, batch),
-        "mops": our_step(ready, batch, dropout=0.1),
+        "transformers": partial(their_step, *theirs),
+        "mops": partial(our_step, case, batch, dropout=0.1),
     }
     forwards = {
-        "transformers": their_forward(ready, batch),
-        "mops": our_forward(ready, batch),
+        "transformers": partial(their_forward, *theirs),
+        "mops": partial(our_forward, case, batch),
     }
     one = linear_flops(ready, batch)
-    trained = compare(steps, flops=dict.fromkeys(steps, 3 * one), rounds=rounds)
-    answered = compare(forwards, flops=dict.fromkeys(forwards, one), rounds=rounds)
+    trained = compare_apart(steps, flops=dict.fromkeys(steps, 3 * one), rounds=rounds)
+    answered = compare_apart(forwards, flops=dict.fromkeys(forwards, one), rounds=rounds)
     return {
         "training": {**facts, **trained.to_data()},
         "prediction": {**facts, **answered.to_data()},

@@ -24,7 +24,14 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.forward import our_forward, their_forward
 from benchmarks.harness import arguments, few, processor_time, write_result
-from benchmarks.training_step import data_name, made_ready, our_step, their_step, typical_batch
+from benchmarks.training_step import (
+    Case,
+    data_name,
+    made_ready,
+    our_step,
+    their_step,
+    typical_batch,
+)
 
 SIZE, PAIR = 8, "bi"  # rows per task
 WARM, TIMES = 3, 5  # runs before it counts, and that count
@@ -64,16 +71,18 @@ GROUPS = (
 
 def main() -> None:
     asked = arguments(__doc__ or "").parse_args()
-    ready = made_ready(asked.data, asked.encoder, PAIR, SIZE)
+    case = Case(asked.data, asked.encoder, PAIR, SIZE)
+    ready = made_ready(case)
     batch = typical_batch(ready, SIZE)
+    theirs = str(ready.source.folder), dict(ready.layout.tasks), PAIR, batch
     runs: dict[str, dict[str, Callable[[], object]]] = {
         "training step": {
-            "mops": our_step(ready, batch, dropout=0.1),
-            "transformers": their_step(ready, batch),
+            "mops": our_step(case, batch, dropout=0.1),
+            "transformers": their_step(*theirs),
         },
         "prediction": {
-            "mops": our_forward(ready, batch),
-            "transformers": their_forward(ready, batch),
+            "mops": our_forward(case, batch),
+            "transformers": their_forward(*theirs),
         },
     }
     works = {}

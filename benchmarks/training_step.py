@@ -6,12 +6,14 @@ python -m benchmarks.training_step --data DIR
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 import mops
-from benchmarks.harness import arguments, compare, few, print_comparison, write_result
+from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
 from mops.data.schedule import plan_steps
@@ -21,6 +23,7 @@ from mops.fit.prepare import Prepared, batch_maker, prepare, training_data
 from mops.fit.rates import build_optimiser
 from mops.fit.step import take_step
 from mops.sizes import forward_flops
+from mops.tasks import Task
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 CASES = (("bi", 8), ("cross", 8), ("bi", 32), ("cross", 32))
@@ -46,28 +49,41 @@ def data_name(data: str) -> str:
 
 
 def measure(data: str, encoder: str, pair: str, size: int, rounds: int) -> dict[str, Any]:
-    ready = made_ready(data, encoder, pair, size)
+    case = Case(data, encoder, pair, size)
+    ready = made_ready(case)
     batch = typical_batch(ready, size)
+    folder = str(ready.source.folder)
     steps = {
-        "transformers": their_step(ready, batch),
-        "mops": our_step(ready, batch, dropout=0.1),
-        "mops without dropout": our_step(ready, batch, dropout=0.0),
+        "transformers": partial(their_step, folder, dict(ready.layout.tasks), pair, batch),
+        "mops": partial(our_step, case, batch, dropout=0.1),
+        "mops without dropout": partial(our_step, case, batch, dropout=0.0),
     }
     flops = 3 * linear_flops(ready, batch)  # backward is twice forward
-    found = compare(steps, flops=dict.fromkeys(steps, flops), rounds=rounds).to_data()
+    found = compare_apart(steps, flops=dict.fromkeys(steps, flops), rounds=rounds).to_data()
     return {**found, "tokens": batch_tokens(batch)}
 
 
-def made_ready(data: str, encoder: str, pair: str, size: int, plan: str = "shared") -> Prepared:
+@dataclass(frozen=True)
+class Case:
+    data: str
+    encoder: str
+    pair: str
+    size: int
+    plan: str = "shared"
+
+
+def made_ready(case: Case) -> Prepared:
     settings = {
-        "training.pair": pair,
-        "training.per_task_batch_size": size,
+        "training.pair": case.pair,
+        "training.per_task_batch_size": case.size,
         "training.threads": 1,
         "training.max_steps": DRAWN,
         "training.pool": "mean",
         "training.features": ["difference", "product"],
     }
-    recipe = mops.recipe(data=data, encoder=encoder, plan=plan, tasks=TASKS, set=settings)
+    recipe = mops.recipe(
+        data=case.data, encoder=case.encoder, plan=case.plan, tasks=TASKS, set=settings
+    )
     return prepare(recipe, lambda _: None)
 
 
@@ -91,7 +107,8 @@ def linear_flops(ready: Prepared, batch: Batch) -> float:
     return float(batch_tokens(batch) * (one - attention))
 
 
-def our_step(ready: Prepared, batch: Batch, dropout: float) -> Callable[[], object]:
+def our_step(case: Case, batch: Batch, dropout: float) -> Callable[[], object]:
+    ready = made_ready(case)
     training = ready.recipe.training
     network = Network(ready.layout, dropout=dropout, head_dropout=dropout)
     load_pretrained(network, ready.source)
@@ -99,10 +116,11 @@ def our_step(ready: Prepared, batch: Batch, dropout: float) -> Callable[[], obje
     return lambda: take_step(network, optimiser, batch, training, step=0, total=1)
 
 
-def their_step(ready: Prepared, batch: Batch) -> Callable[[], object]:
-    training = ready.recipe.training
-    model = Reference(str(ready.source.folder), ready.layout.tasks, training.pair)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=training.learning_rate)
+def their_step(
+    folder: str, tasks: dict[str, Task], pair: str, batch: Batch
+) -> Callable[[], object]:
+    model = Reference(folder, tasks, pair)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-5)
     return lambda: reference_step(model, optimiser, batch)
 
 

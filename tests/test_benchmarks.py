@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
 import json
 import sys
-from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +16,10 @@ from benchmarks import __main__ as all_of_them
 from benchmarks import harness, memory, profile, training_step
 from benchmarks.harness import Comparison, Timing, compare
 from benchmarks.resident import MIB, peak
+from benchmarks.training_step import Case
 
 from building import NAMES, build_network, mixed_batch, tiny_shape
+from mops.data.batches import Batch
 from mops.sizes import forward_flops
 from running import run_python, write_long_encoder, write_toy_data
 
@@ -39,16 +39,26 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def run_quick(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], dict[str, Any]]:
-    """`run_quick(name)`: the result of a benchmark, run in this process."""
+    """`run_quick(name)`: the result of a benchmark, run in this process.
+
+    Also what has processes of its own: each would load all libraries again.
+    """
     monkeypatch.setattr(harness, "PEAK_SHAPES", ((8, 8, 8),))
+    monkeypatch.setattr(memory, "measure_apart", memory.measure_here)
 
     def run(name: str) -> dict[str, Any]:
         quick = ["--quick", "--rounds", "1", "--out", str(tmp_path)]
         monkeypatch.setattr(sys, "argv", [name, *words, *quick])
-        importlib.import_module(f"benchmarks.{name}").main()
+        module = importlib.import_module(f"benchmarks.{name}")
+        monkeypatch.setattr(module, "compare_apart", compare_here, raising=False)
+        module.main()
         return dict(json.loads((tmp_path / f"{name}.json").read_text("utf-8")))
 
     return run
+
+
+def compare_here(builders: Mapping[str, Callable[[], Any]], **options: Any) -> Comparison:
+    return compare({name: build() for name, build in builders.items()}, **options)
 
 
 # ------------------------------------------------------------------ arithmetic
@@ -109,7 +119,7 @@ def test_a_command_says_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch
 # ------------------------------------------------------------------ each one runs
 
 
-@pytest.mark.parametrize("name", sorted({*all_of_them.known()} - {"memory", "profile"}))
+@pytest.mark.parametrize("name", sorted({*all_of_them.known()} - {"profile"}))
 def test_a_benchmark_runs(name: str, run_quick: Callable[[str], dict[str, Any]]) -> None:
     """It leaves a result that names itself, the machine and no folder."""
     before = sorted(harness.RESULTS.glob("*"))
@@ -124,32 +134,41 @@ def test_a_benchmark_runs(name: str, run_quick: Callable[[str], dict[str, Any]])
     assert sorted(harness.RESULTS.glob("*")) == before
 
 
-@pytest.mark.parametrize("kind", memory.KINDS)
 @pytest.mark.parametrize("work", memory.WORKS)
-def test_memory_is_measured(
-    kind: str, work: str, words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_measured(work: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every kind: more than the libraries take."""
     monkeypatch.setattr(memory, "STEPS", 1)
-    asked = Namespace(data=words[1], encoder=words[3])
-    found = memory.measure_here(asked, kind, work, 2)
-    assert 50 < found["libraries_mib"] < found["peak_mib"] + 1
+    kinds = memory.builders(Case(words[1], words[3], "bi", 2))[work]
+    assert len(kinds) == 2 + len(memory.PLANS)
+    for build in kinds.values():
+        found = memory.measure_here(build)
+        assert 50 < found["libraries_mib"] < found["peak_mib"] + 1
 
 
-def test_a_child_measures_for_its_parent(
-    run_quick: Callable[[str], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here the child is this process: a new one would load all libraries again."""
+def test_a_model_per_task_sees_the_rows_of_its_task() -> None:
+    batch, seen = mixed_batch(build_network("shared")), {}
 
-    def run(words: list[str], **_: Any) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", words[2:])
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
-            memory.main()
-        return SimpleNamespace(returncode=0, stdout=said.getvalue())
+    def build(folder: str, tasks: Mapping[str, Any], pair: str, part: Batch) -> Callable[[], None]:
+        (name,) = tasks
+        return lambda: seen.update({name: part})
 
-    monkeypatch.setattr(memory.subprocess, "run", run)
-    (found,) = run_quick("memory")["works"]["training"]["8"].values()
-    assert found["peak_mib"] > 100
+    memory.one_per_task(build, "", dict.fromkeys(NAMES), "bi", batch)()
+    assert list(seen) == list(NAMES)
+    assert [segment for part in seen.values() for segment in part.segments] == list(batch.segments)
+    assert all(seen[name].targets[name] is batch.targets[name] for name in NAMES)
+
+
+def test_a_process_of_its_own_answers_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "matrix_peak", lambda: 1.0)
+    found = harness.compare_apart({"a": partial(partial, sum, range(1000))}, rounds=2)
+    assert all(0 < seconds < 1 for seconds in found.timings["a"].seconds)
+    assert len(found.timings["a"].seconds) == 2
+
+
+def test_the_end_of_a_process_is_noticed(capfd: pytest.CaptureFixture[str]) -> None:
+    """One that cannot build ends and says why; its parent does not wait for ever."""
+    with pytest.raises((EOFError, ConnectionError)):
+        harness.compare_apart({"a": partial(int, "no number")}, rounds=1)
 
 
 def test_memory_of_a_child_is_its_own() -> None:

@@ -175,7 +175,7 @@ def gradients(plan: Any, folder: Any, reading: Reading = CROSS) -> dict[str, Ten
     segments, _ = rows_of(network, "similarity")
     network(pack_segments(segments, network.layout))["similarity"].square().sum().backward()
     return {
-        f"{owner}.{name}": torch.zeros_like(p) if p.grad is None else p.grad
+        f"{owner}.{name}": torch.zeros_like(p) if p.grad is None else p.grad.to_dense()
         for owner, name, p in network.owner_parameters()
     }
 
@@ -216,7 +216,7 @@ def test_stop_makes_a_constant_of_what_is_heard(encoder_folder: Any) -> None:
     constant = output(network, "sentiment", x).detach()
     output(network, "similarity", x, constant).square().sum().backward()
     expected = {
-        f"{owner}.{name}": torch.zeros_like(p) if p.grad is None else p.grad
+        f"{owner}.{name}": torch.zeros_like(p) if p.grad is None else p.grad.to_dense()
         for owner, name, p in network.owner_parameters()
     }
     assert_same(stop, expected)

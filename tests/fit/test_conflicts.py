@@ -51,7 +51,7 @@ def gradient_of(network: Network, task: str, batch: Batch, owner: str) -> np.nda
     network.zero_grad(set_to_none=True)
     compute_losses(network, batch)[task].backward()
     found = [
-        np.zeros(p.numel()) if p.grad is None else p.grad.double().numpy().ravel()
+        np.zeros(p.numel()) if p.grad is None else p.grad.to_dense().double().numpy().ravel()
         for p in network.bank[owner].parameters()
     ]
     network.zero_grad(set_to_none=True)

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from building import DEPTH, NAMES, build_network, mixed_batch
+from mops.data.batches import Batch
 from mops.errors import PlanError
+from mops.fit.clip import clip, dense
 from mops.fit.rates import build_optimiser, owner_rates, rate_factor, warmup_of
-from mops.fit.step import clip, compute_losses, take_step
+from mops.fit.step import compute_losses, take_step
 from mops.settings import Training
 from mops.shapes import HeadShape, Reading
 from mops.sharing import Copies, Rate, SharingPlan
@@ -219,7 +221,9 @@ def test_a_run_of_one_step_learns(name: str) -> None:
 
 
 def gradients(network: Any) -> torch.Tensor:
-    return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
+    return torch.cat(
+        [p.grad.to_dense().flatten() for p in network.parameters() if p.grad is not None]
+    )
 
 
 @pytest.mark.parametrize("most", [0.0, 0.5, 1e9])
@@ -233,6 +237,22 @@ def test_clipping(most: float) -> None:
     assert float(norm) > 0.5
     factor = 0.5 / float(norm) if most == 0.5 else 1.0
     torch.testing.assert_close(gradients(network), before * factor, rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_of_words_are_rows_and_dense_for_the_optimiser_alone() -> None:
+    """Two batches one after the other: nothing of the first is left in the second's gradient."""
+    network = build_network("shared")
+    word = network.bank["embeddings"].word.weight
+    whole = mixed_batch(network)
+    part = Batch(whole.segments[:4], {"sentiment": whole.targets["sentiment"]})
+    for batch in (whole, part):
+        network.zero_grad(set_to_none=True)
+        sum(compute_losses(network, batch).values()).backward()
+        assert word.grad.is_sparse
+        expected = word.grad.coalesce().to_dense()  # each row summed once
+        with dense(network):
+            assert torch.equal(word.grad, expected)
+        assert torch.equal(word.grad.to_dense(), expected)
 
 
 def test_loss_of_a_step_is_the_weighted_sum() -> None:

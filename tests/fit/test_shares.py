@@ -40,7 +40,7 @@ def expected_shares(network: Any, weights: dict[str, float]) -> dict[str, float]
         network.zero_grad(set_to_none=True)
         (weights.get(task, 1.0) * loss).backward(retain_graph=True)
         shared = [
-            p.grad.flatten()
+            p.grad.to_dense().flatten()
             for owner, _, p in network.owner_parameters()
             if len(network.layout.users[owner]) > 1 and p.grad is not None
         ]

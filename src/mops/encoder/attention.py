@@ -27,7 +27,8 @@ def join(pieces: Sequence[Tensor]) -> Tensor:
 def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
     """Every token looks at all tokens of its own segment."""
     if dropout:
-        mixed_TD: Tensor = DroppingAttention.apply(qkv_TE, buckets, heads, dropout)
+        dropping: Any = DroppingAttention.apply
+        mixed_TD: Tensor = dropping(qkv_TE, buckets, heads, dropout)
         return mixed_TD
     padded_PE = pad(qkv_TE, buckets)
     mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets])

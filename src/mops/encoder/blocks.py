@@ -55,7 +55,8 @@ class Embeddings(nn.Module):
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
-        self.word = nn.Embedding(shape.words, shape.width)
+        # A text touches few of the rows: its gradient has only those.
+        self.word = nn.Embedding(shape.words, shape.width, sparse=True)
         self.position = nn.Embedding(shape.positions, shape.width)
         self.token_type = nn.Embedding(shape.types, shape.width) if shape.types else None
         self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)

@@ -62,5 +62,6 @@ class Dropout(nn.Module):
     def forward(self, seen: Tensor) -> Tensor:
         if not self.active:
             return seen
-        dropped: Tensor = Drop.apply(seen, self.active)
+        drop: Any = Drop.apply
+        dropped: Tensor = drop(seen, self.active)
         return dropped

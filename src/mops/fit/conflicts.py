@@ -121,7 +121,10 @@ def gradient(
         return {}
     loss = compute_losses(network, batch)[task]
     found = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
-    return {owner: tuple(next(found) for _ in parameters) for owner, parameters in members.items()}
+    return {
+        owner: tuple(next(found).to_dense() for _ in parameters)
+        for owner, parameters in members.items()
+    }
 
 
 def learning_parameters(network: Network, owner: str) -> list[torch.nn.Parameter]:

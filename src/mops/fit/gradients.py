@@ -135,7 +135,7 @@ def split_gradients(
         for i, piece in enumerate(torch.split(jacobian_TP[n - 1], sizes)):
             gradient, shared[i].grad = shared[i].grad, None
             if gradient is not None:
-                piece.copy_(gradient.flatten())
+                piece.copy_(gradient.to_dense().flatten())
                 reached[i] = True
     return jacobian_TP, reached
 

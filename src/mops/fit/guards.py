@@ -27,7 +27,8 @@ def check_gradients(network: Network, batch: Batch) -> None:
         flat = [p for members in parameters.values() for p in members]
         gradients = torch.autograd.grad(loss, flat, retain_graph=True, allow_unused=True)
         is_moved = {
-            id(p): g is not None and bool(g.any()) for p, g in zip(flat, gradients, strict=True)
+            id(p): g is not None and bool(g.to_dense().any())
+            for p, g in zip(flat, gradients, strict=True)
         }
         untaught += [
             f"{task} -> {owner}"

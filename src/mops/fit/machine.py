@@ -1,9 +1,10 @@
-"""The machine: which device, how many threads."""
+"""The machine: which device, how many threads, how freed memory is used again."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 
 import torch
 
@@ -38,7 +39,24 @@ def is_usable(name: str) -> bool:
 def prepare_machine(training: Training) -> str:
     """Set the threads and choose the device; returns the device."""
     torch.set_num_threads(training.threads or own_cores())
+    keep_memory()
     return choose_device(training.device)
+
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # names of glibc's settings (malloc.h)
+LARGEST = 2**31 - 1
+
+
+def keep_memory() -> None:
+    """Let freed tensors be used again at once, where the C library can (glibc).
+
+    By itself it returns every large one to the system, which hands out new, empty pages for the
+    next: 13,000 page faults in each training step of MiniLM, a twentieth of its time.
+    """
+    set_option = c_function("mallopt")
+    if set_option is not None:
+        set_option(MMAP_THRESHOLD, 1 << 30)
+        set_option(TRIM_THRESHOLD, LARGEST)
 
 
 def give_back_memory() -> None:
@@ -47,9 +65,14 @@ def give_back_memory() -> None:
     Packs differ in size from step to step, so freed tensors leave holes: over a thousand steps a
     process grew from 1.5 to 2.5 GiB without this.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    trim = c_function("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def c_function(name: str) -> Callable[..., int] | None:
+    """Of the C library that this process uses; none where it has no such thing."""
+    return getattr(ctypes.CDLL(None), name, None) if os.name == "posix" else None
 
 
 def own_cores() -> int:

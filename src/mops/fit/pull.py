@@ -41,6 +41,7 @@ def pull(network: Network, start: Start, learning: Sequence[str]) -> None:
             continue
         if parameter.grad is None:  # no task of this step passes it
             parameter.grad = torch.zeros_like(parameter)
+        parameter.grad = parameter.grad.to_dense()  # of word embeddings it has only a few rows
         parameter.grad.add_(parameter - aim, alpha=2 * strength)
 
 

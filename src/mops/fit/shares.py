@@ -44,5 +44,5 @@ def norm_of(term: Tensor, parameters: list[nn.Parameter]) -> Tensor:
     if not term.requires_grad:
         return torch.zeros(())
     gradients = torch.autograd.grad(term, parameters, allow_unused=True)
-    norms = [gradient.norm() for gradient in gradients if gradient is not None]
+    norms = [gradient.to_dense().norm() for gradient in gradients if gradient is not None]
     return torch.stack(norms).norm() if norms else torch.zeros(())

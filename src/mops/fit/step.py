@@ -12,6 +12,7 @@ from mops.data.batches import Batch
 from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.errors import RunError
+from mops.fit.clip import clip, dense
 from mops.fit.gradients import Gradients, Sum
 from mops.fit.losses import loss_of
 from mops.fit.pull import NO_START, Start, pull
@@ -60,7 +61,8 @@ def take_step(
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step - first, total)
-    optimiser.step()
+    with dense(network):
+        optimiser.step()
     facts = StepFacts(
         losses={task: float(value.detach()) for task, value in losses.items()},
         loss=float(loss.detach()),
@@ -88,12 +90,6 @@ def compute_losses(network: Network, batch: Batch) -> dict[str, Tensor]:
         )
         for task, targets in batch.targets.items()
     }
-
-
-def clip(network: Network, most: float) -> Tensor:
-    """Clip by the norm of all gradients together; 0 only measures it."""
-    learning = [p for p in network.parameters() if p.grad is not None]
-    return torch.nn.utils.clip_grad_norm_(learning, most or float("inf"))
 
 
 def refuse_nan(facts: StepFacts, step: int) -> StepFacts:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 import torch
 
 from mops.encoder.network import Network
+from mops.fit.clip import clip, dense
 from mops.fit.rates import rate_factor
-from mops.fit.step import StepFacts, clip, refuse_nan
+from mops.fit.step import StepFacts, refuse_nan
 from mops.mlm.masking import Masked
 from mops.mlm.model import masked_loss
 from mops.settings import Training
@@ -31,7 +32,8 @@ def take_step(
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step, total)
-    optimiser.step()
+    with dense(network):
+        optimiser.step()
     value = float(loss.detach())
     return refuse_nan(
         StepFacts(losses={"words": value}, loss=value, gradient_norm=float(norm)), step
