@@ -55,11 +55,11 @@ INTRO = """# Speed and memory
 
 What mops costs beside what one would write with `transformers`: `BertModel`, a linear head per
 task, padded batches, `AdamW` in a plain loop, on the same weights and the same texts. The
-alternatives take turns, again and again, on one thread, a training step in a process of its own for
-each; times are processor time, the median over the rounds. "Times as fast" is the median of the ratios within a round: a machine's
-speed changes from minute to minute, so ratios mean more than times. "Of peak" is the rate of the
-linear layers' multiplications and additions on real tokens, as a share of what one large matrix
-product reaches in the same round.
+alternatives take turns, again and again, on one thread, a training step in a process of its own
+for each; times are processor time, the median over the rounds. "Times as fast" is the median of
+the ratios within a round: a machine's speed changes from minute to minute, so ratios mean more
+than times. "Of peak" is the rate of the linear layers' multiplications and additions on real
+tokens, as a share of what one large matrix product reaches in the same round.
 
 ```
 make bench                          # all of it, in an environment of its own; then this page

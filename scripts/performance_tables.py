@@ -138,7 +138,15 @@ def memory(data: Data) -> Lines:
         header = [work, *(f"{size} rows per task, MiB" for size in sizes)]
         rows = [[kind, *(memory_cell(sizes[size][kind]) for size in sizes)] for kind in kinds]
         parts += table(header, rows)
+        parts += [f"- {work}: {said_of_memory(list(sizes.values()))}", ""]
     return parts
+
+
+def said_of_memory(sizes: Sequence[Data]) -> str:
+    """One encoder on both sides."""
+    ours, theirs = "mops shared", "transformers, one model"
+    shares = [own_mib(of[ours]) / own_mib(of[theirs]) for of in sizes]
+    return f"{ours} takes {span(shares)} times what {theirs} takes, libraries not counted."
 
 
 def memory_cell(facts: Data) -> str:

@@ -86,8 +86,11 @@ def test_sizes_are_rows_with_both_times(maker: ModuleType) -> None:
 
 
 def test_memory_is_the_peak_and_what_is_above_the_libraries(maker: ModuleType) -> None:
-    of = {"peak_mib": 1024.4, "libraries_mib": 300.2}
-    page = maker.page({"memory": result(works={"training": {"8": {"mops shared": of}}})})
+    ours = {"peak_mib": 1024.4, "libraries_mib": 300.2}
+    theirs = {"peak_mib": 662.3, "libraries_mib": 300.2}
+    sides = {"transformers, one model": theirs, "mops shared": ours}
+    page = maker.page({"memory": result(works={"training": {"8": sides}})})
+    assert "- training: mops shared takes 2.00 times what transformers, one model takes" in page
     assert "| training | 8 rows per task, MiB |" in page
     assert "| mops shared | 1,024 (724) |" in page
 
