@@ -120,7 +120,9 @@ def write_encoder(folder: Path, family: str, model_class: str = "", **options: A
     import transformers
 
     plain = {"bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel"}
-    model = getattr(transformers, model_class or plain[family])(tiny_config(family), **options)
+    with torch.random.fork_rng():  # the same whatever ran before
+        torch.manual_seed(7)
+        model = getattr(transformers, model_class or plain[family])(tiny_config(family), **options)
     shake(model, seed=7)
     model.save_pretrained(folder)
     tiny_tokenizer().save(str(folder / "tokenizer.json"))

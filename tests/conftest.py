@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+# What tests keep between runs is not the user's; children inherit it.
+os.environ["MOPS_CACHE"] = tempfile.mkdtemp(prefix="mops-cache-")
+os.environ["MOPS_CACHE_LIMIT"] = ""
 
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +25,7 @@ import torch
 from building import write_encoder
 
 torch.set_num_threads(1)
+atexit.register(shutil.rmtree, os.environ["MOPS_CACHE"], ignore_errors=True)
 
 EncoderFolder = Callable[..., Path]
 

@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import mops
+from mops.cli import screen
 from running import World
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
@@ -176,6 +177,21 @@ def test_tasks_with_different_columns_are_answered_side_by_side(
     for name in ("sentiment", "paraphrase", "similarity"):
         _, alone, _ = run_cli("predict", model, str(path), "--task", name)
         assert [row["prediction"] for row in table(alone)] == [row[name] for row in together]
+
+
+def test_the_progress_bar_knows_how_many_rows_there_are(
+    run_cli: Any, made: World, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals = []
+
+    class Bar(screen.ProgressBar):
+        def __init__(self, title: str, total: int | None = None) -> None:
+            super().__init__(title, total)
+            totals.append(total)
+
+    monkeypatch.setattr(screen, "ProgressBar", Bar)
+    run_cli("predict", model, str(made.data / "sts-dev.csv"))
+    assert totals == [21]  # lines: 20 rows and the header
 
 
 def test_no_input_and_an_unknown_task_are_refused(run_cli: Any, made: World, model: str) -> None:

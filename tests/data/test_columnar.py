@@ -31,6 +31,7 @@ def test_parquet_round_trip(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "a.parquet")
     read = open_table(tmp_path / "a.parquet")
     assert values(read) == [("a", "3.8", "1"), ("b", "", "2")]
+    assert read.count() == 2
     assert [record.line for record in read.records()] == [1, 2]
     parquet.write_table(table.slice(0, 0), tmp_path / "b.parquet")
     assert "no rows" in refusal(tmp_path / "b.parquet")
@@ -70,6 +71,7 @@ def test_hub_data_set_is_named_with_or_without_configuration(
     monkeypatch.setitem(sys.modules, "datasets", fake_datasets(calls))
     table = open_table("hub:nyu-mll/glue:sst2:train")
     assert values(table) == [("a", "-1"), ("b", "1")]
+    assert table.count() == 2
     open_table("hub:imdb:test")
     assert calls == [("nyu-mll/glue", "sst2", "train"), ("imdb", "test")]
 

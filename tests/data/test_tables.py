@@ -56,6 +56,20 @@ def test_any_text_survives_csv_quoting(
     assert not any(record.problem for record in table.records())
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", "text,label\n" + "yes,1\n" * 70_000, 70_001),
+        ("a.jsonl", '{"text": "yes"}\n' * 3, 3),
+        ("a.json", '[{"text": "yes"},\n{"text": "no"}]', None),
+    ],
+)
+def test_the_number_of_lines_is_told_without_reading_rows(
+    tmp_path: Path, name: str, content: str, expected: int | None
+) -> None:
+    assert open_table(write(tmp_path / name, content)).count() == expected
+
+
 def test_quoted_field_may_hold_delimiters_and_line_ends(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"hello, world\nbye",1\nyes,0\n')
     assert values(open_table(path)) == [("hello, world\nbye", "1"), ("yes", "0")]

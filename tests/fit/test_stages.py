@@ -169,7 +169,7 @@ def test_the_guard_knows_the_rates_in_force() -> None:
 def test_the_guard_looks_in_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[int, set[str]]] = []
 
-    def look(network: Any, batch: Any) -> None:
+    def look(network: Any, batch: Any, pack: Any) -> None:
         called.append((sum(rate > 0 for rate in network.rates.values()), set(batch.targets)))
 
     monkeypatch.setattr(loop_module, "check_gradients", look)

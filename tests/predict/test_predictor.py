@@ -11,9 +11,10 @@ import pytest
 
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
+from mops.data import tokens
 from mops.data.rows import Row
 from mops.errors import UsageError
-from mops.predict import answers as answering
+from mops.predict import outputs as computing
 from mops.predict import predictor as predicting
 from mops.predict.answers import decide
 from mops.predict.bundle import Bundle
@@ -45,7 +46,7 @@ def some_texts(rows: int, width: int, seed: int = 0) -> list[tuple[str, ...]]:
 
 def values(predictor: Predictor, task: str, texts: list[tuple[str, ...]]) -> np.ndarray:
     """All numbers that an answer has."""
-    found = predictor.answers((task,), texts)[task]
+    found = predictor.answers({task: texts})[task]
     return np.concatenate([found.predictions[:, None], found.shares], axis=1)
 
 
@@ -80,17 +81,48 @@ def test_answers_come_in_input_order(predictor: Predictor) -> None:
 def test_several_packs_answer_as_one(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = some_texts(40, 1)
     first = values(predictor, "sentiment", texts)
-    monkeypatch.setattr(answering, "TOKENS", 30)
+    monkeypatch.setattr(computing, "TOKENS", 30)
     np.testing.assert_array_equal(values(predictor, "sentiment", texts), first)
 
 
 def test_several_tasks_at_once_answer_as_one_by_one(predictor: Predictor) -> None:
     texts = some_texts(15, 2)
-    both = predictor.answers(("paraphrase", "similarity"), texts)
+    both = predictor.answers({"paraphrase": texts, "similarity": texts})
     for name, found in both.items():
-        alone = predictor.answers((name,), texts)[name]
+        alone = predictor.answers({name: texts})[name]
         np.testing.assert_array_equal(found.predictions, alone.predictions)
         np.testing.assert_array_equal(found.shares, alone.shares)
+
+
+@pytest.mark.parametrize("pair", ["cross", "bi"])
+def test_tasks_on_different_texts_answer_as_one_by_one(encoder_folder: Any, pair: str) -> None:
+    predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair)
+    pairs = some_texts(15, 2)
+    asked = {
+        "paraphrase": pairs,
+        "sentiment": [text for pair in pairs for text in pair],
+        "similarity": pairs[3:],
+    }
+    for name, found in predictor.answers(asked).items():
+        alone = predictor.answers({name: asked[name]})[name]
+        np.testing.assert_array_equal(found.predictions, alone.predictions)
+        np.testing.assert_array_equal(found.shares, alone.shares)
+        assert len(found.predictions) == len(asked[name])
+
+
+def test_rows_that_several_tasks_ask_are_tokenised_once(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def tokenise(tokenizer: Any, rows: Any, reading: Any) -> Any:
+        taken.append(len(rows))
+        return tokens.tokenise(tokenizer, rows, reading)
+
+    monkeypatch.setattr(predicting, "tokenise", tokenise)
+    pairs = some_texts(9, 2)
+    predictor.answers({"paraphrase": pairs, "similarity": list(pairs), "sentiment": ["ban"]})
+    assert taken == [9, 1]
 
 
 def test_a_stream_is_answered_in_windows_that_do_not_matter(
@@ -99,12 +131,13 @@ def test_a_stream_is_answered_in_windows_that_do_not_matter(
     texts = some_texts(23, 1)
     monkeypatch.setattr(predicting, "WINDOW", 5)
     rows = (Row("", text, None, "") for text in texts)
-    windows = [(w, found["sentiment"]) for w, found in predictor.stream(("sentiment",), rows)]
+    streamed = predictor.stream({("sentiment",): rows})
+    windows = [(window, found["sentiment"]) for (window,), found in streamed]
     assert [len(window) for window, _ in windows] == [5, 5, 5, 5, 3]
     assert [row.texts for window, _ in windows for row in window] == texts
-    streamed = np.concatenate([found.shares for _, found in windows])
-    whole = predictor.answers(("sentiment",), texts)["sentiment"]
-    np.testing.assert_array_equal(streamed, whole.shares)
+    shares = np.concatenate([found.shares for _, found in windows])
+    whole = predictor.answers({"sentiment": texts})["sentiment"]
+    np.testing.assert_array_equal(shares, whole.shares)
 
 
 def test_a_stream_takes_no_more_rows_than_it_needs(
@@ -112,9 +145,26 @@ def test_a_stream_takes_no_more_rows_than_it_needs(
 ) -> None:
     monkeypatch.setattr(predicting, "WINDOW", 4)
     endless = (Row(str(n), ("ban bat",), None, "") for n in count())
-    window, _ = next(predictor.stream(("sentiment",), endless))
+    (window,), _ = next(predictor.stream({("sentiment",): endless}))
     assert [row.id for row in window] == ["0", "1", "2", "3"]
     assert next(endless).id == "4"
+
+
+def test_groups_of_tasks_stream_their_own_rows_side_by_side(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicting, "WINDOW", 4)
+    singles, pairs = some_texts(6, 1), some_texts(6, 2)
+    asked = {
+        ("sentiment",): (Row("", text, None, "") for text in singles),
+        ("paraphrase", "similarity"): (Row("", text, None, "") for text in pairs),
+    }
+    streamed = list(predictor.stream(asked))
+    assert [[len(window) for window in windows] for windows, _ in streamed] == [[4, 4], [2, 2]]
+    whole = predictor.answers({"sentiment": singles, "paraphrase": pairs, "similarity": pairs})
+    for name, expected in whole.items():
+        found = np.concatenate([answers[name].predictions for _, answers in streamed])
+        np.testing.assert_array_equal(found, expected.predictions)
 
 
 @pytest.mark.parametrize("pair", ["cross", "bi"])

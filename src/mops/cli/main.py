@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+import warnings
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Answer every row of a file with a trained model.",
     "conflicts": "Measure where the tasks' gradients disagree.",
+    "cache": "Show or remove what is kept between runs.",
 }
 
 
@@ -83,6 +85,7 @@ def main() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     is_debug = len(arguments) < len(sys.argv) - 1
     arguments = arguments or ["--help"]
+    warnings.formatwarning = lambda message, *_: f"mops: warning: {message}\n"
     try:
         cli.main(arguments, prog_name="mops", standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -103,28 +103,26 @@ def fitting_tasks(
 def write_answers(
     predictor: Predictor, tasks: Sequence[Task], table: Table, file: TextIO, as_json: bool
 ) -> None:
-    """Tasks that read the same columns are answered in one pass; all passes side by side."""
+    """All tasks are answered in one pass, window by window."""
     from mops.cli.screen import ProgressBar, print_warnings
     from mops.data.rows import first_problems, stream_rows
+    from mops.fit.machine import give_back_memory
 
     readers: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:
         readers.setdefault(task.text, []).append(task)
-    streams = [
-        predictor.stream(
-            [task.name for task in group], stream_rows(table, group[0], needs_label=False)
-        )
+    asked = {
+        tuple(task.name for task in group): stream_rows(table, group[0], needs_label=False)
         for group in readers.values()
-    ]
+    }
     write = json_lines if as_json else csv_lines(file, [task.name for task in tasks])
     troubled: dict[str, Row] = {}
-    with ProgressBar("predicting") as bar:
-        for windows in zip(*streams, strict=True):
-            rows = windows[0][0]
-            answers = {name: of for _, found in windows for name, of in found.items()}
-            troubled |= {row.where: row for window, _ in windows for row in window if row.problem}
-            file.writelines(write(rows, answers))
-            bar.update(advance=len(rows))
+    with ProgressBar("predicting", table.count()) as bar:
+        for windows, answers in predictor.stream(asked):
+            troubled |= {row.where: row for window in windows for row in window if row.problem}
+            file.writelines(write(windows[0], answers))
+            bar.update(advance=len(windows[0]))
+            give_back_memory()  # packs differ in size: a long file would leave ever more holes
     if troubled:
         print_warnings(
             [

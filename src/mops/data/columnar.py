@@ -19,6 +19,7 @@ class Columnar:
 
     columns: tuple[str, ...]
     rows: Callable[[], Iterator[dict[str, Any]]]
+    count: Callable[[], int]
 
 
 def read_parquet(path: Path) -> Columnar:
@@ -31,7 +32,7 @@ def read_parquet(path: Path) -> Columnar:
         ) from error
     try:
         with parquet.ParquetFile(path) as file:
-            columns = tuple(file.schema_arrow.names)
+            columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(
             f"{path}: not a parquet file: {_cause(error)}; allowed: csv, tsv, jsonl, parquet; "
@@ -43,7 +44,7 @@ def read_parquet(path: Path) -> Columnar:
             for batch in file.iter_batches():
                 yield from batch.to_pylist()
 
-    return Columnar(columns, rows)
+    return Columnar(columns, rows, lambda: count)
 
 
 def read_hub(source: str) -> Columnar:
@@ -68,7 +69,7 @@ def read_hub(source: str) -> Columnar:
             f"{source}: the data set could not be loaded: {_cause(error)}; allowed: a public "
             "hub:NAME[:CONFIG]:SPLIT with a network; check the name or pass a local file"
         ) from error
-    return Columnar(tuple(loaded.column_names), lambda: iter(loaded))
+    return Columnar(tuple(loaded.column_names), lambda: iter(loaded), lambda: len(loaded))
 
 
 def _cause(error: Exception) -> str:

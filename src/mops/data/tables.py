@@ -39,6 +39,8 @@ class Table:
     notes: tuple[str, ...]
     form: str
     stream: Callable[[], Iterator[Record]] = field(repr=False, compare=False)
+    # About how many records there are; none where only reading them all would tell.
+    count: Callable[[], int | None] = field(default=lambda: None, repr=False, compare=False)
 
     def records(self) -> Iterator[Record]:
         """Every record, one at a time; may be asked for again."""
@@ -101,7 +103,7 @@ def _delimited(lines: TextSource, wanted: tuple[str, ...], names: tuple[str, ...
         for record in found:
             yield _record(record.line, record.fields, columns, record.problem)
 
-    return Table(lines.name, columns, _notes(lines), str(dialect), stream)
+    return Table(lines.name, columns, _notes(lines), str(dialect), stream, lines.count)
 
 
 def _record(line: int, fields: list[str], columns: tuple[str, ...], problem: str) -> Record:
@@ -127,8 +129,9 @@ def _json(lines: TextSource, wanted: tuple[str, ...]) -> Table:
         for number, value in read(lines):
             yield _record_of_values(number, value, columns, wanted)
 
-    form = "a JSON list" if is_list else "JSON lines"
-    return Table(lines.name, columns, _notes(lines), form, stream)
+    if is_list:
+        return Table(lines.name, columns, _notes(lines), "a JSON list", stream)
+    return Table(lines.name, columns, _notes(lines), "JSON lines", stream, lines.count)
 
 
 def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
@@ -159,7 +162,7 @@ def _columnar(source: str, found: Columnar, form: str) -> Table:
         for number, value in enumerate(found.rows(), start=1):
             yield _record_of_values(number, value, found.columns, ())
 
-    return Table(source, found.columns, (), form, stream)
+    return Table(source, found.columns, (), form, stream, found.count)
 
 
 def _record_of_values(

@@ -36,7 +36,8 @@ def trunk_owners(route: Route) -> Iterator[tuple[str, str]]:
 
 def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
     """BERT over packed tokens: the hidden state of every token at the top of its route."""
-    hidden_TD = join([bank[s.owner](pack.tokens[s.tokens]) for s in pack.embeddings])
+    embedded = (bank[s.owner](pack.tokens[s.tokens]) for s in pack.embeddings)
+    hidden_TD = join([*pack.known, *embedded])
     for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
         spans, added = stage.spans, stage.added

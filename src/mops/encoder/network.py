@@ -120,10 +120,12 @@ class Network(nn.Module):
         return passing(self.ask(feed.source, pooled_ND, feed.what, call).view(rows, -1))
 
     def train(self, mode: bool = True) -> Network:
-        """What is frozen stays in eval mode."""
-        super().train(mode)
+        """What is frozen stays in eval mode; only owners whose mode changes are walked through."""
+        self.training = self.bank.training = mode
         for owner, rate in self.rates.items():
-            self.bank[owner].train(mode and rate > 0)
+            module, is_learning = self.bank[owner], mode and rate > 0
+            if module.training != is_learning:
+                module.train(is_learning)
         return self
 
     def owner_parameters(self) -> Iterator[tuple[str, str, nn.Parameter]]:

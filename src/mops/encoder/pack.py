@@ -4,6 +4,9 @@ Segments (token sequences) lie one after the other without padding. At every sta
 embeddings, then each layer) the tokens are cut into spans, one per owner that serves them. Where
 routes split, a stage's gather repeats a segment for each branch that wants it; in training every
 segment has one task, so nothing is ever repeated.
+
+A pack may begin above the embeddings, with hidden states that are known; with pooled vectors that
+are known it has no stages at all, and each segment is one token: its vector.
 """
 
 from __future__ import annotations
@@ -97,3 +100,4 @@ class Pack:
     segment_T: Tensor  # the segment of each token at the top
     length_S: Tensor
     found: Mapping[str, Tensor]  # task -> the segments at the top that answer it, in given order
+    known: tuple[Tensor, ...] = ()  # hidden states to begin with, in place of the embeddings

@@ -33,6 +33,9 @@ class Progress:
     curve_bytes: int = 0
     step_seconds: list[float] = field(default_factory=list)
     shares: dict[str, list[float]] = field(default_factory=dict)  # of tasks in shared gradients
+    frozen_seconds: float = 0.0  # before steps, for what is frozen
+    frozen_computed: int = 0  # sequences
+    frozen_found: int = 0  # in the cache
 
 
 class Part(Protocol):

@@ -132,6 +132,11 @@ def train_info(loop: Loop) -> dict[str, Any]:
         "train_seconds": progress.seconds,
         "step_seconds_median": median(progress.step_seconds),
         "tokens": progress.tokens,
+        "frozen_seconds": progress.frozen_seconds,
+        "frozen_sequences": {
+            "computed": progress.frozen_computed,
+            "found": progress.frozen_found,
+        },
         "loss_weights": loop.weighting.weights(),
         "gradient_shares": {
             task: float(np.mean(shares)) for task, shares in progress.shares.items()

@@ -6,16 +6,17 @@ import torch
 
 from mops.data.batches import Batch
 from mops.encoder.network import Network
+from mops.encoder.packing import Packer
 from mops.errors import GuardError
 from mops.fit.step import compute_losses
 
 GUARDED_STEP = 3  # some parts start at zero and pass no gradient before they have moved
 
 
-def check_gradients(network: Network, batch: Batch) -> None:
+def check_gradients(network: Network, batch: Batch, pack: Packer | None = None) -> None:
     """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
     network.train()
-    losses = compute_losses(network, batch)
+    losses = compute_losses(network, batch, pack)
     untaught: list[str] = []
     for task, loss in losses.items():
         layout = network.layout

@@ -20,8 +20,10 @@ from mops.data.batches import Batch, TaskData
 from mops.data.budgets import Share, doubts, shares
 from mops.data.schedule import Place, PlannedStage, Schedule
 from mops.encoder.network import Network
+from mops.encoder.packing import Packer
 from mops.errors import RunError
 from mops.fit.checkpoints import Part, Progress, save_best, save_state
+from mops.fit.frozen import Frozen
 from mops.fit.gradients import Gradients
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.machine import give_back_memory
@@ -32,7 +34,8 @@ from mops.fit.step import StepFacts, take_step
 from mops.fit.weights import Weighting
 from mops.judge.evaluate import overall_of
 from mops.judge.scores import score
-from mops.predict.answers import compute_outputs, decide
+from mops.predict.answers import decide
+from mops.predict.outputs import compute_outputs
 from mops.settings import Training
 from mops.tasks import Task
 
@@ -91,6 +94,7 @@ class Loop:
     start: Start = field(default_factory=dict)  # first weights that something is pulled to
     weighting: Weighting
     gradients: Gradients
+    frozen: Frozen = field(default_factory=Frozen)
     progress: Progress = field(default_factory=Progress)
     saved_at: float = field(default_factory=time.monotonic)
 
@@ -110,6 +114,7 @@ class Loop:
                 if self.progress.step == self.stage.first:
                     self.optimiser = enter(self.network, self.stage, self.weighting)
                     self.progress.evaluations_since_best = 0  # patience is of a stage
+                self.frozen.enter(self, watcher.phase)
                 self.one_step(taken, watcher)
                 if self.is_evaluation_due():
                     self.evaluate(watcher)
@@ -138,12 +143,14 @@ class Loop:
             start=self.start,
             weighting=self.weighting,
             gradients=self.gradients,
+            pack=self.frozen.train,
         )
         seconds = time.perf_counter() - started
         for task, places in chosen.items():
             taken[task] += len(places)
         if due := self.guarded.get(step):
-            check_gradients(self.network, self.take({task: chosen[task] for task in due}))
+            looked_at = self.take({task: chosen[task] for task in due})
+            check_gradients(self.network, looked_at, self.frozen.train)
         self.note_step(batch, facts, seconds)
         watcher.step(self.progress.step, facts)
 
@@ -180,7 +187,7 @@ class Loop:
         if step % SHARE_STEPS and step != 1:
             return {}
         seed = self.training.seed + step
-        shares = gradient_shares(self.network, self.weighting, batch, seed)
+        shares = gradient_shares(self.network, self.weighting, batch, seed, self.frozen.train)
         for task, share in shares.items():
             self.progress.shares.setdefault(task, []).append(share)
         return shares
@@ -202,7 +209,7 @@ class Loop:
 
     def evaluate(self, watcher: Watcher) -> None:
         """Score the selection rows; keep the state when it is the best so far."""
-        scores = selection_scores(self.network, self.selection)
+        scores = selection_scores(self.network, self.selection, self.frozen.judge)
         overall = overall_of(self.judged, scores)
         now = self.progress
         now.evaluations += 1
@@ -254,15 +261,16 @@ class Loop:
 
 
 def selection_scores(
-    network: Network, selection: Mapping[str, TaskData]
+    network: Network, selection: Mapping[str, TaskData], pack: Packer | None = None
 ) -> dict[str, dict[str, float]]:
-    """The scores of each task on its selection rows."""
+    """The scores of each task on its selection rows; all tasks in one pass."""
     device = next(network.parameters()).device
-    found = {}
-    for name, data in selection.items():
-        outputs = compute_outputs(network, data.tokens, (name,), device)[name]
-        found[name] = score(data.task, data.targets, decide(data.task, outputs).predictions)
-    return found
+    tables = {name: data.tokens for name, data in selection.items()}
+    outputs = compute_outputs(network, tables, pack, device)
+    return {
+        name: score(data.task, data.targets, decide(data.task, outputs[name]).predictions)
+        for name, data in selection.items()
+    }
 
 
 @contextmanager

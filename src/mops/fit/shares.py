@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mops.data.batches import Batch
 from mops.encoder.network import Network
+from mops.encoder.packing import Packer
 from mops.fit.gradients import shared_parameters
 from mops.fit.step import compute_losses, scaled
 from mops.fit.weights import Weighting
@@ -15,7 +16,7 @@ SHARE_STEPS = 50  # between measurements: each takes about the time of a step
 
 
 def gradient_shares(
-    network: Network, weighting: Weighting, batch: Batch, seed: int
+    network: Network, weighting: Weighting, batch: Batch, seed: int, pack: Packer | None = None
 ) -> dict[str, float]:
     """|g_i| / sum_j |g_j| of the weighted losses over all weights that tasks of the batch share.
 
@@ -29,7 +30,8 @@ def gradient_shares(
     network.train()
     norms = {}
     for task in batch.targets:
-        term = scaled(weighting.weigh(compute_losses(network, rows_of(batch, task))), batch)[task]
+        losses = compute_losses(network, rows_of(batch, task), pack)
+        term = scaled(weighting.weigh(losses), batch)[task]
         norms[task] = float(norm_of(term, shared))
     total = sum(norms.values())
     return {task: norm / total for task, norm in norms.items()} if total else {}

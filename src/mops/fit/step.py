@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from mops.data.batches import Batch
 from mops.encoder.network import Network
-from mops.encoder.packing import pack_segments
+from mops.encoder.packing import Packer, pack_segments
 from mops.errors import RunError
 from mops.fit.clip import clip, dense
 from mops.fit.gradients import Gradients, Sum
@@ -43,6 +44,7 @@ def take_step(
     start: Start = NO_START,
     weighting: Weighting | None = None,
     gradients: Gradients | None = None,
+    pack: Packer | None = None,
 ) -> StepFacts:
     """Forward, losses, their weights, backward and combine, pull, clip, move.
 
@@ -53,7 +55,7 @@ def take_step(
     gradients = gradients or Sum()
     torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
     network.train()
-    losses = compute_losses(network, batch)
+    losses = compute_losses(network, batch, pack)
     weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
     optimiser.zero_grad(set_to_none=True)
     loss = gradients.backward(network, terms)
@@ -78,10 +80,11 @@ def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
     return {task: batch.scale.get(task, 1.0) * term for task, term in terms.items()}
 
 
-def compute_losses(network: Network, batch: Batch) -> dict[str, Tensor]:
+def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -> dict[str, Tensor]:
     """The loss of each task in the batch, in one pass."""
     device = next(network.parameters()).device
-    outputs = network(pack_segments(batch.segments, network.layout, device))
+    pack = pack or partial(pack_segments, layout=network.layout, device=device)
+    outputs = network(pack(batch.segments))
     return {
         task: loss_of(
             network.layout.tasks[task],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.material import Material, targets_of
+from mops.data.material import SPLITS, Material, targets_of
 from mops.data.rows import Row, RowsRead
 from mops.data.schedule import generator
 from mops.data.splits import half
@@ -27,12 +27,18 @@ def answer_material(
 ) -> Iterator[tuple[str, str, Sequence[Row], Answers]]:
     """(task, split, rows, answers) for every split; of the training rows a fixed sample.
 
+    The tasks of a split are answered in one pass.
     Rows that cannot be scored are answered too, so that a file of predictions has every row.
     """
-    for name, splits in material.splits.items():
-        for split, read in splits.items():
-            rows = sample(read, name, seed) if split == "train" else read.rows
-            yield name, split, rows, predictor.answers((name,), [row.texts for row in rows])[name]
+    for split in SPLITS:
+        rows = {
+            name: sample(splits[split], name, seed) if split == "train" else splits[split].rows
+            for name, splits in material.splits.items()
+            if split in splits
+        }
+        answers = predictor.answers({name: [row.texts for row in of] for name, of in rows.items()})
+        for name, of in rows.items():
+            yield name, split, of, answers[name]
 
 
 def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from mops.data.batches import Segment
-from mops.data.tokens import TokenTable
-from mops.encoder.network import Network
-from mops.encoder.packing import pack_segments
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
 DIGITS = 6  # of a similarity: what is scored is what is written
-TOKENS = 8192  # of one pack at prediction; bounds memory
 
 
 @dataclass(frozen=True)
@@ -73,34 +67,3 @@ CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
     "binary_cross_entropy": beside_zero,
     "ordinal": between_steps,
 }
-
-
-def compute_outputs(
-    network: Network, table: TokenTable, tasks: Sequence[str], device: str | torch.device = "cpu"
-) -> Mapping[str, NDArray[np.float32]]:
-    """The outputs of each task for every row; all tasks read the same sequences, in one pass.
-
-    Rows are taken by length; layers that the tasks share are computed once.
-    """
-    network.eval()
-    found = {
-        task: np.zeros((len(table), network.layout.tasks[task].outputs), np.float32)
-        for task in tasks
-    }
-    with torch.inference_mode():
-        for rows in chunks_by_length(table):
-            segments = [Segment(*seq, tuple(tasks)) for row in rows for seq in table.row(row)]
-            outputs = network(pack_segments(segments, network.layout, device))
-            for task in tasks:
-                found[task][rows] = outputs[task].float().cpu().numpy()
-    return found
-
-
-def chunks_by_length(table: TokenTable) -> Iterator[NDArray[np.int64]]:
-    """Row numbers, the longest first, in chunks of about the same number of tokens."""
-    lengths = table.row_lengths
-    order = np.argsort(-lengths, kind="stable")
-    tokens = np.cumsum(lengths[order])
-    chunk = (tokens - 1) // TOKENS
-    for number in np.unique(chunk):
-        yield order[chunk == number]

@@ -1,0 +1,86 @@
+"""A training step above a frozen prefix: computed anew, and with what the cache has kept.
+
+python -m benchmarks.frozen_prefix --data DIR
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.training_step import batch_tokens, data_name, made_ready, typical_batch
+from mops.data.batches import Batch
+from mops.encoder.network import Network
+from mops.encoder.packing import Packer
+from mops.encoder.pretrained import load_pretrained
+from mops.fit.cache import open_cache
+from mops.fit.prepare import Prepared
+from mops.fit.rates import build_optimiser
+from mops.fit.step import take_step
+from mops.store import Store
+
+CASES = (("bi", 8), ("cross", 8))
+REFERENCE = "shared"
+STEPS = 5  # of each alternative in a round: a step from the cache is short
+
+
+def plans(depth: int) -> tuple[str, str]:
+    """All frozen; all but the last two layers frozen."""
+    return "frozen+late:SIS", f"layers:{'F' * (depth - 2)}SI"
+
+
+def main() -> None:
+    asked = arguments(__doc__ or "").parse_args()
+    cases = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for pair, size in CASES:
+            data = measure(asked.data, asked.encoder, pair, size, asked.rounds, Store(Path(folder)))
+            cases[f"{pair} {size}"] = data
+            print_comparison(f"{STEPS} training steps, {pair} pairs, {size} rows per task", data)
+    facts = {"data": data_name(asked.data), "steps": STEPS, "cases": cases}
+    print(write_result("frozen_prefix", facts))
+
+
+def measure(
+    data: str, encoder: str, pair: str, size: int, rounds: int, store: Store
+) -> dict[str, Any]:
+    ready = made_ready(data, encoder, pair, size, REFERENCE)
+    batch = typical_batch(ready, size)
+    steps = {REFERENCE: step_of(build(ready), ready, batch)}
+    for plan in plans(ready.layout.encoder.depth):
+        here = made_ready(data, encoder, pair, size, plan)
+        network = build(here)
+        cache = open_cache(network, store)
+        assert cache is not None
+        for task in here.layout.tasks:
+            cache.fill({task: [s for s in batch.segments if s.tasks == (task,)]})
+        steps[plan] = step_of(network, here, batch)
+        steps[f"{plan}, cached"] = step_of(network, here, batch, cache.pack)
+    found = compare(steps, rounds=rounds).to_data()
+    return {**found, "tokens": batch_tokens(batch), "sequences": len(batch.segments)}
+
+
+def build(ready: Prepared) -> Network:
+    network = Network(ready.layout, dropout=0.1, head_dropout=0.1)
+    load_pretrained(network, ready.source)
+    return network
+
+
+def step_of(
+    network: Network, ready: Prepared, batch: Batch, pack: Packer | None = None
+) -> Callable[[], None]:
+    training = ready.recipe.training
+    optimiser = build_optimiser(network, training)
+
+    def run() -> None:
+        for _ in range(STEPS):
+            take_step(network, optimiser, batch, training, step=0, total=1, pack=pack)
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What one more task costs: 1, 3, 8 and 32 classifications of the same texts with `shared`.
+
+python -m benchmarks.many_tasks --data DIR
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.prediction import read_pairs
+from benchmarks.three_models import build_predictor
+from benchmarks.training_step import data_name
+from mops.data.batches import TaskData, make_batch
+from mops.encoder.network import Network
+from mops.encoder.pretrained import load_pretrained
+from mops.encoder.sources import EncoderSource, find_encoder
+from mops.fit.rates import build_optimiser
+from mops.fit.step import take_step
+from mops.predict.predictor import Predictor
+from mops.settings import TaskEntry, Training
+
+COUNTS = (1, 3, 8, 32)
+CLASSES = 5
+STEP_ROWS = 32  # of all tasks together: with more tasks each has fewer
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rows", type=int, default=500, help="texts of the long prediction")
+    asked = parser.parse_args()
+    source = find_encoder(asked.encoder)
+    texts = [pair[0] for pair in read_pairs(asked.data, asked.rows)]
+    predictors = {count: predictor_of(source, count) for count in COUNTS}
+    cases = {
+        "one text": (prediction_runs(predictors, texts[:1]), 10 * asked.rounds),
+        f"{len(texts)} texts": (prediction_runs(predictors, texts), asked.rounds),
+        "training step": (step_runs(source, texts), asked.rounds),
+    }
+    found: dict[str, Any] = {}
+    for title, (runs, rounds) in cases.items():
+        found[title] = compare(runs, rounds=rounds).to_data()
+        print_comparison(title, found[title])
+    print(write_result("many_tasks", {"data": data_name(asked.data), "cases": found}))
+
+
+def entries_of(count: int) -> dict[str, TaskEntry]:
+    labels = tuple(range(CLASSES))
+    entry = TaskEntry(type="classification", text="text", label="label", labels=labels)
+    return {f"task{number}": entry for number in range(count)}
+
+
+def predictor_of(source: EncoderSource, count: int) -> Predictor:
+    tasks = [entry.task(name) for name, entry in entries_of(count).items()]
+    return build_predictor(source, "shared", "cross", tasks)
+
+
+def prediction_runs(
+    predictors: dict[int, Predictor], texts: list[str]
+) -> dict[str, Callable[[], object]]:
+    """Every task answers every text."""
+    return {
+        f"{count} tasks": partial(predictor.answers, dict.fromkeys(predictor.tasks, texts))
+        for count, predictor in predictors.items()
+    }
+
+
+def step_runs(source: EncoderSource, texts: list[str]) -> dict[str, Callable[[], object]]:
+    """A step on the same rows, dealt out to the tasks."""
+    return {f"{count} tasks": step_run(source, texts[:STEP_ROWS], count) for count in COUNTS}
+
+
+def step_run(source: EncoderSource, texts: list[str], count: int) -> Callable[[], object]:
+    predictor = predictor_of(source, count)
+    tasks, training = predictor.bundle.layout.tasks, Training()
+    tokens = predictor.tokenised({"any": [(text,) for text in texts]})["any"]
+    targets = np.arange(len(texts)) % CLASSES * 1.0
+    data = {name: TaskData(task, tokens, targets) for name, task in tasks.items()}
+    batch = make_batch(data, {name: range(len(texts))[n::count] for n, name in enumerate(tasks)})
+    network = Network(predictor.bundle.layout, dropout=0.1, head_dropout=0.1)
+    load_pretrained(network, source)
+    optimiser = build_optimiser(network, training)
+    return lambda: take_step(network, optimiser, batch, training, step=0, total=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Three tasks on many pairs: mops beside three separate models with `transformers`.
+
+python -m benchmarks.prediction --data DIR
+
+Both pair tasks answer each pair, sentiment answers each of its texts; tokenising is counted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import mops
+from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.three_models import Asked, ThreeModels, build_predictor, check_same_answers
+from benchmarks.training_step import data_name
+from mops.data.rows import read_rows
+from mops.encoder.sources import EncoderSource, find_encoder
+
+PLANS = ("shared", "hybrid:3", "separate")
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rows", type=int, default=5000, help="pairs")
+    parser.add_argument("--plans", nargs="*", default=PLANS)
+    asked = parser.parse_args()
+    source = find_encoder(asked.encoder)
+    pairs = read_pairs(asked.data, asked.rows)
+    cases = {}
+    for pair in ("bi", "cross"):
+        cases[pair] = measure(source, pair, asked.plans, question(pairs), asked.rounds)
+        print_comparison(f"{len(pairs)} pairs, three tasks, {pair}", cases[pair])
+    facts = {"data": data_name(asked.data), "pairs": len(pairs), "cases": cases}
+    print(write_result("prediction", facts))
+
+
+def read_pairs(data: str, most: int) -> list[tuple[str, ...]]:
+    """The texts of the paraphrase task's validation rows."""
+    entry = mops.recipe(data=data).tasks["paraphrase"]
+    assert entry.validation is not None
+    read = read_rows(
+        entry.validation, entry.task("paraphrase"), needs_label=False, on_bad_row="skip"
+    )
+    return [row.texts for row in read.good[:most]]
+
+
+def question(pairs: list[tuple[str, ...]]) -> Asked:
+    singles = [(text,) for pair in pairs for text in pair]
+    return {"sentiment": singles, "paraphrase": pairs, "similarity": pairs}
+
+
+def measure(
+    source: EncoderSource, pair: str, plans: list[str], asked: Asked, rounds: int
+) -> dict[str, Any]:
+    predictors = {plan: build_predictor(source, plan, pair) for plan in plans}
+    theirs = ThreeModels(source, next(iter(predictors.values())))
+    for predictor in predictors.values():
+        check_same_answers(predictor, theirs, {task: of[:50] for task, of in asked.items()})
+    runs = {"three transformers models": partial(theirs.outputs, asked)}
+    runs |= {f"mops {plan}": partial(p.answers, asked) for plan, p in predictors.items()}
+    return compare(runs, rounds=rounds, warmup=0).to_data()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""The store: bounded, shared by processes, and never believed when it is broken."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mops import block_files, store
+from mops.errors import UsageError
+from mops.store import Store, StoreWarning, find_store
+from running import run_python
+
+ARRAYS = {
+    "ids": np.arange(10, dtype=np.int32),
+    "starts": np.array([0, 4, 10]),
+    "values": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4),
+    "none": np.zeros((0, 4), np.float32),
+    "flags": np.array([True, False, True]),
+}
+
+
+def block(kibibytes: int, value: int = 0) -> dict[str, Any]:
+    return {"values": np.full(1024 * kibibytes, value, np.uint8)}
+
+
+def used_at(kept: Store, kind: str, key: str, moment: int) -> None:
+    os.utime(kept.folder / kind / key, (moment, moment))
+
+
+def keys(kept: Store) -> list[str]:
+    return [entry.key for entry in kept.entries()]
+
+
+def test_what_is_written_is_read_by_another(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    assert kept.read("tokens", "a") is None
+    assert kept.write("tokens", "a", ARRAYS, {"what": "tokens"})
+    found = Store(tmp_path).read("tokens", "a")
+    assert found is not None and found.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
+    with pytest.raises(ValueError, match="read-only"):
+        found["ids"][0] = 1  # mapped
+    (entry,) = kept.entries()
+    assert (entry.kind, entry.key, entry.about) == ("tokens", "a", {"what": "tokens"})
+    assert entry.blocks == 1
+    assert entry.bytes == sum(file.stat().st_size for file in (tmp_path / "tokens/a").iterdir())
+
+
+def test_the_file_is_what_safetensors_reads(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    Store(tmp_path).write("tokens", "a", ARRAYS)
+    (path,) = tmp_path.rglob("*.block")
+    assert np.array_equal(load_file(path)["values"], ARRAYS["values"])
+
+
+@pytest.mark.parametrize("where", range(0, 600, 7))
+def test_a_flipped_bit_or_a_cut_file_is_never_believed(tmp_path: Path, where: int) -> None:
+    """In the header or in the data: what comes back is what was written, or nothing."""
+    Store(tmp_path).write("tokens", "a", ARRAYS)
+    (path,) = tmp_path.rglob("*.block")
+    whole = path.read_bytes()
+    at = where % len(whole)
+    for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]):
+        path.write_bytes(damaged)
+        with pytest.warns(StoreWarning, match="broken and was removed"):
+            assert Store(tmp_path).read("tokens", "a") is None
+        assert not path.exists()
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+    kept = Store(tmp_path, limit=100 * 1024)
+    for n, key in enumerate("abc"):
+        assert kept.write("x", key, block(30, n))
+        used_at(kept, "x", key, 1000 + n)
+    assert kept.read("x", "a") is not None  # used now
+    assert kept.write("x", "d", block(30))
+    assert sorted(keys(kept)) == ["a", "c", "d"]
+    assert sum(entry.bytes for entry in kept.entries()) <= 100 * 1024
+
+
+def test_what_can_never_fit_removes_nothing(tmp_path: Path) -> None:
+    kept = Store(tmp_path, limit=100 * 1024)
+    assert kept.write("x", "a", block(30))
+    assert not kept.write("x", "b", block(101))
+    assert kept.add("x", "c", "1", block(60)) and not kept.add("x", "c", "2", block(60))
+    assert sorted(keys(kept)) == ["a", "c"]
+    assert {entry.blocks for entry in kept.entries()} == {1}
+
+
+def test_never_more_than_half_of_the_free_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Store(tmp_path / "not" / "yet", limit=10**9)
+    free = type("Usage", (), {"free": 100 * 1024})
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: free)
+    assert kept.bound(0) == 50 * 1024
+    assert kept.write("x", "a", block(40)) and not kept.write("x", "b", block(110))
+
+
+def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, arrays: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept = Store(tmp_path)
+    monkeypatch.setattr(store, "write_block", full)
+    with pytest.warns(StoreWarning, match=r"cannot write to the cache .*No space left.*goes on"):
+        assert not kept.write("x", "a", block(1))
+    assert not kept.write("x", "b", block(1))  # warned once
+    assert not list(tmp_path.rglob("*.block")) and not list(tmp_path.rglob(".*.part"))
+
+
+def test_a_place_that_cannot_be_a_folder_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    kept = Store(tmp_path / "file")
+    with pytest.warns(StoreWarning, match="cannot write"):
+        assert not kept.write("x", "a", block(1))
+    assert kept.read("x", "a") is None and kept.entries() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a file in use cannot be removed")
+def test_a_reader_keeps_what_another_removes(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    kept.write("x", "a", ARRAYS)
+    found = kept.read("x", "a")
+    assert len(Store(tmp_path).clear()) == 1 and not list(tmp_path.rglob("*.block"))
+    assert found is not None and np.array_equal(found["values"], ARRAYS["values"])
+
+
+def test_clear_removes_nothing_of_others(tmp_path: Path) -> None:
+    """Whoever names his home as the folder keeps what is in it."""
+    for place in ("letter.txt", "photos/2020/one.jpg", "x/a/notes.txt"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("mine")
+    kept = Store(tmp_path)
+    kept.write("x", "a", block(1))
+    kept.write("x", "b", block(1))
+    kept.clear()
+    left = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
+    assert left == ["letter.txt", "photos/2020/one.jpg", "x/a/notes.txt"]
+
+
+def test_drafts_of_killed_processes_go_and_fresh_ones_stay(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    kept.write("x", "a", block(1))
+    old, fresh = (tmp_path / "x" / "a" / f".{name}.block.1.part" for name in ("old", "fresh"))
+    for draft in (old, fresh):
+        draft.write_bytes(b"half")
+    os.utime(old, (1000, 1000))
+    kept.write("x", "b", block(1))
+    assert not old.exists() and fresh.exists()
+
+
+CHILD = """
+import sys
+import numpy as np
+from pathlib import Path
+from mops.store import Store
+kept = Store(Path(sys.argv[1]), 400 * 1024)
+for n in range(40):
+    for key in "ab":
+        name = str(n % 8)
+        made = kept.add("x", key, name, {"values": np.full(10240, n % 8, np.uint8)})
+        for block in kept.blocks("x", key):
+            assert block.is_sound and (block.arrays["values"] == int(block.path.stem)).all()
+print("done")
+"""
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    """Both write and read the same entries; nobody reads anything that is not whole."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        for child in pool.map(lambda _: run_python("-c", CHILD, str(tmp_path)), range(2)):
+            assert child.stdout == "done\n" and child.stderr == "", child.stderr
+    assert {entry.blocks for entry in Store(tmp_path).entries()} == {8}
+
+
+# ------------------------------------------------------------------ where, and how large
+
+
+@pytest.mark.parametrize(
+    ("platform", "named", "expected"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "/caches"}, "/caches/mops"),
+        ("linux", {}, "/home/me/.cache/mops"),
+        ("darwin", {}, "/home/me/Library/Caches/mops"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/mops/Cache"),
+        ("linux", {"MOPS_CACHE": "/mine"}, "/mine"),
+    ],
+)
+def test_the_usual_places(
+    platform: str, named: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MOPS_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(store.sys, "platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    found = find_store()
+    assert found is not None and found.folder == Path(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("", 8 * 2**30), ("1000", 1000), ("4GiB", 4 * 2**30), ("1.5 gb", 15 * 10**8), ("0", 0)],
+)
+def test_limits(given: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOPS_CACHE_LIMIT", given)
+    found = find_store()
+    assert found is not None and found.limit == expected
+
+
+def test_a_limit_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOPS_CACHE_LIMIT", "much")
+    with pytest.raises(UsageError, match=r"MOPS_CACHE_LIMIT is 'much'.*as 4GiB"):
+        find_store()
+
+
+def test_checksums_tell_names_types_and_shapes_apart() -> None:
+    one = np.arange(4, dtype=np.int32)
+    others = [{"b": one}, {"a": one.astype(np.uint32)}, {"a": one.reshape(2, 2)}]
+    found = {block_files.checksum(each) for each in ({"a": one}, *others)}
+    assert len(found) == 4
