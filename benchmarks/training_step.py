@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import mops
-from benchmarks.harness import arguments, compare_apart, print_comparison, write_result
+from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
 from mops.data.schedule import plan_steps
@@ -35,13 +35,13 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", help="as `bi 8`; default: all")
     asked = parser.parse_args()
     cases = {}
-    for pair, size in CASES:
+    for pair, size in few(CASES, asked):
         if asked.cases and f"{pair} {size}" not in asked.cases:
             continue
         data = measure(asked.data, asked.encoder, pair, size, asked.rounds)
         cases[f"{pair} {size}"] = data
         print_comparison(f"training step, {pair} pairs, {size} rows per task", data)
-    print(write_result("training_step", {"data": data_name(asked.data), "cases": cases}))
+    print(write_result("training_step", {"data": data_name(asked.data), "cases": cases}, asked.out))
 
 
 def data_name(data: str) -> str:

@@ -1,0 +1,205 @@
+"""Results of benchmarks as Markdown: a function for every form that a result has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Data = Mapping[str, Any]
+Lines = list[str]
+HEAD = ("name", "made", "command", "data", "machine")  # of every result
+
+
+# ------------------------------------------------------------------ tables and sentences
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Lines:
+    ruler = ["---", *("---:" for _ in header[1:])]
+    return [f"| {' | '.join(cells)} |" for cells in (header, ruler, *rows)] + [""]
+
+
+def comparisons(data: Data, case: str = "") -> Iterator[tuple[str, Data]]:
+    """(where it was found, comparison), however deep in a result."""
+    if "alternatives" in data:
+        yield case, data
+        return
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from comparisons(value, f"{case} {key}".strip().removeprefix("cases "))
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f}"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def span(values: Sequence[float], form: str = "{:.2f}") -> str:
+    """`low to high`, or the one value that both are."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def compared(data: Data) -> Lines:
+    """A row for every alternative of every case."""
+    rows = [
+        [
+            case,
+            name,
+            milliseconds(facts["seconds"]),
+            f"{facts['speedup']:.2f}",
+            percent(facts.get("share_of_peak")),
+        ]
+        for case, found in comparisons(data)
+        for name, facts in found["alternatives"].items()
+    ]
+    return table(("case", "alternative", "ms", "times as fast", "of peak"), rows) + said(data)
+
+
+def said(data: Data) -> Lines:
+    """In words: from least to most for each alternative, and what is slower."""
+    found = list(comparisons(data))
+    speeds: dict[tuple[str, str], list[float]] = {}
+    for _, each in found:
+        for name, facts in each["alternatives"].items():
+            if name != each["reference"]:
+                speeds.setdefault((name, each["reference"]), []).append(facts["speedup"])
+    lines = [
+        f"- {name}: {span(of)} times as fast as {base}." for (name, base), of in speeds.items()
+    ]
+    slow = [
+        f"{name} at {case or 'this'} ({facts['speedup']:.2f})"
+        for case, each in found
+        for name, facts in each["alternatives"].items()
+        if facts["speedup"] < 1
+    ]
+    return [*lines, *([f"- **Slower**: {', '.join(slow)}."] if slow else []), ""]
+
+
+def costs(data: Data) -> Lines:
+    """The same the other way round: how many times the reference's time each takes."""
+    rows: list[list[str]] = []
+    times: dict[tuple[str, str], list[float]] = {}
+    for case, found in comparisons(data):
+        for name, facts in found["alternatives"].items():
+            times.setdefault((name, found["reference"]), []).append(1 / facts["speedup"])
+            cost = f"{1 / facts['speedup']:.2f}"
+            rows.append([case, name, milliseconds(facts["seconds"]), cost])
+    lines = [
+        f"- {name}: {span(of)} times the cost of {base}."
+        for (name, base), of in times.items()
+        if name != base
+    ]
+    return [*table(("case", "alternative", "ms", "times the cost"), rows), *lines, ""]
+
+
+def by_size(cases: Mapping[str, Data], first: str, facts: Sequence[tuple[str, str, str]]) -> Lines:
+    """A row for every size: `facts` of it, both times, how many times as fast."""
+    names = list(next(iter(cases.values()))["alternatives"])
+    ours = names[-1]
+    header = [first, *(title for title, _, _ in facts), *(f"{name}, ms" for name in names)]
+    rows = [
+        [
+            size,
+            *(form.format(case[key]) for _, key, form in facts),
+            *(milliseconds(case["alternatives"][name]["seconds"]) for name in names),
+            f"{case['alternatives'][ours]['speedup']:.2f}",
+            percent(case["alternatives"][ours]["share_of_peak"]),
+        ]
+        for size, case in cases.items()
+    ]
+    return table([*header, f"{ours}: times as fast", "of peak"], rows)
+
+
+# ------------------------------------------------------------------ the bodies of sections
+
+
+def batch_sizes(data: Data) -> Lines:
+    facts = [("tokens of a step", "tokens", "{:,}")]
+    return by_size(data["cases"], "rows per task", facts) + said(data)
+
+
+def lengths(data: Data) -> Lines:
+    facts = [("sequences", "sequences", "{}"), ("padding", "padding", "{:.0%}")]
+    parts: Lines = []
+    for work in ("training", "prediction"):
+        parts += [f"{work.capitalize()}, {data['tokens']:,} tokens:", ""]
+        parts += by_size(data[work], "longest", facts)
+        parts += said(data[work])
+    return parts
+
+
+def memory(data: Data) -> Lines:
+    parts: Lines = []
+    for work, sizes in data["works"].items():
+        kinds = list(next(iter(sizes.values())))
+        header = [work, *(f"{size} rows per task, MiB" for size in sizes)]
+        rows = [[kind, *(memory_cell(sizes[size][kind]) for size in sizes)] for kind in kinds]
+        parts += table(header, rows)
+        parts += [f"- {work}: {said_of_memory(list(sizes.values()))}", ""]
+    return parts
+
+
+def said_of_memory(sizes: Sequence[Data]) -> str:
+    """One encoder on both sides."""
+    ours, theirs = "mops shared", "transformers, one model"
+    shares = [own_mib(of[ours]) / own_mib(of[theirs]) for of in sizes]
+    return f"{ours} takes {span(shares)} times what {theirs} takes, libraries not counted."
+
+
+def memory_cell(facts: Data) -> str:
+    return f"{facts['peak_mib']:,.0f} ({own_mib(facts):,.0f})"
+
+
+def own_mib(facts: Data) -> float:
+    """What is left when the libraries are taken away."""
+    return float(facts["peak_mib"] - facts["libraries_mib"])
+
+
+def profile(data: Data) -> Lines:
+    parts: Lines = []
+    for work, sides in data["works"].items():
+        groups = [g for g in next(iter(sides.values()))["shares"] if is_there(sides, g)]
+        rows = [
+            [group, *(f"{facts['shares'][group]:.1%}" for facts in sides.values())]
+            for group in groups
+        ]
+        rows.append(["ms, all", *(milliseconds(facts["seconds"]) for facts in sides.values())])
+        parts += table([work, *sides], rows)
+        parts += [largest(work, sides["mops"]["shares"]), ""]
+    return parts
+
+
+def is_there(sides: Mapping[str, Data], group: str) -> bool:
+    return any(facts["shares"][group] > 0 for facts in sides.values())
+
+
+def largest(work: str, shares: Mapping[str, float]) -> str:
+    """What is linear layers, and what is most of the rest."""
+    linear = sum(share for group, share in shares.items() if group.startswith("linear"))
+    rest = {g: s for g, s in shares.items() if not g.startswith("linear")}
+    most = sorted(rest, key=lambda group: -rest[group])[:3]
+    named = ", ".join(f"{group} ({rest[group]:.0%})" for group in most)
+    return (
+        f"In a {work} of mops {linear:.0%} of the time are matrix products of linear layers; the "
+        f"largest of the rest: {named}."
+    )
+
+
+def plain(data: Data) -> Lines:
+    """Results of any form: comparisons where there are some, else every number by its name."""
+    if list(comparisons(data)):
+        return compared(data)
+    own = {key: value for key, value in data.items() if key not in HEAD}
+    return table(("fact", "value"), list(leaves(own)))
+
+
+def leaves(data: Data, path: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in data.items():
+        here = f"{path} {key}".strip()
+        if isinstance(value, dict):
+            yield from leaves(value, here)
+        else:
+            yield here, f"{value:,.3f}" if isinstance(value, float) else str(value)
