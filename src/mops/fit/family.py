@@ -28,8 +28,8 @@ from mops.predict.answers import decide
 from mops.predict.bundle import Bundle
 
 # Of runs abreast. With 384 wide vectors (about 10 MiB a network) a step of one network took, in
-# processor time beside that of eight abreast: alone 1.4, two 1.2, four 1.05, sixteen 0.95. More of
-# them save little and lose more when they are interrupted.
+# processor time on one thread beside that of eight abreast: alone 1.36, two 1.17, four 1.03,
+# sixteen 0.92 (medians of 3 to 5 runs on a busy machine, which differed by up to a tenth).
 BATCH_BYTES = 96 * 2**20
 MOMENT_BYTES = 12  # a weight and its two moments
 

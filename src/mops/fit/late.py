@@ -1,7 +1,7 @@
 """The late layers of one network, forward and backward by hand: gradients go to fixed places.
 
 torch's own tape would give every gradient a new place in memory. Here the networks of a stack take
-turns with one place, which stays in the processor's cache.
+turns with one place, so that it can stay in the processor's cache.
 
 Shapes: T vectors of the step, task after task; X and Y widths of a layer.
 """
