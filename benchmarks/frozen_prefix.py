@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import arguments, compare, print_comparison, write_result
-from benchmarks.training_step import batch_tokens, data_name, made_ready, typical_batch
+from benchmarks.harness import arguments, compare, few, print_comparison, write_result
+from benchmarks.training_step import Case, batch_tokens, data_name, made_ready, typical_batch
 from mops.data.batches import Batch
 from mops.encoder.network import Network
 from mops.encoder.packing import Packer
@@ -36,22 +36,22 @@ def main() -> None:
     asked = arguments(__doc__ or "").parse_args()
     cases = {}
     with tempfile.TemporaryDirectory() as folder:
-        for pair, size in CASES:
+        for pair, size in few(CASES, asked):
             data = measure(asked.data, asked.encoder, pair, size, asked.rounds, Store(Path(folder)))
             cases[f"{pair} {size}"] = data
             print_comparison(f"{STEPS} training steps, {pair} pairs, {size} rows per task", data)
     facts = {"data": data_name(asked.data), "steps": STEPS, "cases": cases}
-    print(write_result("frozen_prefix", facts))
+    print(write_result("frozen_prefix", facts, asked.out))
 
 
 def measure(
     data: str, encoder: str, pair: str, size: int, rounds: int, store: Store
 ) -> dict[str, Any]:
-    ready = made_ready(data, encoder, pair, size, REFERENCE)
+    ready = made_ready(Case(data, encoder, pair, size, REFERENCE))
     batch = typical_batch(ready, size)
     steps = {REFERENCE: step_of(build(ready), ready, batch)}
     for plan in plans(ready.layout.encoder.depth):
-        here = made_ready(data, encoder, pair, size, plan)
+        here = made_ready(Case(data, encoder, pair, size, plan))
         network = build(here)
         cache = open_cache(network, store)
         assert cache is not None
