@@ -102,8 +102,8 @@ SECTIONS: dict[str, Section] = {
     ),
     "frozen_prefix": Section(
         "Frozen layers",
-        "Steps of plans that freeze the encoder or its first layers, once as they are and once with "
-        "frozen activations from the cache, against steps of `shared`, which learns everywhere.",
+        "Steps of plans that freeze the encoder or its first layers, once as they are and once "
+        "with frozen activations from the cache, against steps of `shared`, which learns everywhere.",
     ),
     "frozen_survey": Section(
         "Many networks on a frozen encoder",
