@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +38,20 @@ def main() -> None:
     cases = {}
     with tempfile.TemporaryDirectory() as folder:
         for pair, size in few(CASES, asked):
-            data = measure(asked.data, asked.encoder, pair, size, asked.rounds, Store(Path(folder)))
+            case = Case(asked.data, asked.encoder, pair, size, REFERENCE)
+            data = measure(case, asked.rounds, Store(Path(folder)))
             cases[f"{pair} {size}"] = data
             print_comparison(f"{STEPS} training steps, {pair} pairs, {size} rows per task", data)
     facts = {"data": data_name(asked.data), "steps": STEPS, "cases": cases}
     print(write_result("frozen_prefix", facts, asked.out))
 
 
-def measure(
-    data: str, encoder: str, pair: str, size: int, rounds: int, store: Store
-) -> dict[str, Any]:
-    ready = made_ready(Case(data, encoder, pair, size, REFERENCE))
-    batch = typical_batch(ready, size)
+def measure(case: Case, rounds: int, store: Store) -> dict[str, Any]:
+    ready = made_ready(case)
+    batch = typical_batch(ready, case.size)
     steps = {REFERENCE: step_of(build(ready), ready, batch)}
     for plan in plans(ready.layout.encoder.depth):
-        here = made_ready(Case(data, encoder, pair, size, plan))
+        here = made_ready(replace(case, plan=plan))
         network = build(here)
         cache = open_cache(network, store)
         assert cache is not None

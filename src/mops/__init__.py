@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
     from mops.fit.conflicts import conflicts
+    from mops.fit.many import train_many
     from mops.fit.run import Run, train
     from mops.judge.conflicts import Conflicts
     from mops.mlm.run import Pretrained, pretrain
@@ -46,6 +47,7 @@ _HOMES = {
     "read_record": "mops.records:read_record",
     "recipe": "mops.data.compose:compose_recipe",
     "train": "mops.fit.run:train",
+    "train_many": "mops.fit.many:train_many",
 }
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "read_record",
     "recipe",
     "train",
+    "train_many",
 ]
 
 

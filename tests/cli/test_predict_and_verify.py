@@ -164,6 +164,19 @@ def test_empty_texts_are_answered_and_counted(run_cli: Any, model: str, tmp_path
     assert "in.csv:3 sentence is empty" in err
 
 
+def test_many_empty_texts_are_all_counted_and_the_first_ones_shown(
+    run_cli: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In windows of 3 rows; a row that two groups of tasks read counts once."""
+    monkeypatch.setattr("mops.predict.predictor.WINDOW", 3)
+    lines = "".join(f"{n},,ban,\n" for n in range(8))
+    (tmp_path / "in.csv").write_text(f"id,sentence,sentence1,sentence2\n{lines}")
+    code, out, err = run_cli("predict", model, str(tmp_path / "in.csv"))
+    assert code == 0 and len(table(out)) == 8
+    assert "8 rows have a problem" in err
+    assert "in.csv:2 " in err and "in.csv:4 " in err and "in.csv:5 " not in err and "..." in err
+
+
 def test_tasks_with_different_columns_are_answered_side_by_side(
     run_cli: Any, model: str, tmp_path: Path
 ) -> None:

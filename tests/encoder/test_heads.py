@@ -21,6 +21,7 @@ from building import (
     segment,
     shake,
 )
+from mops.encoder.dropout import Dropout
 from mops.encoder.heads import build_head
 from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
@@ -155,7 +156,7 @@ def test_dropout_before_every_linear_layer_of_a_head() -> None:
     kinds = [type(module).__name__ for module in (*head.layers, head.output)]
     layer = ["Dropout", "Dense", "ReLU"]
     assert kinds == [*layer, *layer, "Dropout", "Dense"]
-    assert {m.p for m in head.modules() if isinstance(m, nn.Dropout)} == {0.3}
+    assert {m.share for m in head.modules() if isinstance(m, Dropout)} == {0.3}
 
 
 def test_a_similarity_starts_in_the_middle_of_its_range() -> None:

@@ -105,7 +105,7 @@ def write_answers(
 ) -> None:
     """All tasks are answered in one pass, window by window."""
     from mops.cli.screen import ProgressBar, print_warnings
-    from mops.data.rows import first_problems, stream_rows
+    from mops.data.rows import SHOWN_ROWS, first_problems, stream_rows
     from mops.fit.machine import give_back_memory
 
     readers: dict[tuple[str, ...], list[Task]] = {}
@@ -116,20 +116,18 @@ def write_answers(
         for group in readers.values()
     }
     write = json_lines if as_json else csv_lines(file, [task.name for task in tasks])
-    troubled: dict[str, Row] = {}
+    troubled = 0
+    shown: list[Row] = []
     with ProgressBar("predicting", table.count()) as bar:
         for windows, answers in predictor.stream(asked):
-            troubled |= {row.where: row for window in windows for row in window if row.problem}
+            found = {row.where: row for window in windows for row in window if row.problem}
+            troubled, shown = troubled + len(found), [*shown, *found.values()][: SHOWN_ROWS + 1]
             file.writelines(write(windows[0], answers))
             bar.update(advance=len(windows[0]))
             give_back_memory()  # packs differ in size: a long file would leave ever more holes
     if troubled:
-        print_warnings(
-            [
-                f"{len(troubled)} rows have a problem and were answered all the same: "
-                f"{first_problems(tuple(troubled.values()))}"
-            ]
-        )
+        said = "rows have a problem and were answered all the same"
+        print_warnings([f"{troubled} {said}: {first_problems(shown)}"])
 
 
 def csv_lines(file: TextIO, names: Sequence[str]) -> Any:

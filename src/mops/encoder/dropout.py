@@ -14,10 +14,10 @@ from torch import Tensor, nn
 STEPS = 1 << 16  # a share is counted in these; 0.1 becomes 0.100006
 
 
-def draw_bits(like: Tensor) -> Tensor:
-    """Sixteen random bits for each number, from torch's generator."""
+def draw_bits(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Sixteen random bits for each number, from torch's generator or from another one."""
     wide = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device)
-    bits = wide.random_(-(1 << 63), None).view(torch.int16)
+    bits = wide.random_(-(1 << 63), None, generator=generator).view(torch.int16)
     return bits[: like.numel()].view(like.shape)
 
 

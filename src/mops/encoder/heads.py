@@ -1,6 +1,7 @@
 """Heads: from the vectors of a row to the outputs of its task. The last layer is always linear.
 
-Shapes: R rows, D width of one text's vector, F fields, H hidden width, O outputs.
+Shapes: R rows, D width of one text's vector, F fields, H hidden width, O outputs. What lies before
+R (the networks of a stack, see fit/stacked.py) is carried along.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.encoder.blocks import ACTIVATIONS, Dense
+from mops.encoder.dropout import Dropout
 from mops.shapes import HeadShape, Reading
 from mops.sizes import HeadInput
 from mops.tasks import Task
 
 FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda u, v: u + v,
-    "concat": lambda u, v: torch.cat([u, v], dim=1),
+    "concat": lambda u, v: torch.cat([u, v], dim=-1),
     "product": lambda u, v: u * v,
     "difference": lambda u, v: (u - v).abs(),
 }
@@ -35,7 +37,7 @@ class Concat(nn.Module):
     """All fields side by side."""
 
     def forward(self, fields: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(fields), dim=1)
+        return torch.cat(list(fields), dim=-1)
 
 
 class FieldAttention(nn.Module):
@@ -68,10 +70,10 @@ class DenseHead(nn.Module):
         self.features = reading.features if reading.texts_apart(task.is_pair) else ()
         self.combine = FieldAttention(seen) if seen.combine == "attention" else Concat()
         wide = seen.wide
-        layers: list[nn.Module] = [nn.Dropout(dropout)]
+        layers: list[nn.Module] = [Dropout(dropout)]
         for _ in range(shape.depth if shape.kind == "mlp" else 0):
             layers += [Dense(wide, shape.width), ACTIVATIONS[shape.activation]]
-            layers += [nn.Dropout(dropout)]
+            layers += [Dropout(dropout)]
             wide = shape.width
         self.layers = nn.Sequential(*layers)
         self.output = Dense(wide, task.outputs)
@@ -84,7 +86,7 @@ class DenseHead(nn.Module):
         """The outputs, or `hidden`: the last vector before them."""
         normed = [self.norm(vector_RD) for vector_RD in vectors]
         own = [FEATURES[name](*normed) for name in self.features] or normed
-        hidden_RH = self.layers(self.combine([torch.cat(own, dim=1), *fed]))
+        hidden_RH = self.layers(self.combine([torch.cat(own, dim=-1), *fed]))
         wanted: Tensor = hidden_RH if what == "hidden" else self.output(hidden_RH)
         return wanted
 
@@ -103,7 +105,7 @@ class CosineHead(nn.Module):
         super().__init__()
         assert task.range is not None  # the recipe allows a cosine only for a similarity
         self.norm = nn.LayerNorm(width, eps=1e-12) if shape.norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.project = Dense(width, width) if shape.project else nn.Identity()
         self.scale = COSINE_SCALES[shape.scale]
         self.low, self.high = task.range
@@ -114,7 +116,7 @@ class CosineHead(nn.Module):
         self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"
     ) -> Tensor:
         u_RD, v_RD = (self.project(self.dropout(self.norm(vector))) for vector in vectors)
-        share_R = self.scale(F.cosine_similarity(u_RD, v_RD))
+        share_R = self.scale(F.cosine_similarity(u_RD, v_RD, dim=-1))
         if self.line is not None:
-            share_R = self.line[0] * share_R + self.line[1]
-        return (self.low + (self.high - self.low) * share_R)[:, None]
+            share_R = self.line[..., 0, None] * share_R + self.line[..., 1, None]
+        return (self.low + (self.high - self.low) * share_R)[..., None]

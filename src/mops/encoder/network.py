@@ -82,12 +82,18 @@ class Network(nn.Module):
     """Packed texts in, the outputs of every task out."""
 
     def __init__(
-        self, layout: Layout, *, dropout: float = 0.0, head_dropout: float = 0.0, seed: int = 0
+        self,
+        layout: Layout,
+        *,
+        dropout: float = 0.0,
+        head_dropout: float = 0.0,
+        seed: int = 0,
+        trunk: Mapping[str, nn.Module] | None = None,  # of another network: both hold the same
     ) -> None:
         super().__init__()
         self.layout = layout
         new = dict(new_parts(layout, dropout, head_dropout))
-        self.bank = nn.ModuleDict(trunk_bank(layout, dropout))
+        self.bank = nn.ModuleDict(trunk_bank(layout, dropout) if trunk is None else trunk)
         self.bank.update({owner: seeded(build, seed, owner) for owner, build in new.items()})
         self.pool = POOLS[layout.reading.pool]
         self.set_rates(layout.rates)

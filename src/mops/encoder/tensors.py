@@ -21,6 +21,15 @@ def write_tensors(
         raise OSError(None, str(cause)) from cause
 
 
+def read_facts(path: Path) -> dict[str, str]:
+    """The words beside the tensors of a file, alone."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as cause:
+        raise OSError(None, f"{cause}; the file is damaged or incomplete") from cause
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """All tensors of a file, and the words beside them."""
     try:

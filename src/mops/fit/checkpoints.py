@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from mops.encoder.network import Network
-from mops.encoder.tensors import read_tensors, write_tensors
+from mops.encoder.tensors import read_facts, read_tensors, write_tensors
 from mops.errors import RecipeError, RunError
 from mops.files import beside
 
@@ -36,6 +36,7 @@ class Progress:
     frozen_seconds: float = 0.0  # before steps, for what is frozen
     frozen_computed: int = 0  # sequences
     frozen_found: int = 0  # in the cache
+    batched: int = 1  # networks that trained together; times are theirs divided by it
 
 
 class Part(Protocol):
@@ -63,7 +64,7 @@ def save_state(
     parts: Mapping[str, Part],
 ) -> None:
     """Weights, Adam's moments and the progress; `key` names the recipe and the data."""
-    tensors = {f"weights/{name}": tensor for name, tensor in network.weights().items()}
+    tensors = {f"weights/{name}": tensor for name, tensor in learnt(network).items()}
     for name, parameter in moved(network, parts):
         for moment, tensor in optimiser.state.get(parameter, {}).items():
             tensors[f"{moment}/{name}"] = tensor
@@ -94,7 +95,7 @@ def load_state(
             "put the files back as they were or name another folder with --out"
         )
     device = next(network.parameters()).device
-    network.bank.load_state_dict(within("weights", tensors))
+    put_back(path, network, within("weights", tensors))
     for part, holder in parts.items():
         holder.restore(within(part, tensors))
     for name, parameter in moved(network, parts):
@@ -125,10 +126,43 @@ def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def save_best(path: Path, network: Network) -> None:
     with beside(path) as draft:
-        write_tensors(draft, network.weights())
+        write_tensors(draft, learnt(network))
 
 
 def load_best(path: Path, network: Network) -> None:
     """Put the best state back; without one the last state stays."""
     if path.is_file():
-        network.bank.load_state_dict(read_tensors(path)[0])
+        put_back(path, network, read_tensors(path)[0])
+
+
+def learnt(network: Network) -> dict[str, Tensor]:
+    """The weights of owners that learn; what is always frozen comes from where it came first."""
+    rates = network.layout.rates
+    return {k: w for k, w in network.weights().items() if rates[owner_of(k)] > 0}
+
+
+def owner_of(key: str) -> str:
+    """`head/sentiment` of `head/sentiment.output.weight`: names of owners have no dots."""
+    return key.partition(".")[0]
+
+
+def put_back(path: Path, network: Network, weights: Mapping[str, Tensor]) -> None:
+    """Fill what learns, strictly: nothing may be missing, left over or of another shape."""
+    ours = learnt(network)
+    wrong = set(ours) ^ set(weights)
+    wrong |= {k for k in set(ours) & set(weights) if ours[k].shape != weights[k].shape}
+    if wrong:
+        raise RunError(
+            f"{path} does not fit its recipe: {len(wrong)} tensors are missing, left over or of "
+            f"another shape, such as {min(wrong)!r}; delete the run folder and start again"
+        )
+    for key, weight in ours.items():
+        weight.copy_(weights[key])
+
+
+def saved_step(path: Path) -> int:
+    """The step of a saved state, without its tensors; 0 where there is none or it is damaged."""
+    try:
+        return int(json.loads(read_facts(path)["progress"])["step"])
+    except OSError:
+        return 0

@@ -19,19 +19,31 @@ from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
 from mops.fit.prepare import Prepared, meta_info
-from mops.judge.evaluate import answer_material, judge, score_table
+from mops.judge.evaluate import Answerer, answer_material, judge, score_table
 from mops.judge.guards import suspicious
 from mops.layout import Layout
 from mops.predict.answers import Answers
-from mops.predict.bundle import load_bundle, save_bundle
+from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
 from mops.predict.predictor import Predictor
 from mops.recipes import Recipe
 from mops.records import Record, write_record
 
 FLOAT_BYTES = 4
+Answering = Callable[[Bundle, str], Answerer]  # (bundle, device) -> who answers with it
 
 
-def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None]) -> Record:
+def answer_with(bundle: Bundle, device: str) -> Answerer:
+    """A bundle as a user asks it."""
+    return Predictor(bundle, device)
+
+
+def finish(
+    folder: Path,
+    ready: Prepared,
+    loop: Loop,
+    tell: Callable[[str], None],
+    answering: Answering = answer_with,
+) -> Record:
     """Judge the bundle as a user will load it, and write everything down."""
     recipe, material, source = ready.recipe, ready.material, ready.source
     facts: dict[str, Any] = {
@@ -40,9 +52,9 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
         "seed": recipe.training.seed,
     }
     save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
-    predictor = Predictor(load_bundle(folder / "model"), ready.device)
+    answerer = answering(load_bundle(folder / "model"), ready.device)
     tell("scoring")
-    scores, warnings = judge_run(folder, ready, predictor, tell)
+    scores, warnings = judge_run(folder, ready, answerer, tell)
     untrained = untrained_tasks(loop)
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     planned = doubts(loop.schedule, recipe.training)
@@ -50,7 +62,7 @@ def finish(folder: Path, ready: Prepared, loop: Loop, tell: Callable[[str], None
     warnings += budget_warnings(loop)
     facts["scores"], facts["untrained"] = scores, untrained
     facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
-    save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
+    write_facts(folder / "model", loop.network.layout, facts)
     record = Record(
         run_info=run_info(folder, recipe),
         train_info=train_info(loop),
@@ -71,12 +83,12 @@ def untrained_tasks(loop: Loop) -> list[str]:
 
 
 def judge_run(
-    folder: Path, ready: Prepared, predictor: Predictor, tell: Callable[[str], None]
+    folder: Path, ready: Prepared, answerer: Answerer, tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], list[str]]:
     """Predictions of every split as files, their scores, and what looks wrong with them."""
     scores: dict[str, Any] = {name: {} for name in ready.material.tasks}
     warnings: list[str] = []
-    answered = answer_material(predictor, ready.material, ready.recipe.training.seed)
+    answered = answer_material(answerer, ready.material, ready.recipe.training.seed)
     for name, split, rows, answers in answered:
         tell(f"scored {name} {split}")
         scores[name] |= judge(answers, rows, split)
@@ -130,6 +142,7 @@ def train_info(loop: Loop) -> dict[str, Any]:
         "best_score": progress.best_score,
         "evaluations": progress.evaluations,
         "train_seconds": progress.seconds,
+        "batched": progress.batched,
         "step_seconds_median": median(progress.step_seconds),
         "tokens": progress.tokens,
         "frozen_seconds": progress.frozen_seconds,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 
 from mops.data.batches import Batch
 from mops.encoder.network import Network
@@ -16,7 +19,11 @@ GUARDED_STEP = 3  # some parts start at zero and pass no gradient before they ha
 def check_gradients(network: Network, batch: Batch, pack: Packer | None = None) -> None:
     """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
     network.train()
-    losses = compute_losses(network, batch, pack)
+    check_reach(network, compute_losses(network, batch, pack))
+
+
+def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:
+    """The same for losses that are there already."""
     untaught: list[str] = []
     for task, loss in losses.items():
         layout = network.layout

@@ -45,6 +45,9 @@ TRIM_STEPS = 50  # between returns of free memory; each step would cost a fifth 
 KEPT_TIMES = 1000  # step times kept for the median
 
 
+Scores = Callable[[Network, Mapping[str, TaskData], Packer | None], dict[str, dict[str, float]]]
+
+
 class Watcher(Protocol):
     """Someone who wants to know how a run is going."""
 
@@ -91,6 +94,7 @@ class Loop:
     selection: Mapping[str, TaskData]
     training: Training
     key: str
+    scores: Scores  # of the network on the selection rows
     start: Start = field(default_factory=dict)  # first weights that something is pulled to
     weighting: Weighting
     gradients: Gradients
@@ -151,23 +155,26 @@ class Loop:
         if due := self.guarded.get(step):
             looked_at = self.take({task: chosen[task] for task in due})
             check_gradients(self.network, looked_at, self.frozen.train)
-        self.note_step(batch, facts, seconds)
+        tokens = sum(len(segment.ids) for segment in batch.segments)
+        self.note_step(facts, tokens, seconds, lambda: self.measure_shares(batch))
+        if self.progress.step % TRIM_STEPS == 0:
+            give_back_memory()
         watcher.step(self.progress.step, facts)
 
-    def note_step(self, batch: Batch, facts: StepFacts, seconds: float) -> None:
-        """Count the step that was taken; now and then write a line, measure, tidy up."""
+    def note_step(
+        self, facts: StepFacts, tokens: int, seconds: float, measure: Callable[[], dict[str, float]]
+    ) -> None:
+        """Count the step that was taken; now and then write a line and measure."""
         now = self.progress
         now.step += 1
         now.seconds += seconds
-        now.tokens += sum(len(segment.ids) for segment in batch.segments)
+        now.tokens += tokens
         now.step_seconds = [*now.step_seconds, seconds][-KEPT_TIMES:]
-        measured = self.measure_shares(batch)
+        measured = self.note_shares(measure)
         if now.step % LOG_STEPS == 0 or now.step == 1:
             line = {"loss": facts.loss, "losses": facts.losses}
             line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
             self.log(line | ({"gradient_shares": measured} if measured else {}))
-        if now.step % TRIM_STEPS == 0:
-            give_back_memory()
 
     @property
     def stage(self) -> PlannedStage:
@@ -182,12 +189,15 @@ class Loop:
         return {step: tuple(filter(self.training.weight, tasks)) for step, tasks in due.items()}
 
     def measure_shares(self, batch: Batch) -> dict[str, float]:
+        seed = self.training.seed + self.progress.step
+        return gradient_shares(self.network, self.weighting, batch, seed, self.frozen.train)
+
+    def note_shares(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """At the first step and now and then: who pulls how much at what is shared."""
         step = self.progress.step
         if step % SHARE_STEPS and step != 1:
             return {}
-        seed = self.training.seed + step
-        shares = gradient_shares(self.network, self.weighting, batch, seed, self.frozen.train)
+        shares = measure()
         for task, share in shares.items():
             self.progress.shares.setdefault(task, []).append(share)
         return shares
@@ -209,7 +219,7 @@ class Loop:
 
     def evaluate(self, watcher: Watcher) -> None:
         """Score the selection rows; keep the state when it is the best so far."""
-        scores = selection_scores(self.network, self.selection, self.frozen.judge)
+        scores = self.scores(self.network, self.selection, self.frozen.judge)
         overall = overall_of(self.judged, scores)
         now = self.progress
         now.evaluations += 1

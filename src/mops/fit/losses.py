@@ -1,4 +1,8 @@
-"""Losses by the type of a task's answers. Each takes the head's raw outputs."""
+"""Losses by the type of a task's answers. Each takes the head's raw outputs.
+
+Shapes: R rows, O outputs, C classes. What lies before R (the networks of a stack) is carried along:
+each network has a loss of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,15 @@ from mops.tasks import Task
 
 
 def cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
-    return F.cross_entropy(outputs_RO, targets_R.long(), weights_O)
+    losses_R = F.cross_entropy(
+        outputs_RO.flatten(0, -2), targets_R.flatten().long(), reduction="none"
+    ).view(targets_R.shape)
+    return mean_by_class(losses_R, targets_R, weights_O)
 
 
 def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
     losses_R = F.binary_cross_entropy_with_logits(
-        outputs_RO[:, 0], targets_R.to(outputs_RO.dtype), reduction="none"
+        outputs_RO[..., 0], targets_R.to(outputs_RO.dtype), reduction="none"
     )
     return mean_by_class(losses_R, targets_R, weights_O)
 
@@ -27,22 +34,23 @@ def ordinal(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> 
 
     Frank and Hall 2001, with one network for all questions as in Cheng et al. 2008 (NNRank).
     """
-    steps_O = torch.arange(outputs_RO.shape[1], device=outputs_RO.device)
-    is_above_RO = (targets_R[:, None] > steps_O).to(outputs_RO.dtype)
+    steps_O = torch.arange(outputs_RO.shape[-1], device=outputs_RO.device)
+    is_above_RO = (targets_R[..., None] > steps_O).to(outputs_RO.dtype)
     losses_RO = F.binary_cross_entropy_with_logits(outputs_RO, is_above_RO, reduction="none")
-    return mean_by_class(losses_RO.sum(dim=1), targets_R, weights_O)
+    return mean_by_class(losses_RO.sum(dim=-1), targets_R, weights_O)
 
 
 def mean_by_class(losses_R: Tensor, targets_R: Tensor, weights_C: Tensor | None) -> Tensor:
     """Weighted by class as cross-entropy is: by the sum of the rows' weights."""
     if weights_C is None:
-        return losses_R.mean()
+        return losses_R.mean(dim=-1)
     row_weights_R = weights_C[targets_R.long()]
-    return (losses_R * row_weights_R).sum() / row_weights_R.sum()
+    return (losses_R * row_weights_R).sum(dim=-1) / row_weights_R.sum(dim=-1)
 
 
 def mse(outputs_RO: Tensor, targets_R: Tensor, _: Tensor | None) -> Tensor:
-    return F.mse_loss(outputs_RO[:, 0], targets_R.to(outputs_RO.dtype))
+    targets_R = targets_R.to(outputs_RO.dtype)
+    return F.mse_loss(outputs_RO[..., 0], targets_R, reduction="none").mean(dim=-1)
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {

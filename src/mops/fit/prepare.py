@@ -96,6 +96,10 @@ def batch_maker(
 
 
 def selection_data(ready: Prepared) -> dict[str, TaskData]:
+    return {name: task_data(ready, name, rows) for name, rows in selection_rows(ready).items()}
+
+
+def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
     """The selection half of each validation split; of a large one a fixed sample."""
     found = {}
     for name, splits in ready.material.splits.items():
@@ -106,7 +110,7 @@ def selection_data(ready: Prepared) -> dict[str, TaskData]:
             )
         draw = generator(ready.recipe.training.seed, "selection", name)
         chosen = np.sort(draw.permutation(len(rows))[:SELECTION_ROWS])
-        found[name] = task_data(ready, name, tuple(rows[i] for i in chosen))
+        found[name] = tuple(rows[i] for i in chosen)
     return found
 
 

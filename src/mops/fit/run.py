@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mops.data.batches import TaskData
 from mops.data.schedule import plan_steps
 from mops.encoder.network import Network
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RecipeError
 from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
-from mops.fit.finish import finish
+from mops.fit.finish import Answering, answer_with, finish
 from mops.fit.gradients import build_gradients
-from mops.fit.loop import Loop, Silent, Watcher
+from mops.fit.loop import Loop, Scores, Silent, Watcher, selection_scores
 from mops.fit.prepare import Prepared, batch_maker, prepare, selection_data, training_data
 from mops.fit.pull import keep_start
 from mops.fit.stages import enter
@@ -51,16 +52,24 @@ def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Ru
     loop = build_loop(folder, ready)
     begin_folder(folder, ready.recipe)
     loop.run(watcher)
+    return conclude(ready, loop, watcher)
+
+
+def conclude(
+    ready: Prepared, loop: Loop, watcher: Watcher, answering: Answering = answer_with
+) -> Run:
+    """From the best state of a training that is over to a finished run."""
+    folder = loop.folder
     loop.release()
     load_best(folder / "state" / "best.safetensors", loop.network)
-    record = finish(folder, ready, loop, watcher.phase)
+    record = finish(folder, ready, loop, watcher.phase, answering)
     shutil.rmtree(folder / "state", ignore_errors=True)
     return Run(folder, record)
 
 
 def build_loop(folder: Path, ready: Prepared) -> Loop:
     """The network with pretrained weights, or with those of an interrupted run."""
-    training, data = ready.recipe.training, training_data(ready)
+    training = ready.recipe.training
     network = Network(
         ready.layout,
         dropout=training.dropout,
@@ -71,6 +80,20 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     network.to(ready.device)
     if training.torch_compile:
         compile_blocks(network)
+    data, selection = training_data(ready), selection_data(ready)
+    return assemble(folder, ready, network, data, selection)
+
+
+def assemble(
+    folder: Path,
+    ready: Prepared,
+    network: Network,
+    data: Mapping[str, TaskData],
+    selection: Mapping[str, TaskData],
+    scores: Scores = selection_scores,
+) -> Loop:
+    """The loop of a network, at its first step or where it was interrupted."""
+    training = ready.recipe.training
     schedule = plan_steps({name: len(rows) for name, rows in data.items()}, training)
     weighting = build_weighting(training, network.layout.tasks, schedule, ready.device)
     for stage in reversed(schedule.stages):  # whatever is wrong with a later stage is said now
@@ -82,7 +105,8 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
         schedule=schedule,
         data=data,
         take=batch_maker(ready, data),
-        selection=selection_data(ready),
+        selection=selection,
+        scores=scores,
         training=training,
         key=ready.key,
         start=keep_start(network),

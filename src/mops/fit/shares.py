@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -12,16 +14,30 @@ from mops.fit.gradients import shared_parameters
 from mops.fit.step import compute_losses, scaled
 from mops.fit.weights import Weighting
 
+Losses = Callable[[str], Mapping[str, Tensor]]  # of one task of the batch
 SHARE_STEPS = 50  # between measurements: each takes about the time of a step
 
 
 def gradient_shares(
     network: Network, weighting: Weighting, batch: Batch, seed: int, pack: Packer | None = None
 ) -> dict[str, float]:
+    """The shares of the tasks of a batch; each task's rows pass alone: together one pass."""
+    return shares_of(
+        network,
+        weighting,
+        batch,
+        seed,
+        lambda task: compute_losses(network, rows_of(batch, task), pack),
+    )
+
+
+def shares_of(
+    network: Network, weighting: Weighting, batch: Batch, seed: int, losses: Losses
+) -> dict[str, float]:
     """|g_i| / sum_j |g_j| of the weighted losses over all weights that tasks of the batch share.
 
-    Each task's rows pass alone, so that all tasks together cost one pass. Empty where nothing is
-    shared. Between two steps it changes nothing: a step begins with a seed of its own.
+    Empty where nothing is shared. Between two steps it changes nothing: a step begins with a seed
+    of its own.
     """
     shared = shared_parameters(network, batch.targets)
     if not shared:
@@ -30,8 +46,7 @@ def gradient_shares(
     network.train()
     norms = {}
     for task in batch.targets:
-        losses = compute_losses(network, rows_of(batch, task), pack)
-        term = scaled(weighting.weigh(losses), batch)[task]
+        term = scaled(weighting.weigh(losses(task)), batch)[task]
         norms[task] = float(norm_of(term, shared))
     total = sum(norms.values())
     return {task: norm / total for task, norm in norms.items()} if total else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,10 @@ class StepFacts:
     gradient_norm: float
     weights: Mapping[str, float] = field(default_factory=dict)  # of all tasks, in this step
 
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
 
 def take_step(
     network: Network,
@@ -53,7 +58,7 @@ def take_step(
     """
     weighting = weighting or fixed_weights(training, network.layout.tasks)
     gradients = gradients or Sum()
-    torch.manual_seed(training.seed * 1_000_003 + step)  # dropout follows from seed and step alone
+    torch.manual_seed(step_seed(training, step))
     network.train()
     losses = compute_losses(network, batch, pack)
     weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
@@ -73,6 +78,11 @@ def take_step(
     )
     weighting.note(facts.losses, step)
     return refuse_nan(facts, step)
+
+
+def step_seed(training: Training, step: int) -> int:
+    """Of dropout, which follows from the run's seed and the step alone."""
+    return training.seed * 1_000_003 + step
 
 
 def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
@@ -96,7 +106,7 @@ def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -
 
 
 def refuse_nan(facts: StepFacts, step: int) -> StepFacts:
-    if not torch.isfinite(torch.tensor([facts.loss, facts.gradient_norm])).all():
+    if not facts.is_finite:
         raise RunError(
             f"step {step + 1}: the loss or its gradient is not a number "
             f"(losses {dict(facts.losses)}); "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from mops.data.schedule import generator
 from mops.data.splits import half
 from mops.judge.scores import OVERALL, score, standard_error
 from mops.predict.answers import Answers
-from mops.predict.predictor import Predictor
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -22,8 +21,16 @@ PARTS = ("report", "selection", "validation", "test", "train")
 TRAIN_SAMPLE = 500  # training rows of a task that are scored
 
 
+class Answerer(Protocol):
+    """Who answers rows: a predictor, or something that knows them already."""
+
+    def answers(
+        self, asked: Mapping[str, Sequence[tuple[str, ...]]], /
+    ) -> Mapping[str, Answers]: ...
+
+
 def answer_material(
-    predictor: Predictor, material: Material, seed: int
+    predictor: Answerer, material: Material, seed: int
 ) -> Iterator[tuple[str, str, Sequence[Row], Answers]]:
     """(task, split, rows, answers) for every split; of the training rows a fixed sample.
 

@@ -12,7 +12,7 @@ from mops.data.tokens import load_tokenizer
 from mops.encoder.network import Network
 from mops.encoder.tensors import read_tensors, write_tensors
 from mops.errors import EncoderError
-from mops.files import beside
+from mops.files import beside, write_text
 from mops.layout import Layout, lay_out
 from mops.outside import format_yaml, read_yaml, to_value
 from mops.parsing import read_plan
@@ -50,9 +50,7 @@ def save_bundle(
     facts: Mapping[str, Any],
 ) -> None:
     """Write a bundle; the folder appears complete or not at all."""
-    layout = network.layout
-    reading = asdict(layout.reading)
-    config = {"mops_bundle": FORMAT, "encoder": asdict(layout.encoder), **reading, **facts}
+    layout, config = network.layout, config_of(network.layout, facts)
     data = {
         name: entry.model_dump(mode="json", exclude_none=True) for name, entry in entries.items()
     }
@@ -65,6 +63,18 @@ def save_bundle(
         tokenizer.no_truncation()
         (draft / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
         (draft / "README.md").write_text(write_card(layout, config), "utf-8")
+
+
+def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
+    """Say more of a bundle that is there already; its weights are not written again."""
+    config = config_of(layout, facts)
+    write_text(folder / "README.md", write_card(layout, config))
+    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+
+
+def config_of(layout: Layout, facts: Mapping[str, Any]) -> dict[str, Any]:
+    reading = asdict(layout.reading)
+    return {"mops_bundle": FORMAT, "encoder": asdict(layout.encoder), **reading, **facts}
 
 
 def load_bundle(folder: str | Path) -> Bundle:

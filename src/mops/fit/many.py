@@ -1,0 +1,94 @@
+"""Many runs at once: small networks on one frozen encoder, whose texts are encoded once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from mops.combining import refuse_missing
+from mops.data.material import Material, layout_of, read_material, resolve
+from mops.encoder.sources import EncoderSource, find_encoder
+from mops.errors import RecipeError, RunError
+from mops.fit.family import Planned, grouped, train_family
+from mops.fit.loop import Silent, Watcher
+from mops.fit.machine import prepare_machine
+from mops.fit.prepare import Prepared
+from mops.fit.run import Run, is_finished
+from mops.fit.stackable import family_of, why_not
+from mops.fit.vectors import Features
+from mops.recipes import Recipe
+from mops.records import read_record
+
+
+def train_many(
+    recipes: Sequence[Recipe],
+    outs: Sequence[str | Path],
+    watcher: Watcher | None = None,
+    features: Features | None = None,
+) -> list[Run | RunError]:
+    """Train recipes that differ only in what they add to a frozen encoder, as `train` would.
+
+    Each folder gets what `train` writes into it. A run that fails gives its error, and the others
+    go on; the same call goes on with interrupted runs. `features` gives the pooled vectors of a
+    task's sequences; without it they are computed here.
+    """
+    watcher, folders = watcher or Silent(), [Path(out) for out in outs]
+    if len(set(folders)) != len(recipes) or len(folders) != len(recipes):
+        raise RecipeError(
+            f"{len(recipes)} recipes and {len(set(folders))} different folders; "
+            "every recipe needs a folder of its own"
+        )
+    planned = [
+        Planned(ready, folder)
+        for ready, folder in zip(prepare_many(recipes, watcher.phase), folders, strict=True)
+    ]
+    for one in planned:
+        if reason := why_not(one.ready):
+            raise RecipeError(
+                f"{one.folder}: this run cannot be trained beside others: {reason}; "
+                "train it alone with `mops train`"
+            )
+    results: dict[Path, Run | RunError] = dict(finished(planned))
+    left = [one for one in planned if one.folder not in results]
+    for family in grouped(left, lambda one: family_of(one.ready)):
+        results |= train_family(family, watcher, features)
+    return [results[folder] for folder in folders]
+
+
+def finished(planned: Sequence[Planned]) -> Iterator[tuple[Path, Run]]:
+    """What is there already; a folder that holds another run is refused before anything starts."""
+    for one in planned:
+        if is_finished(one.folder, one.ready):
+            shutil.rmtree(one.folder / "state", ignore_errors=True)
+            record = read_record(one.folder / "record.json")
+            yield one.folder, Run(one.folder, record, was_finished=True)
+
+
+# ------------------------------------------------------------------ read once
+
+
+def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list[Prepared]:
+    """`prepare` for every recipe; the same files are read once."""
+    materials: dict[str, Material] = {}
+    sources: dict[str, EncoderSource] = {}
+    found = []
+    for recipe in recipes:
+        device = prepare_machine(recipe.training)
+        refuse_missing(recipe.training.gradients)
+        if (key := data_key(recipe)) not in materials:
+            tell("reading data")
+            materials[key] = read_material(recipe)
+        source = sources.setdefault(recipe.encoder, find_encoder(recipe.encoder))
+        whole = resolve(recipe, materials[key])
+        layout = layout_of(whole, materials[key], source.shape)
+        found.append(Prepared(whole, materials[key], source, layout, device))
+    return found
+
+
+def data_key(recipe: Recipe) -> str:
+    """What the rows of a recipe follow from; the seed only where it splits them."""
+    is_split = any(entry.split is not None for entry in recipe.tasks.values())
+    parts = [recipe.to_data()["tasks"], recipe.training.seed if is_split else None]
+    return json.dumps(parts, sort_keys=True)
