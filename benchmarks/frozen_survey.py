@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--runs", help="folder of the runs; default: one that is removed")
     asked = parser.parse_args()
     if asked.quick:
-        asked.epochs, asked.steps_per_epoch = 1, QUICK_STEPS
+        asked.epochs, asked.steps_per_epoch, asked.threads = 1, QUICK_STEPS, 1
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
         survey = Survey(asked, Path(asked.runs or scratch))
         result = survey.run()
