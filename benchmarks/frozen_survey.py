@@ -28,7 +28,7 @@ from mops.fit import family
 from mops.fit.loop import Silent
 from mops.fit.prepare import prepare
 from mops.fit.run import build_loop
-from mops.fit.vectors import Features, pooled_vectors
+from mops.many.vectors import Features, pooled_vectors
 from mops.recipes import Recipe
 
 TASKS = ("sentiment", "paraphrase", "similarity")

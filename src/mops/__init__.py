@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
     from mops.fit.conflicts import conflicts
-    from mops.fit.many import train_many
     from mops.fit.run import Run, train
     from mops.judge.conflicts import Conflicts
+    from mops.many.run import train_many
     from mops.mlm.run import Pretrained, pretrain
     from mops.parsing import read_plan
     from mops.predict.predictor import Predictor, load
@@ -47,7 +47,7 @@ _HOMES = {
     "read_record": "mops.records:read_record",
     "recipe": "mops.data.compose:compose_recipe",
     "train": "mops.fit.run:train",
-    "train_many": "mops.fit.many:train_many",
+    "train_many": "mops.many.run:train_many",
 }
 
 __all__ = [

@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,11 +70,13 @@ class Schedule:
 
     def rows_before(self, step: int) -> dict[str, int]:
         """How many rows each task has had before a step."""
-        counts = dict.fromkeys(self.sizes, 0)
-        for tasks in self.steps[:step]:
-            for task, rows in tasks.items():
-                counts[task] += rows
-        return counts
+        return {task: int(counts[step]) for task, counts in self.rows_so_far.items()}
+
+    @cached_property
+    def rows_so_far(self) -> dict[str, NDArray[np.int64]]:
+        """Task -> its rows before each step, and before the end."""
+        rows = {task: [0, *(step.get(task, 0) for step in self.steps)] for task in self.sizes}
+        return {task: np.cumsum(counts) for task, counts in rows.items()}
 
     def scale(self, step: int) -> dict[str, float]:
         """Rows of each task in a step, in usual batches of the task: each row counts as there."""

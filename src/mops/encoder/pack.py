@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -50,8 +51,7 @@ class Buckets:
         return iter(self.items)
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):  # there are many of them in a pack, and a tuple is made quickly
     """A range of tokens, the owner that serves them, and (for attention) their buckets."""
 
     owner: str

@@ -6,7 +6,7 @@ Everything is computed with numpy and moved to the device at the end; nothing he
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -59,7 +59,6 @@ class Streams:
     routes: tuple[Route, ...]  # of each run
     cuts: tuple[int, ...]  # the first stream of each run, and one past the last
     token_cuts: tuple[int, ...]  # the same in tokens
-    buckets: dict[tuple[int, int], Buckets] = field(default_factory=dict)
 
     def tokens(self, first: int, last: int) -> slice:
         """Of the runs from the first up to the last."""
@@ -80,6 +79,7 @@ class Packing:
         self.layout = layout
         self.device = torch.device(device)
         self.known = known
+        self.made: dict[bytes, Buckets] = {}
         is_pooled = known is not None and known.is_pooled
         lengths = [1 if is_pooled else len(segment.ids) for segment in segments]
         self.lengths = np.array(lengths, dtype=np.int64)
@@ -206,21 +206,20 @@ class Packing:
     def spans(self, streams: Streams, stage: int, part: str) -> tuple[Span, ...]:
         """Neighbouring streams of one owner are one span."""
         owners = [r.layers[stage - 1][part] if stage else r.embeddings for r in streams.routes]
+        if part != "attention":
+            return tuple(Span(owners[a], streams.tokens(a, b)) for a, b in ranges(owners))
         return tuple(
-            Span(
-                owner=owners[a],
-                tokens=streams.tokens(a, b),
-                buckets=(self.buckets(streams, a, b),) if part == "attention" else (),
-            )
+            Span(owners[a], streams.tokens(a, b), (self.buckets(streams, a, b),))
             for a, b in ranges(owners)
         )
 
     def buckets(self, streams: Streams, a: int, b: int) -> Buckets:
-        """Made once for each range of runs: all layers of a shared trunk use the same."""
-        if (a, b) not in streams.buckets:
-            lengths = streams.lengths[streams.cuts[a] : streams.cuts[b]]
-            streams.buckets[a, b] = make_buckets(lengths, self.move)
-        return streams.buckets[a, b]
+        """Made once for the same lengths: all layers use the same, and all tasks of one text."""
+        lengths = streams.lengths[streams.cuts[a] : streams.cuts[b]]
+        key = lengths.tobytes()
+        if key not in self.made:
+            self.made[key] = make_buckets(lengths, self.move)
+        return self.made[key]
 
     def found(self) -> dict[str, Tensor]:
         place = {leaf: n for n, leaf in enumerate(self.leaves)}
@@ -238,4 +237,4 @@ class Packing:
 def ranges(items: Sequence[object]) -> Iterator[tuple[int, int]]:
     """Where equal neighbours begin and end."""
     cuts = [n for n in range(1, len(items)) if items[n] != items[n - 1]]
-    yield from pairwise([0, *cuts, len(items)])
+    return pairwise([0, *cuts, len(items)])

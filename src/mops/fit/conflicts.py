@@ -67,11 +67,10 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured
     watcher.phase("tokenising")
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # the loop's curve: not kept
         loop = build_loop(Path(scratch), ready)
-        taken = loop.schedule.rows_before(0)
         watcher.begin(len(loop.schedule), 0)
         found: list[dict[str, NDArray[np.float64]]] = []
         while loop.progress.step < len(loop.schedule):
-            loop.one_step(taken, watcher)
+            loop.one_step(loop.make_batch(loop.progress.step), watcher)
             if loop.progress.step % every == 0:
                 found.append(measure(loop.network, draw_halves(loop)))
     teachers = {owner: ready.layout.teachers[owner] for owner in found[0]}

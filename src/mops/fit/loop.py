@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from mops.data.schedule import Place, PlannedStage, Schedule
 from mops.encoder.network import Network
 from mops.encoder.packing import Packer
 from mops.errors import RunError
+from mops.fit.ahead import Ahead
 from mops.fit.checkpoints import Part, Progress, save_best, save_state
 from mops.fit.frozen import Frozen
 from mops.fit.gradients import Gradients
@@ -110,16 +111,18 @@ class Loop:
     def run(self, watcher: Watcher) -> None:
         """Train to the end of the budget, or until the scores no longer rise."""
         self.cut_curve()
-        taken = self.schedule.rows_before(self.progress.step)
         watcher.planned(shares(self.schedule), list(doubts(self.schedule, self.training).values()))
         watcher.begin(len(self.schedule), self.progress.step)
-        with stop_requests() as asked:
+        with (
+            stop_requests() as asked,
+            closing(Ahead(self.make_batch, len(self.schedule))) as batches,
+        ):
             while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
                 if self.progress.step == self.stage.first:
                     self.optimiser = enter(self.network, self.stage, self.weighting)
                     self.progress.evaluations_since_best = 0  # patience is of a stage
                 self.frozen.enter(self, watcher.phase)
-                self.one_step(taken, watcher)
+                self.one_step(batches.take(self.progress.step), watcher)
                 if self.is_evaluation_due():
                     self.evaluate(watcher)
                 if asked or self.is_save_due():
@@ -128,13 +131,19 @@ class Loop:
                     raise Interrupted("stopped; the same command goes on where it was")
         self.save()
 
-    def one_step(self, taken: dict[str, int], watcher: Watcher) -> None:
+    def make_batch(self, step: int) -> Batch:
+        """The rows of a step; while it runs, those of the next are made."""
+        batch = self.take(self.chosen(step, self.schedule.steps[step]))
+        return replace(batch, scale=self.schedule.scale(step))
+
+    def chosen(self, step: int, tasks: Iterable[str]) -> dict[str, list[Place]]:
+        """The places of the rows that some tasks of a step take."""
+        before = self.schedule.rows_before(step)
+        rows = self.schedule.steps[step]
+        return {task: self.schedule.places(task, before[task], rows[task]) for task in tasks}
+
+    def one_step(self, batch: Batch, watcher: Watcher) -> None:
         step = self.progress.step
-        chosen = {
-            task: self.schedule.places(task, taken[task], rows)
-            for task, rows in self.schedule.steps[step].items()
-        }
-        batch = replace(self.take(chosen), scale=self.schedule.scale(step))
         started = time.perf_counter()
         facts = take_step(
             self.network,
@@ -150,10 +159,8 @@ class Loop:
             pack=self.frozen.train,
         )
         seconds = time.perf_counter() - started
-        for task, places in chosen.items():
-            taken[task] += len(places)
         if due := self.guarded.get(step):
-            looked_at = self.take({task: chosen[task] for task in due})
+            looked_at = self.take(self.chosen(step, due))
             check_gradients(self.network, looked_at, self.frozen.train)
         tokens = sum(len(segment.ids) for segment in batch.segments)
         self.note_step(facts, tokens, seconds, lambda: self.measure_shares(batch))

@@ -15,11 +15,11 @@ import torch
 from mops.combining import refuse_missing
 from mops.data.augment import AugmentedRows
 from mops.data.batches import Batch, TaskData, take_rows
+from mops.data.kept_tokens import tokenise_once
 from mops.data.material import Material, layout_of, read_material, resolve, targets_of
 from mops.data.rows import Row
 from mops.data.schedule import Place, generator
 from mops.data.splits import half
-from mops.data.tokens import tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.errors import RecipeError
 from mops.fit.machine import prepare_machine
@@ -116,5 +116,5 @@ def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
 
 def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
     task = ready.material.tasks[name]
-    table = tokenise(ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading)
+    table = tokenise_once(ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading)
     return TaskData(task, table, targets_of(task, rows))

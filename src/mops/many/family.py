@@ -15,15 +15,15 @@ from mops.encoder.network import Network
 from mops.encoder.packing import Packer
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RunError
-from mops.fit.abreast import Abreast, Order, Runner, Shelf, training_rows
 from mops.fit.checkpoints import saved_step
 from mops.fit.loop import Watcher
 from mops.fit.prepare import Prepared, selection_rows
 from mops.fit.run import Run, assemble, begin_folder, conclude
-from mops.fit.stackable import pattern_of, top_of, trunk_of
-from mops.fit.vectors import Features, Ints, Known, TaskShelf, build_shelf, pooled_vectors
 from mops.judge.evaluate import sample
 from mops.judge.scores import score
+from mops.many.abreast import Abreast, Order, Runner, Shelf, training_rows
+from mops.many.stackable import pattern_of, top_of, trunk_of
+from mops.many.vectors import Features, Ints, Known, TaskShelf, build_shelf, pooled_vectors
 from mops.predict.answers import decide
 from mops.predict.bundle import Bundle
 

@@ -11,9 +11,9 @@ import pytest
 
 import mops
 from mops.errors import RunError
-from mops.fit import family
-from mops.fit.many import train_many
+from mops.many import family
 from mops.fit.prepare import prepare
+from mops.many.run import train_many
 from mops.recipes import Recipe
 from running import StopAt, world
 

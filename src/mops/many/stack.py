@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from mops.encoder.network import Network
-from mops.fit.late import LateLayers, late_layers
 from mops.fit.losses import loss_of
-from mops.fit.moves import Moves, moves_of
 from mops.fit.rates import rate_factor
-from mops.fit.stacked import Draws, stack_heads
 from mops.fit.step import StepFacts, step_seed
+from mops.many.heads import Draws, stack_heads
+from mops.many.late import LateLayers, late_layers
+from mops.many.moves import Moves, moves_of
 from mops.settings import Training
 
 

@@ -14,9 +14,9 @@ from mops.encoder.encoder import encode
 from mops.encoder.network import Network
 from mops.encoder.packing import pack_segments
 from mops.fit.rates import build_optimiser
-from mops.fit.stack import Member, Rows, Stack
 from mops.fit.step import take_step
 from mops.layout import lay_out
+from mops.many.stack import Member, Rows, Stack
 from mops.settings import Training
 from mops.tasks import Task
 

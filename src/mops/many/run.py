@@ -11,13 +11,13 @@ from mops.combining import refuse_missing
 from mops.data.material import Material, layout_of, read_material, resolve
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.errors import RecipeError, RunError
-from mops.fit.family import Planned, grouped, train_family
 from mops.fit.loop import Silent, Watcher
 from mops.fit.machine import prepare_machine
 from mops.fit.prepare import Prepared
 from mops.fit.run import Run, is_finished
-from mops.fit.stackable import family_of, why_not
-from mops.fit.vectors import Features
+from mops.many.family import Planned, grouped, train_family
+from mops.many.stackable import family_of, why_not
+from mops.many.vectors import Features
 from mops.recipes import Recipe
 from mops.records import read_record
 

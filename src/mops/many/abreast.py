@@ -23,9 +23,9 @@ from mops.fit.guards import check_reach
 from mops.fit.loop import Interrupted, Loop, Watcher, stop_requests
 from mops.fit.losses import loss_of
 from mops.fit.shares import shares_of
-from mops.fit.stack import Member, Rows, Stack
 from mops.fit.step import StepFacts, refuse_nan
-from mops.fit.vectors import Ints, TaskShelf
+from mops.many.stack import Member, Rows, Stack
+from mops.many.vectors import Ints, TaskShelf
 
 Shelf = Mapping[str, TaskShelf]
 

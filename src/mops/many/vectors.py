@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mops.data.batches import TaskData
+from mops.data.kept_tokens import tokenise_once
 from mops.data.material import targets_of
 from mops.data.rows import Row
-from mops.data.tokens import TokenTable, tokenise
+from mops.data.tokens import TokenTable
 from mops.encoder.network import Network, with_weights
 from mops.encoder.packing import pack_segments
 from mops.fit.cache import open_cache
@@ -114,7 +115,9 @@ def task_shelf(ready: Prepared, name: str) -> TaskShelf:
     read = ready.material.splits[name]
     splits = {split: of.good if split == "train" else of.rows for split, of in read.items()}
     tables = {
-        split: tokenise(ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading)
+        split: tokenise_once(
+            ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading
+        )
         for split, rows in splits.items()
     }
     texts = [row.texts for rows in splits.values() for row in rows]

@@ -1,0 +1,65 @@
+"""Token tables kept between runs: equal to new ones, and a key for all they follow from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from building import tiny_tokenizer
+from mops.data import kept_tokens
+from mops.data.kept_tokens import key_of, tokenise_once
+from mops.data.tokens import tokenise
+from mops.shapes import Reading
+
+ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: Any) -> Path:
+    monkeypatch.setenv("MOPS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_tokens, "WORTH_KEEPING", 50)
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("pair", ["bi", "cross"])
+def test_what_is_kept_is_what_is_made(pair: str, folder: Path, monkeypatch: Any) -> None:
+    reading = Reading(pair=pair, max_length=8)
+    expected = tokenise(tiny_tokenizer(), ROWS, reading)
+    assert expected.cut > 0
+    first = tokenise_once(tiny_tokenizer(), ROWS, reading)
+    monkeypatch.setattr(kept_tokens, "tokenise", None)  # it is not called again
+    again = tokenise_once(tiny_tokenizer(), ROWS, reading)
+    for found in (first, again):
+        assert (found.per_row, found.cut) == (expected.per_row, expected.cut)
+        for name in ("ids", "types", "starts"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name))
+            assert getattr(found, name).dtype == getattr(expected, name).dtype
+
+
+def test_few_rows_and_a_store_that_is_off(folder: Path, monkeypatch: Any) -> None:
+    tokenise_once(tiny_tokenizer(), ROWS[:49], Reading())
+    monkeypatch.setenv("MOPS_CACHE", "off")
+    tokenise_once(tiny_tokenizer(), ROWS, Reading())
+    assert not folder.exists()
+
+
+def test_the_key_follows_from_everything() -> None:
+    other = tiny_tokenizer()
+    other.add_tokens(["gutter"])
+    cut = tiny_tokenizer()
+    cut.enable_truncation(4)
+    plain = key_of(tiny_tokenizer(), ROWS, Reading())
+    assert key_of(cut, ROWS, Reading()) == plain
+    assert key_of(tiny_tokenizer(), list(ROWS), Reading(pool="cls")) == plain
+    different = [
+        key_of(other, ROWS, Reading()),
+        key_of(tiny_tokenizer(), ROWS[1:], Reading()),
+        key_of(tiny_tokenizer(), ROWS, Reading(max_length=9)),
+        key_of(tiny_tokenizer(), ROWS, Reading(pair="bi")),
+        key_of(tiny_tokenizer(), [("ab", "c")], Reading()),
+        key_of(tiny_tokenizer(), [("a", "bc")], Reading()),
+    ]
+    assert len({plain, *different}) == 1 + len(different)
