@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.harness import arguments, compare, few, print_comparison, write_result
 from benchmarks.training_step import Case, batch_tokens, data_name, made_ready, typical_batch
 from mops.data.batches import Batch
 from mops.encoder.network import Network
@@ -37,13 +37,13 @@ def main() -> None:
     asked = arguments(__doc__ or "").parse_args()
     cases = {}
     with tempfile.TemporaryDirectory() as folder:
-        for pair, size in CASES:
+        for pair, size in few(CASES, asked):
             case = Case(asked.data, asked.encoder, pair, size, REFERENCE)
             data = measure(case, asked.rounds, Store(Path(folder)))
             cases[f"{pair} {size}"] = data
             print_comparison(f"{STEPS} training steps, {pair} pairs, {size} rows per task", data)
     facts = {"data": data_name(asked.data), "steps": STEPS, "cases": cases}
-    print(write_result("frozen_prefix", facts))
+    print(write_result("frozen_prefix", facts, asked.out))
 
 
 def measure(case: Case, rounds: int, store: Store) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 import mops
-from benchmarks.harness import arguments, write_result
+from benchmarks.harness import arguments, few, write_result
 from benchmarks.training_step import data_name
 from mops.data.tokens import TokenTable
 from mops.fit import family
@@ -42,6 +42,7 @@ WEIGHTS = (
 )  # fmt: skip
 EVENLY = (1 / 3, 1 / 3, 1 / 3)
 SLICE = 40  # steps of the one-by-one way that are measured
+QUICK_STEPS = 5
 SEED = 11711
 
 Choice = tuple[str, float, tuple[float, float, float]]  # regime, rate, weights
@@ -69,13 +70,16 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps-per-epoch", type=int, default=1000)
     parser.add_argument("--threads", type=int, help="default: all cores")
-    parser.add_argument("--out", help="folder of the runs; default: one that is removed")
+    parser.add_argument("--runs", help="folder of the runs; default: one that is removed")
     asked = parser.parse_args()
+    if asked.quick:
+        asked.epochs, asked.steps_per_epoch, asked.threads = 1, QUICK_STEPS, 1
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
-        survey = Survey(asked, Path(asked.out or scratch))
+        survey = Survey(asked, Path(asked.runs or scratch))
         result = survey.run()
     result["one_by_one"] = survey.one_by_one(result)
-    print(write_result("frozen_survey", {"data": data_name(asked.data), **result}))
+    facts = {"data": data_name(asked.data), **result}
+    print(write_result("frozen_survey", facts, asked.out))
 
 
 class Survey:
@@ -117,17 +121,18 @@ class Survey:
         )
 
     def run(self) -> dict[str, Any]:
-        stages = {"regimes": self.stage("regimes", [(r, 1e-3, EVENLY) for r in REGIMES])}
+        regimes = [(regime, 1e-3, EVENLY) for regime in few(REGIMES, self.asked)]
+        stages = {"regimes": self.stage("regimes", regimes)}
         draw = np.random.default_rng(SEED)
         others = [choice for choice in self.ranked() if choice[0] != BASELINE][:BEST]
         trials = [
             (regime, float(10 ** draw.uniform(LOWEST, HIGHEST)), EVENLY)
             for regime, _, _ in others
-            for _ in range(RATES)
+            for _ in few(range(RATES), self.asked)
         ]
         stages["learning_rates"] = self.stage("learning_rates", trials)
         regime, rate, _ = self.ranked()[0]
-        weighted = [(regime, rate, weights) for weights in WEIGHTS]
+        weighted = [(regime, rate, weights) for weights in few(WEIGHTS, self.asked)]
         stages["loss_weights"] = self.stage("loss_weights", weighted)
         return {
             "networks": sum(len(stage["networks"]) for stage in stages.values()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.harness import arguments, compare, few, print_comparison, write_result
 from benchmarks.prediction import PLANS, question, read_pairs
 from benchmarks.three_models import Asked, ThreeModels, build_predictor, check_same_answers
 from benchmarks.training_step import data_name
@@ -27,10 +27,11 @@ def main() -> None:
     pairs = sorted(read_pairs(asked.data, LOOKED_AT), key=lambda pair: len("".join(pair)))
     request = question(pairs[len(pairs) // 2 :][:1])
     cases = {}
-    for pair in ("bi", "cross"):
+    for pair in few(("bi", "cross"), asked):
         cases[pair] = measure(source, pair, request, asked.rounds)
         print_comparison(f"one pair, three tasks, {pair}", cases[pair])
-    print(write_result("latency", {"data": data_name(asked.data), "cases": cases}))
+    facts = {"data": data_name(asked.data), "cases": cases}
+    print(write_result("latency", facts, asked.out))
 
 
 def measure(source: EncoderSource, pair: str, asked: Asked, rounds: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import mops
-from benchmarks.harness import arguments, compare, print_comparison, write_result
+from benchmarks.harness import arguments, compare, few, print_comparison, write_result
 from benchmarks.three_models import Asked, ThreeModels, build_predictor, check_same_answers
 from benchmarks.training_step import data_name
 from mops.data.rows import read_rows
@@ -28,11 +28,11 @@ def main() -> None:
     source = find_encoder(asked.encoder)
     pairs = read_pairs(asked.data, asked.rows)
     cases = {}
-    for pair in ("bi", "cross"):
+    for pair in few(("bi", "cross"), asked):
         cases[pair] = measure(source, pair, asked.plans, question(pairs), asked.rounds)
         print_comparison(f"{len(pairs)} pairs, three tasks, {pair}", cases[pair])
     facts = {"data": data_name(asked.data), "pairs": len(pairs), "cases": cases}
-    print(write_result("prediction", facts))
+    print(write_result("prediction", facts, asked.out))
 
 
 def read_pairs(data: str, most: int) -> list[tuple[str, ...]]:

@@ -21,6 +21,7 @@ from performance_tables import (
     compared,
     comparisons,
     costs,
+    frozen_survey,
     lengths,
     memory,
     own_mib,
@@ -102,13 +103,15 @@ SECTIONS: dict[str, Section] = {
     ),
     "frozen_prefix": Section(
         "Frozen layers",
-        "A step of plans that freeze the encoder or its first layers, with frozen activations from "
-        "the cache, against the same step that computes them.",
+        "Steps of plans that freeze the encoder or its first layers, once as they are and once "
+        "with frozen activations from the cache, against steps of `shared`, where all learns.",
     ),
     "frozen_survey": Section(
         "Many networks on a frozen encoder",
         "Networks on top of one frozen encoder trained as one batched computation, against one by "
-        "one with the encoder in every step.",
+        "one with the encoder in every step (extrapolated from a slice of steps of one network). "
+        "Here the times are wall time on the threads named below.",
+        frozen_survey,
     ),
     "memory": Section(
         "Memory",

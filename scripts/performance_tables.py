@@ -188,6 +188,32 @@ def largest(work: str, shares: Mapping[str, float]) -> str:
     )
 
 
+def frozen_survey(data: Data) -> Lines:
+    """A row for every stage, and the one-by-one way beside them."""
+    header = ("stage", "networks", "all, s", "training, s", "ms per network and step")
+    rows = [
+        [
+            name.replace("_", " "),
+            str(len(stage["networks"])),
+            f"{stage['seconds']:,.0f}",
+            f"{stage['training_seconds']:,.0f}",
+            f"{stage['milliseconds_per_network_step']:.2f}",
+        ]
+        for name, stage in data["stages"].items()
+    ]
+    alone = data["one_by_one"]
+    return [
+        *table(header, rows),
+        f"- {data['networks']} networks of {data['steps']:,} steps on {data['threads']} threads: "
+        f"{data['seconds']:,.0f} s, of them {data['encoding_seconds']:,.0f} s for encoding and "
+        f"{data['training_seconds']:,.0f} s for training.",
+        f"- One by one, {1000 * alone['seconds_per_step']:,.1f} ms a step: "
+        f"{alone['training_seconds']:,.0f} s; all at once with the encoding is "
+        f"{alone['speedup_with_encoding']:,.1f} times as fast.",
+        "",
+    ]
+
+
 def plain(data: Data) -> Lines:
     """Results of any form: comparisons where there are some, else every number by its name."""
     if list(comparisons(data)):

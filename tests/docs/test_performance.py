@@ -111,8 +111,20 @@ def test_the_profile_names_what_is_largest(maker: ModuleType) -> None:
     assert "attention (30%), dropout (15%), GELU (5%)" in page
 
 
+def test_stages_of_the_survey_are_rows(maker: ModuleType) -> None:
+    stage = {"seconds": 90.0, "training_seconds": 60.0, "milliseconds_per_network_step": 1.25}
+    facts = {"networks": 3, "steps": 4000, "threads": 6, "seconds": 90.0}
+    facts |= {"encoding_seconds": 20.0, "training_seconds": 60.0}
+    alone = {"seconds_per_step": 0.05, "training_seconds": 2400.0, "speedup_with_encoding": 30.0}
+    stages = {"loss_weights": {**stage, "networks": [{}, {}, {}]}}
+    page = maker.page({"frozen_survey": result(**facts, one_by_one=alone, stages=stages)})
+    assert "| loss weights | 3 | 90 | 60 | 1.25 |" in page
+    assert "3 networks of 4,000 steps on 6 threads: 90 s, of them 20 s for encoding" in page
+    assert "One by one, 50.0 ms a step: 2,400 s; all at once with the encoding is 30.0" in page
+
+
 def test_any_other_result_is_a_list_of_its_facts(maker: ModuleType) -> None:
-    page = maker.page({"frozen_survey": result(seconds={"training": 12.5}, networks=34)})
+    page = maker.page({"latency": result(seconds={"training": 12.5}, networks=34)})
     assert "| seconds training | 12.500 |" in page
     assert "| networks | 34 |" in page
     assert "| processor" not in page
