@@ -7,28 +7,34 @@ regime and rate with six loss weightings: 34 networks. As in the paper: rate 1e-
 rates, no decay, no clipping, head dropout 0.3, ten epochs of 1000 steps, batches of 8, texts of a
 pair apart, the similarity as a cosine behind a linear layer. Not as there: mean pooling, and a
 paraphrase loss that has a gradient, on the difference and the product of the two vectors.
+
+The texts are encoded once, on all cores. Then every core has a process of its own, on one thread,
+that trains its part of a stage's networks abreast. All times are wall times.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import mops
-from benchmarks.harness import arguments, few, write_result
+from benchmarks.harness import arguments, write_result
 from benchmarks.training_step import data_name
-from mops.data.tokens import TokenTable
-from mops.fit import family
 from mops.fit.loop import Silent
+from mops.fit.machine import own_cores
 from mops.fit.prepare import prepare
 from mops.fit.run import build_loop
-from mops.many.vectors import Features, pooled_vectors
+from mops.many.family import frozen_network
+from mops.many.vectors import build_shelf, pooled_vectors
 from mops.recipes import Recipe
 
 TASKS = ("sentiment", "paraphrase", "similarity")
@@ -41,59 +47,40 @@ WEIGHTS = (
     (0.5, 0.25, 0.25), (0.25, 0.5, 0.25), (0.25, 0.25, 0.5),
 )  # fmt: skip
 EVENLY = (1 / 3, 1 / 3, 1 / 3)
-SLICE = 40  # steps of the one-by-one way that are measured
+WARM, SLICE = 3, 40  # steps before, and steps of the one-by-one way that are measured
 QUICK_STEPS = 5
 SEED = 11711
 
 Choice = tuple[str, float, tuple[float, float, float]]  # regime, rate, weights
 
 
-class Clock:
-    """Wall time of what a function does, over all of its calls."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return function(*given)
-            finally:
-                self.seconds += time.perf_counter() - started
-
-        return call
-
-
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps-per-epoch", type=int, default=1000)
-    parser.add_argument("--threads", type=int, help="default: all cores")
+    parser.add_argument("--jobs", type=int, default=own_cores(), help="processes; default: cores")
     parser.add_argument("--runs", help="folder of the runs; default: one that is removed")
     asked = parser.parse_args()
     if asked.quick:
-        asked.epochs, asked.steps_per_epoch, asked.threads = 1, QUICK_STEPS, 1
+        asked.epochs, asked.steps_per_epoch, asked.jobs = 1, QUICK_STEPS, 1
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
+        os.environ["MOPS_CACHE"] = f"{scratch}/cache"  # empty: the encoding counts
         survey = Survey(asked, Path(asked.runs or scratch))
         result = survey.run()
-    result["one_by_one"] = survey.one_by_one(result)
     facts = {"data": data_name(asked.data), **result}
     print(write_result("frozen_survey", facts, asked.out))
 
 
-class Survey:
-    """Three stages, each from the results of the ones before; texts are encoded once for all."""
+@dataclass(frozen=True)
+class Setting:
+    """What all networks have in common."""
 
-    def __init__(self, asked: Any, out: Path) -> None:
-        self.asked, self.out = asked, out
-        self.encoding, self.evaluating = Clock(), Clock()
-        trunk = family.frozen_network(prepare(self.recipe((BASELINE, 1e-3, EVENLY)), len))
-        self.features = remembered(self.encoding.timed(pooled_vectors(trunk)))
-        family.known_scores = self.evaluating.timed(family.known_scores)
-        self.found: dict[Choice, mops.Run] = {}
+    data: str
+    encoder: str
+    epochs: int
+    steps_per_epoch: int
 
-    def recipe(self, choice: Choice) -> Recipe:
+    def recipe(self, choice: Choice, threads: int | None = 1) -> Recipe:
         regime, rate, (paraphrase, sentiment, similarity) = choice
         weights = {"paraphrase": paraphrase, "sentiment": sentiment, "similarity": similarity}
         settings = {
@@ -105,66 +92,95 @@ class Survey:
             "weight_decay": 0,
             "max_grad_norm": 0,
             "head_dropout": 0.3,
-            "num_train_epochs": self.asked.epochs,
-            "steps_per_epoch": self.asked.steps_per_epoch,
+            "num_train_epochs": self.epochs,
+            "steps_per_epoch": self.steps_per_epoch,
             "per_task_batch_size": 8,
             "loss_weights": weights,
             "seed": SEED,
-            "threads": self.asked.threads,
+            "threads": threads,
         }
         return mops.recipe(
-            data=self.asked.data,
-            encoder=self.asked.encoder,
+            data=self.data,
+            encoder=self.encoder,
             plan=f"frozen+late:{regime}",
             tasks=TASKS,
             set={f"training.{key}": value for key, value in settings.items()},
         )
 
+
+def train_part(setting: Setting, choices: Sequence[Choice], outs: Sequence[Path]) -> None:
+    """In a process of its own."""
+    mops.train_many([setting.recipe(choice) for choice in choices], outs)
+
+
+class Survey:
+    """Three stages, each from the results of the ones before; texts are encoded once for all."""
+
+    def __init__(self, asked: Any, out: Path) -> None:
+        self.setting = Setting(asked.data, asked.encoder, asked.epochs, asked.steps_per_epoch)
+        self.jobs, self.out = asked.jobs, out
+        self.found: dict[Choice, mops.Run] = {}
+
     def run(self) -> dict[str, Any]:
-        regimes = [(regime, 1e-3, EVENLY) for regime in few(REGIMES, self.asked)]
-        stages = {"regimes": self.stage("regimes", regimes)}
+        started = time.perf_counter()
+        sequences = self.encode()
+        encoding = time.perf_counter() - started
+        stages = dict(self.stages())
+        seconds = time.perf_counter() - started
+        best = self.ranked()[0]
+        networks = sum(len(stage["networks"]) for stage in stages.values())
+        steps = self.setting.epochs * self.setting.steps_per_epoch
+        return {
+            "networks": networks,
+            "processes": self.jobs,
+            "steps": steps,
+            "sequences": sequences,
+            "encoding_seconds": encoding,
+            "seconds": seconds,
+            "best": {"choice": best, **facts_of(self.found[best])},
+            "stages": stages,
+            "one_by_one": self.one_by_one(networks * steps, seconds),
+        }
+
+    def encode(self) -> int:
+        """All texts through the frozen encoder into the cache; how many sequences there are."""
+        ready = prepare(self.setting.recipe((BASELINE, 1e-3, EVENLY), threads=None), len)
+        shelf, features = build_shelf(ready), pooled_vectors(frozen_network(ready))
+        return sum(len(features(task, of.distinct)) for task, of in shelf.items())
+
+    def stages(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "regimes", self.stage("regimes", [(regime, 1e-3, EVENLY) for regime in REGIMES])
         draw = np.random.default_rng(SEED)
         others = [choice for choice in self.ranked() if choice[0] != BASELINE][:BEST]
         trials = [
             (regime, float(10 ** draw.uniform(LOWEST, HIGHEST)), EVENLY)
             for regime, _, _ in others
-            for _ in few(range(RATES), self.asked)
+            for _ in range(RATES)
         ]
-        stages["learning_rates"] = self.stage("learning_rates", trials)
+        yield "learning_rates", self.stage("learning_rates", trials)
         regime, rate, _ = self.ranked()[0]
-        weighted = [(regime, rate, weights) for weights in few(WEIGHTS, self.asked)]
-        stages["loss_weights"] = self.stage("loss_weights", weighted)
-        return {
-            "networks": sum(len(stage["networks"]) for stage in stages.values()),
-            "threads": torch.get_num_threads(),
-            "steps": self.asked.epochs * self.asked.steps_per_epoch,
-            "encoding_seconds": self.encoding.seconds,
-            "training_seconds": sum(stage["training_seconds"] for stage in stages.values()),
-            "seconds": sum(stage["seconds"] for stage in stages.values()),
-            "best": {"choice": self.ranked()[0], **facts_of(self.found[self.ranked()[0]])},
-            "stages": stages,
-        }
+        weighted = [(regime, rate, weights) for weights in WEIGHTS]
+        yield "loss_weights", self.stage("loss_weights", weighted)
 
     def stage(self, name: str, choices: Sequence[Choice]) -> dict[str, Any]:
-        encoded, evaluated = self.encoding.seconds, self.evaluating.seconds
-        started = time.perf_counter()
         outs = [self.out / name / str(n) for n in range(len(choices))]
-        runs = mops.train_many([self.recipe(c) for c in choices], outs, Silent(), self.features)
+        started = time.perf_counter()
+        with ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn")) as pool:
+            parts = [slice(n, None, self.jobs) for n in range(self.jobs)]
+            waiting = [pool.submit(train_part, self.setting, choices[p], outs[p]) for p in parts]
+            for part in waiting:
+                part.result()
         seconds = time.perf_counter() - started
-        done = {c: run for c, run in zip(choices, runs, strict=True) if isinstance(run, mops.Run)}
+        runs = {c: finished_run(out) for c, out in zip(choices, outs, strict=True)}
+        done = {choice: run for choice, run in runs.items() if run is not None}
         self.found |= done
-        training = sum(run.record.train_info["train_seconds"] for run in done.values())
-        networks = [
-            {"choice": choice, **facts_of(run)} for choice, run in zip(choices, runs, strict=True)
-        ]
+        training = sum(run.record.train_info["train_seconds"] for run in done.values()) / self.jobs
         print(f"{name}: {len(choices)} networks, {seconds:.0f} s, training {training:.0f} s")
         return {
             "seconds": seconds,
-            "encoding_seconds": self.encoding.seconds - encoded,
             "training_seconds": training,
-            "evaluation_seconds": self.evaluating.seconds - evaluated,
             "milliseconds_per_network_step": 1e3 * training / sum_steps(done.values()),
-            "networks": networks,
+            "networks": [{"choice": choice, **facts_of(run)} for choice, run in runs.items()],
         }
 
     def ranked(self) -> list[Choice]:
@@ -175,41 +191,39 @@ class Survey:
             reverse=True,
         )
 
-    def one_by_one(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Steps of `mops.train`, which encodes its texts in every step; the rest is multiplied."""
-        ready = prepare(self.recipe(("SIS", 1e-3, EVENLY)), len)
+    def one_by_one(self, network_steps: int, seconds: float) -> dict[str, Any]:
+        """Steps of one network that encodes its texts in every step, on all cores; multiplied."""
+        ready = prepare(self.setting.recipe(("SIS", 1e-3, EVENLY), threads=None), len)
         with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
             loop = build_loop(Path(scratch), ready)
-            taken = loop.schedule.rows_before(0)
-            for _ in range(3):
-                loop.one_step(taken, Silent())
-            before = loop.progress.seconds
-            for _ in range(min(SLICE, len(loop.schedule) - 3)):
-                loop.one_step(taken, Silent())
-            measured = loop.progress.step - 3
-            step = (loop.progress.seconds - before) / measured
-        whole = step * result["networks"] * result["steps"]
+            steps = min(SLICE, len(loop.schedule) - WARM)
+            for step in range(WARM + steps):
+                loop.one_step(loop.make_batch(step), Silent())
+            step_seconds = sum(loop.progress.step_seconds[WARM:]) / steps
+        whole = step_seconds * network_steps
         return {
-            "about": "training only, extrapolated from a slice of steps of one network, whose "
-            "frozen encoder runs in eval mode in every step",
-            "measured_steps": measured,
-            "seconds_per_step": step,
-            "training_seconds": whole,
-            "speedup_of_training": whole / result["training_seconds"],
-            "speedup_with_encoding": whole
-            / (result["training_seconds"] + result["encoding_seconds"]),
+            "about": "training steps only, extrapolated from a slice of one network's steps, whose "
+            "frozen encoder runs in eval mode in every step on all cores",
+            "measured_steps": steps,
+            "seconds_per_step": step_seconds,
+            "seconds": whole,
+            "speedup": whole / seconds,
         }
+
+
+def finished_run(folder: Path) -> mops.Run | None:
+    record = folder / "record.json"
+    return mops.Run(folder, mops.read_record(record)) if record.is_file() else None
 
 
 def sum_steps(runs: Any) -> int:
     return sum(run.record.train_info["steps"] for run in runs)
 
 
-def facts_of(run: mops.Run | mops.MopsError) -> dict[str, Any]:
-    if isinstance(run, mops.MopsError):
-        return {"failed": str(run)}
-    overall, tasks = run.scores["overall"], run.scores["tasks"]
-    main = run.scores["main"]
+def facts_of(run: mops.Run | None) -> dict[str, Any]:
+    if run is None:
+        return {"failed": True}
+    overall, tasks, main = run.scores["overall"], run.scores["tasks"], run.scores["main"]
     return {
         "selection": overall["selection"]["overall"],
         "report": overall["report"]["overall"],
@@ -217,19 +231,6 @@ def facts_of(run: mops.Run | mops.MopsError) -> dict[str, Any]:
         "best_step": run.record.train_info["best_step"],
         "batched": run.record.train_info["batched"],
     }
-
-
-def remembered(features: Features) -> Features:
-    """The same sequences in a later stage are not encoded again."""
-    known: dict[tuple[str, bytes], Any] = {}
-
-    def look(task: str, table: TokenTable) -> Any:
-        key = task, table.ids.tobytes() + table.starts.tobytes()
-        if key not in known:
-            known[key] = features(task, table)
-        return known[key]
-
-    return look
 
 
 if __name__ == "__main__":

@@ -204,12 +204,12 @@ def frozen_survey(data: Data) -> Lines:
     alone = data["one_by_one"]
     return [
         *table(header, rows),
-        f"- {data['networks']} networks of {data['steps']:,} steps on {data['threads']} threads: "
-        f"{data['seconds']:,.0f} s, of them {data['encoding_seconds']:,.0f} s for encoding and "
-        f"{data['training_seconds']:,.0f} s for training.",
-        f"- One by one, {1000 * alone['seconds_per_step']:,.1f} ms a step: "
-        f"{alone['training_seconds']:,.0f} s; all at once with the encoding is "
-        f"{alone['speedup_with_encoding']:,.1f} times as fast.",
+        f"- {data['networks']} networks of {data['steps']:,} steps in {data['processes']} "
+        f"processes: {data['seconds']:,.0f} s of wall time from the first text to the last score, "
+        f"of them {data['encoding_seconds']:,.0f} s for encoding {data['sequences']:,} sequences.",
+        f"- One after the other without a cache, {1000 * alone['seconds_per_step']:,.1f} ms a step "
+        f"({alone['measured_steps']} steps measured, the rest extrapolated; training steps only): "
+        f"{alone['seconds']:,.0f} s, {alone['speedup']:,.0f} times as long.",
         "",
     ]
 

@@ -113,14 +113,16 @@ def test_the_profile_names_what_is_largest(maker: ModuleType) -> None:
 
 def test_stages_of_the_survey_are_rows(maker: ModuleType) -> None:
     stage = {"seconds": 90.0, "training_seconds": 60.0, "milliseconds_per_network_step": 1.25}
-    facts = {"networks": 3, "steps": 4000, "threads": 6, "seconds": 90.0}
-    facts |= {"encoding_seconds": 20.0, "training_seconds": 60.0}
-    alone = {"seconds_per_step": 0.05, "training_seconds": 2400.0, "speedup_with_encoding": 30.0}
+    facts = {"networks": 3, "steps": 4000, "processes": 6, "seconds": 90.0}
+    facts |= {"encoding_seconds": 20.0, "sequences": 12345}
+    alone = {"seconds_per_step": 0.05, "measured_steps": 7, "seconds": 2700.0, "speedup": 30.0}
     stages = {"loss_weights": {**stage, "networks": [{}, {}, {}]}}
     page = maker.page({"frozen_survey": result(**facts, one_by_one=alone, stages=stages)})
     assert "| loss weights | 3 | 90 | 60 | 1.25 |" in page
-    assert "3 networks of 4,000 steps on 6 threads: 90 s, of them 20 s for encoding" in page
-    assert "One by one, 50.0 ms a step: 2,400 s; all at once with the encoding is 30.0" in page
+    assert "3 networks of 4,000 steps in 6 processes: 90 s of wall time" in page
+    assert "20 s for encoding 12,345 sequences" in page
+    assert "50.0 ms a step (7 steps measured" in page
+    assert "2,700 s, 30 times as long" in page
 
 
 def test_any_other_result_is_a_list_of_its_facts(maker: ModuleType) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import mops
 from mops.errors import RunError
-from mops.many import family
 from mops.fit.prepare import prepare
+from mops.many import family
 from mops.many.run import train_many
 from mops.recipes import Recipe
 from running import StopAt, world

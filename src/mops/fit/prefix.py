@@ -57,8 +57,8 @@ def cut(layout: Layout, stages: int) -> Layout:
 def prefix_digests(network: Network, prefix: Prefix) -> dict[str, str]:
     """Task -> what names the function below: its weights and equations, not the owners' names.
 
-    Copies with the same weights have the same digest. The machine and its threads are part of it:
-    other kernels may give other last bits.
+    Copies with the same weights have the same digest. The machine is part of it: other kernels
+    may give other last bits.
     """
     weights: dict[str, str] = {}
     for route in prefix.layout.routes.values():
@@ -108,6 +108,5 @@ def machine(network: Network) -> list[Any]:
         device.type,
         processor_name(),
         kernels,
-        torch.get_num_threads(),
         is_compiled,
     ]
