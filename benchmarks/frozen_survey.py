@@ -24,10 +24,10 @@ import mops
 from benchmarks.harness import arguments, few, write_result
 from benchmarks.training_step import data_name
 from mops.data.tokens import TokenTable
-from mops.fit import family
 from mops.fit.loop import Silent
 from mops.fit.prepare import prepare
 from mops.fit.run import build_loop
+from mops.many import family
 from mops.many.vectors import Features, pooled_vectors
 from mops.recipes import Recipe
 
@@ -180,12 +180,11 @@ class Survey:
         ready = prepare(self.recipe(("SIS", 1e-3, EVENLY)), len)
         with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
             loop = build_loop(Path(scratch), ready)
-            taken = loop.schedule.rows_before(0)
             for _ in range(3):
-                loop.one_step(taken, Silent())
+                loop.one_step(loop.make_batch(loop.progress.step), Silent())
             before = loop.progress.seconds
             for _ in range(min(SLICE, len(loop.schedule) - 3)):
-                loop.one_step(taken, Silent())
+                loop.one_step(loop.make_batch(loop.progress.step), Silent())
             measured = loop.progress.step - 3
             step = (loop.progress.seconds - before) / measured
         whole = step * result["networks"] * result["steps"]
