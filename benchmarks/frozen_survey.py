@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import mops
-from benchmarks.harness import arguments, write_result
+from benchmarks.harness import arguments, few, write_result
 from benchmarks.training_step import data_name
 from mops.fit.loop import Silent
 from mops.fit.machine import own_cores
@@ -118,7 +119,7 @@ class Survey:
 
     def __init__(self, asked: Any, out: Path) -> None:
         self.setting = Setting(asked.data, asked.encoder, asked.epochs, asked.steps_per_epoch)
-        self.jobs, self.out = asked.jobs, out
+        self.jobs, self.out, self.few = asked.jobs, out, partial(few, asked=asked)
         self.found: dict[Choice, mops.Run] = {}
 
     def run(self) -> dict[str, Any]:
@@ -149,27 +150,26 @@ class Survey:
         return sum(len(features(task, of.distinct)) for task, of in shelf.items())
 
     def stages(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        yield "regimes", self.stage("regimes", [(regime, 1e-3, EVENLY) for regime in REGIMES])
+        yield (
+            "regimes",
+            self.stage("regimes", [(regime, 1e-3, EVENLY) for regime in self.few(REGIMES)]),
+        )
         draw = np.random.default_rng(SEED)
         others = [choice for choice in self.ranked() if choice[0] != BASELINE][:BEST]
         trials = [
             (regime, float(10 ** draw.uniform(LOWEST, HIGHEST)), EVENLY)
             for regime, _, _ in others
-            for _ in range(RATES)
+            for _ in self.few(range(RATES))
         ]
         yield "learning_rates", self.stage("learning_rates", trials)
         regime, rate, _ = self.ranked()[0]
-        weighted = [(regime, rate, weights) for weights in WEIGHTS]
+        weighted = [(regime, rate, weights) for weights in self.few(WEIGHTS)]
         yield "loss_weights", self.stage("loss_weights", weighted)
 
     def stage(self, name: str, choices: Sequence[Choice]) -> dict[str, Any]:
         outs = [self.out / name / str(n) for n in range(len(choices))]
         started = time.perf_counter()
-        with ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn")) as pool:
-            parts = [slice(n, None, self.jobs) for n in range(self.jobs)]
-            waiting = [pool.submit(train_part, self.setting, choices[p], outs[p]) for p in parts]
-            for part in waiting:
-                part.result()
+        self.train(choices, outs)
         seconds = time.perf_counter() - started
         runs = {c: finished_run(out) for c, out in zip(choices, outs, strict=True)}
         done = {choice: run for choice, run in runs.items() if run is not None}
@@ -182,6 +182,16 @@ class Survey:
             "milliseconds_per_network_step": 1e3 * training / sum_steps(done.values()),
             "networks": [{"choice": choice, **facts_of(run)} for choice, run in runs.items()],
         }
+
+    def train(self, choices: Sequence[Choice], outs: Sequence[Path]) -> None:
+        if self.jobs == 1:
+            train_part(self.setting, choices, outs)
+            return
+        with ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn")) as pool:
+            parts = [slice(n, None, self.jobs) for n in range(self.jobs)]
+            waiting = [pool.submit(train_part, self.setting, choices[p], outs[p]) for p in parts]
+            for part in waiting:
+                part.result()
 
     def ranked(self) -> list[Choice]:
         """The best first, by the rows that pick a state."""
