@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import shlex
 import sys
 import time
@@ -200,7 +201,8 @@ def command(name: str) -> str:
 def machine() -> dict[str, Any]:
     facts = {key: value for key, value in machine_info().items() if key != "command"}  # has paths
     facts["packages"]["transformers"] = package_version("transformers")
-    return {**facts, "cores": own_cores(), "torch_threads": 1}
+    load = round(os.getloadavg()[1], 1)  # over five minutes: about 1 where nothing else ran
+    return {**facts, "cores": own_cores(), "torch_threads": 1, "load": load}
 
 
 def print_comparison(title: str, data: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from performance_tables import (
     frozen_survey,
     lengths,
     memory,
+    million_rows,
     own_mib,
     plain,
     profile,
@@ -92,6 +93,12 @@ SECTIONS: dict[str, Section] = {
         "Both pair tasks on each pair and the single-text task on each of its texts, against one "
         "`transformers` model per task with batches sorted by length.",
     ),
+    "million_rows": Section(
+        "Prediction: a million rows",
+        "`mops predict` on a file of short texts, each different: it reads, answers and writes "
+        "window by window, so its memory does not depend on the length of the file.",
+        million_rows,
+    ),
     "latency": Section(
         "Prediction: one request",
         "One pair asked by all tasks, nothing to batch it with, against one model per task.",
@@ -110,7 +117,7 @@ SECTIONS: dict[str, Section] = {
         "Many networks on a frozen encoder",
         "Networks on top of one frozen encoder trained as one batched computation, against one by "
         "one with the encoder in every step (extrapolated from a slice of steps of one network). "
-        "Here the times are wall time on the threads named below.",
+        "Here the times are wall time on all cores.",
         frozen_survey,
     ),
     "memory": Section(
@@ -146,6 +153,7 @@ def made_by(name: str, data: Data) -> str:
     machine, packages = data["machine"], data["machine"]["packages"]
     words = [data["made"], machine["processor"]]
     words += [f"{machine['cores']} cores, one thread"] if "cores" in machine else []
+    words += [f"load {machine['load']}"] if "load" in machine else []
     words += [f"Python {machine['python']}"]
     words += [f"{each} {packages[each]}" for each in ("torch", "transformers") if each in packages]
     rounds = [float(each["rounds"]) for _, each in comparisons(data)]

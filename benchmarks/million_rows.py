@@ -1,0 +1,85 @@
+"""`mops predict` on a file of any length: does its memory stay where it is?
+
+python -m benchmarks.million_rows --encoder DIR
+
+The rows are short texts with numbers, each different, so that nothing is answered twice. The heads
+are as they start; answers are counted, not judged.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import arguments, few, write_result
+from benchmarks.resident import MIB, peak
+from benchmarks.three_models import ENTRIES, build_predictor
+from mops.cli.main import cli
+from mops.encoder.sources import find_encoder
+from mops.predict.bundle import save_bundle
+
+ROWS = (10_000, 1_000_000)
+TASK = "sentiment"
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--child", nargs=3, metavar="PATH", help="model, rows, answers: predict")
+    asked = parser.parse_args()
+    if asked.child:
+        predict(*asked.child)
+        return
+    sizes = [min(count, 100) for count in few(asked.rows, asked)] if asked.quick else asked.rows
+    with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
+        model = write_model(Path(scratch), asked.encoder)
+        cases = {str(count): measure(Path(scratch), model, count) for count in sizes}
+    print(write_result("million_rows", {"cases": cases}, asked.out))
+
+
+def write_model(folder: Path, encoder: str) -> Path:
+    source = find_encoder(encoder)
+    entry = ENTRIES[TASK].model_copy(update={"train": "rows.csv"})
+    network = build_predictor(source, "shared", "cross", [entry.task(TASK)]).bundle.network
+    save_bundle(folder / "model", network, source.tokenizer, {TASK: entry}, {})
+    return folder / "model"
+
+
+def measure(folder: Path, model: Path, count: int) -> dict[str, Any]:
+    """A process of its own answers a file of so many rows."""
+    rows, answers = folder / "rows.csv", folder / "answers.csv"
+    with rows.open("w", encoding="utf-8") as file:
+        file.write("id,text\n")
+        file.writelines(f"{n},no {n}\n" for n in range(count))
+    words = [sys.executable, "-m", "benchmarks.million_rows", "--child"]
+    started = time.monotonic()
+    words += [str(model), str(rows), str(answers)]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(words, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    seconds, most = time.monotonic() - started, int(done.stdout)
+    check_order(answers, count)
+    print(f"{count:,} rows: peak {most / MIB:,.0f} MiB, {seconds:,.0f} s", flush=True)
+    return {"rows": count, "peak_bytes": most, "seconds": seconds}
+
+
+def predict(model: str, rows: str, answers: str) -> None:
+    """In the child: the command itself, then its peak."""
+    cli.main(["predict", model, rows, "--out", answers], "mops", standalone_mode=False)
+    print(peak())
+
+
+def check_order(answers: Path, count: int) -> None:
+    with answers.open(encoding="utf-8") as file:
+        next(file)
+        ids = (int(line.partition(",")[0]) for line in file)
+        if any(mine != number for number, mine in enumerate(ids)):
+            raise ValueError("the answers are not in the order of the rows")
+    assert sum(1 for _ in answers.open(encoding="utf-8")) == count + 1
+
+
+if __name__ == "__main__":
+    main()
