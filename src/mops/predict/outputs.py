@@ -22,7 +22,7 @@ from mops.encoder.packing import Packer, pack_segments
 
 Ints = NDArray[np.int64]
 WINDOW = 4096  # rows of a task that are computed together; bounds memory
-TOKENS = 1024  # of one pack: enough for full speed, few enough to stay in the processor's cache
+TOKENS = 2048  # of one pack: enough for full speed, few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)
