@@ -75,10 +75,9 @@ def predict(model: str, rows: str, answers: str) -> None:
 def check_order(answers: Path, count: int) -> None:
     with answers.open(encoding="utf-8") as file:
         next(file)
-        ids = (int(line.partition(",")[0]) for line in file)
-        if any(mine != number for number, mine in enumerate(ids)):
-            raise ValueError("the answers are not in the order of the rows")
-    assert sum(1 for _ in answers.open(encoding="utf-8")) == count + 1
+        is_right = all(line.startswith(f"{n},") for n, line in zip(range(count), file, strict=True))
+    if not is_right:
+        raise ValueError("the answers are not in the order of the rows")
 
 
 if __name__ == "__main__":
