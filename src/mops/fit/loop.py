@@ -20,7 +20,6 @@ from mops.data.batches import Batch, TaskData
 from mops.data.budgets import Share, doubts, shares
 from mops.data.schedule import Place, PlannedStage, Schedule
 from mops.encoder.network import Network
-from mops.encoder.packing import Packer
 from mops.errors import RunError
 from mops.fit.ahead import Ahead
 from mops.fit.checkpoints import Part, Progress, save_best, save_state
@@ -29,14 +28,12 @@ from mops.fit.gradients import Gradients
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.machine import give_back_memory
 from mops.fit.pull import Start
+from mops.fit.selection import Scores
 from mops.fit.shares import SHARE_STEPS, gradient_shares
 from mops.fit.stages import enter
 from mops.fit.step import StepFacts, take_step
 from mops.fit.weights import Weighting
 from mops.judge.evaluate import overall_of
-from mops.judge.scores import score
-from mops.predict.answers import decide
-from mops.predict.outputs import compute_outputs
 from mops.settings import Training
 from mops.tasks import Task
 
@@ -44,9 +41,6 @@ LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between saves, unless save_steps says otherwise
 TRIM_STEPS = 50  # between returns of free memory; each step would cost a fifth of its time
 KEPT_TIMES = 1000  # step times kept for the median
-
-
-Scores = Callable[[Network, Mapping[str, TaskData], Packer | None], dict[str, dict[str, float]]]
 
 
 class Watcher(Protocol):
@@ -275,19 +269,6 @@ class Loop:
         """Forget lines that were written after the state that this run goes on from."""
         with (self.folder / "curve.jsonl").open("ab") as curve:
             curve.truncate(self.progress.curve_bytes)
-
-
-def selection_scores(
-    network: Network, selection: Mapping[str, TaskData], pack: Packer | None = None
-) -> dict[str, dict[str, float]]:
-    """The scores of each task on its selection rows; all tasks in one pass."""
-    device = next(network.parameters()).device
-    tables = {name: data.tokens for name, data in selection.items()}
-    outputs = compute_outputs(network, tables, pack, device)
-    return {
-        name: score(data.task, data.targets, decide(data.task, outputs[name]).predictions)
-        for name, data in selection.items()
-    }
 
 
 @contextmanager

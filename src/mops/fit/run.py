@@ -18,9 +18,10 @@ from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
 from mops.fit.finish import Answering, answer_with, finish
 from mops.fit.gradients import build_gradients
-from mops.fit.loop import Loop, Scores, Silent, Watcher, selection_scores
+from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, batch_maker, prepare, selection_data, training_data
 from mops.fit.pull import keep_start
+from mops.fit.selection import Scores, selection_scores
 from mops.fit.stages import enter
 from mops.fit.weights import build_weighting
 from mops.outside import read_yaml
