@@ -16,24 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import arguments, few, write_result
-from benchmarks.resident import MIB, peak
+from benchmarks.resident import MIB
 from benchmarks.three_models import ENTRIES, build_predictor
-from mops.cli.main import cli
 from mops.encoder.sources import find_encoder
 from mops.predict.bundle import save_bundle
 
 ROWS = (10_000, 1_000_000)
 TASK = "sentiment"
+CHILD = """\
+import sys
+from benchmarks.resident import peak
+from mops.cli.main import cli
+model, rows, answers = sys.argv[1:]
+cli.main(["predict", model, rows, "--out", answers], "mops", standalone_mode=False)
+print(peak())
+"""  # the command itself, in a process with nothing else, then its peak
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
-    parser.add_argument("--child", nargs=3, metavar="PATH", help="model, rows, answers: predict")
     asked = parser.parse_args()
-    if asked.child:
-        predict(*asked.child)
-        return
     sizes = [min(count, 100) for count in few(asked.rows, asked)] if asked.quick else asked.rows
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
         model = write_model(Path(scratch), asked.encoder)
@@ -55,21 +58,14 @@ def measure(folder: Path, model: Path, count: int) -> dict[str, Any]:
     with rows.open("w", encoding="utf-8") as file:
         file.write("id,text\n")
         file.writelines(f"{n},no {n}\n" for n in range(count))
-    words = [sys.executable, "-m", "benchmarks.million_rows", "--child"]
     started = time.monotonic()
-    words += [str(model), str(rows), str(answers)]
+    words = [sys.executable, "-c", CHILD, str(model), str(rows), str(answers)]
     root = Path(__file__).parents[1]
     done = subprocess.run(words, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
     seconds, most = time.monotonic() - started, int(done.stdout)
     check_order(answers, count)
     print(f"{count:,} rows: peak {most / MIB:,.0f} MiB, {seconds:,.0f} s", flush=True)
     return {"rows": count, "peak_bytes": most, "seconds": seconds}
-
-
-def predict(model: str, rows: str, answers: str) -> None:
-    """In the child: the command itself, then its peak."""
-    cli.main(["predict", model, rows, "--out", answers], "mops", standalone_mode=False)
-    print(peak())
 
 
 def check_order(answers: Path, count: int) -> None:

@@ -61,9 +61,10 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out answers.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
-    from mops.fit.machine import choose_device
+    from mops.fit.machine import choose_device, keep_memory
     from mops.predict.predictor import load
 
+    keep_memory()
     predictor = load(model, choose_device(device or "auto"))
     if cs224n is not None:
         from mops.cli.submission import write_submission

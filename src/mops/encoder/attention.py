@@ -30,14 +30,9 @@ def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tens
         dropping: Any = DroppingAttention.apply
         mixed_TD: Tensor = dropping(qkv_TE, buckets, heads, dropout)
         return mixed_TD
-    padded_PE = pad(qkv_TE, buckets)
+    padded_PE = qkv_TE.index_select(0, buckets.sources_P)
     mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets])
     return mixed_PD.index_select(0, buckets.places_T)
-
-
-def pad(values_TX: Tensor, buckets: Buckets) -> Tensor:
-    padded_PX = values_TX.new_zeros(buckets.padded, values_TX.shape[1])
-    return padded_PX.index_copy(0, buckets.places_T, values_TX)
 
 
 def attend_bucket(qkv_NE: Tensor, bucket: Bucket, heads: int) -> Tensor:
@@ -58,8 +53,8 @@ class DroppingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
-        padded_PE = pad(qkv_TE, buckets)
-        mixed_PD = qkv_TE.new_empty(buckets.padded, qkv_TE.shape[1] // 3)
+        padded_PE = qkv_TE.index_select(0, buckets.sources_P)
+        mixed_PD = qkv_TE.new_empty(len(padded_PE), qkv_TE.shape[1] // 3)
         kept: list[Tensor] = []
         for bucket in buckets:
             parts = by_heads(padded_PE[bucket.rows], bucket, 3 * heads, 3)
@@ -76,8 +71,10 @@ class DroppingAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         buckets, heads, dropout = ctx.how
-        d_mixed_PD = pad(gradients[0], buckets)
-        d_padded_PE = d_mixed_PD.new_empty(buckets.padded, 3 * d_mixed_PD.shape[1])
+        padded, width = len(buckets.sources_P), gradients[0].shape[1]
+        d_mixed_PD = gradients[0].new_zeros(padded, width)
+        d_mixed_PD.index_copy_(0, buckets.places_T, gradients[0])
+        d_padded_PE = d_mixed_PD.new_empty(padded, 3 * width)
         kept = iter(ctx.saved_tensors)
         for bucket, parts, weights_GLL, bits_GLL in zip(buckets, kept, kept, kept, strict=True):
             (d_mixed_GLd,) = by_heads(d_mixed_PD[bucket.rows], bucket, heads, 1)

@@ -24,6 +24,8 @@ def make_buckets(lengths: Ints, move: Callable[[NDArray[np.generic]], Tensor]) -
     firsts = np.empty_like(lengths)
     firsts[order] = ends - width
     places = np.repeat(firsts, lengths) + counting(lengths)
+    sources = np.repeat((np.cumsum(lengths) - lengths)[order], width)
+    sources[places] = np.arange(len(places))
     is_token = np.zeros(ends[-1], dtype=np.bool_)
     is_token[places] = True
     is_token_P = move(is_token)
@@ -32,7 +34,7 @@ def make_buckets(lengths: Ints, move: Callable[[NDArray[np.generic]], Tensor]) -
     tokens = np.add.reduceat(lengths[order], cuts[:-1]).tolist()
     return Buckets(
         places_T=move(places),
-        padded=rows[-1],
+        sources_P=move(sources),
         items=tuple(
             Bucket(
                 rows=slice(row, end),

@@ -44,7 +44,7 @@ class Buckets:
     """How the tokens of a span lie during attention, the only place where padding exists."""
 
     places_T: Tensor  # the padded place of each token
-    padded: int
+    sources_P: Tensor  # the token at each padded place; where none is, one of the same segment
     items: tuple[Bucket, ...]
 
     def __iter__(self) -> Iterator[Bucket]:

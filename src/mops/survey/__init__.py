@@ -1,0 +1,1 @@
+"""Surveys: many recipes that differ in stated ways, their records, and the comparison."""
