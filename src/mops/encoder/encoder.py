@@ -42,12 +42,12 @@ def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
         hidden_TD = stage.fan_out(hidden_TD)
         spans, added = stage.spans, stage.added
         qkv = pieces(bank, spans["attention"], "query_key_value", hidden_TD)
-        qkv = add_within(bank, added["in_attention"], hidden_TD, qkv)
+        qkv = add_within(bank, added["in_attention"], hidden_TD, spans["attention"], qkv)
         attended_TD = serve(bank, spans["attention"], qkv)
         attended_TD = add(bank, added["after_attention"], attended_TD, attended_TD)
         middle_TD = join(pieces(bank, spans["norms"], "attention", hidden_TD + attended_TD))
         inner = pieces(bank, spans["feedforward"], "inner", middle_TD)
-        inner = add_within(bank, added["in_feedforward"], middle_TD, inner)
+        inner = add_within(bank, added["in_feedforward"], middle_TD, spans["feedforward"], inner)
         output_TD = serve(bank, spans["feedforward"], inner)
         output_TD = add(bank, added["after_feedforward"], output_TD, output_TD)
         output_TD = add(bank, added["beside_layer"], hidden_TD, output_TD)
@@ -86,10 +86,14 @@ def add(bank: nn.ModuleDict, added: tuple[Added, ...], seen_TX: Tensor, onto_TX:
 
 
 def add_within(
-    bank: nn.ModuleDict, added: tuple[Added, ...], seen_TX: Tensor, onto: list[Tensor]
+    bank: nn.ModuleDict,
+    added: tuple[Added, ...],
+    seen_TX: Tensor,
+    spans: tuple[Span, ...],
+    onto: list[Tensor],
 ) -> list[Tensor]:
     """The same onto pieces, which stay apart where nothing is added."""
     if not added:
         return onto
     whole_TX = add(bank, added, seen_TX, join(onto))
-    return list(whole_TX.split([len(piece) for piece in onto]))
+    return [whole_TX[s.tokens] for s in spans]
