@@ -89,9 +89,7 @@ def work_on_top(layout: Layout, route: Route, sequences: int) -> Iterator[Work]:
         yield Work(len(route.stages), (owner,), 2.0 * times * layout.sizes[owner])
 
 
-def step_flops(
-    layout: Layout, schedule: Schedule, work: Mapping[str, Sequence[Work]]
-) -> float:
+def step_flops(layout: Layout, schedule: Schedule, work: Mapping[str, Sequence[Work]]) -> float:
     """Of a mean training step, forward and backward, without what is computed once before."""
     total = 0.0
     for stage in schedule.stages:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from mops.fit.frozen import Rows, fill, rows_worth, windows
 from mops.fit.loop import Loop
 from mops.fit.shelf import digests_of
 from mops.store import Store, find_store
+from mops.survey.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,15 @@ class Encoding:
         """Of all sequences: as many times those of the sample as they have tokens."""
         if not self.cache or not self.sample:
             return 0.0
-        started = time.perf_counter()
+        stopwatch = Stopwatch(self.cache.device.type)
         for key, segments in self.sample:
             self.cache.compute(key, segments)
-        seconds = time.perf_counter() - started
-        return seconds * self.tokens / sum(len(s.ids) for _, of in self.sample for s in of)
+        return (
+            stopwatch.seconds() * self.tokens / sum(len(s.ids) for _, of in self.sample for s in of)
+        )
 
 
-def encoding_of(
-    loop: Loop, stage: PlannedStage, steps: Collection[int], scratch: Path
-) -> Encoding:
+def encoding_of(loop: Loop, stage: PlannedStage, steps: Collection[int], scratch: Path) -> Encoding:
     """As `Frozen.enter` would, but only the rows of these steps are computed and kept.
 
     They are kept in a store of their own: what other runs left behind must not count.

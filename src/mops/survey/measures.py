@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,10 +18,11 @@ from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.recipes import Recipe
 from mops.survey.encoding import Encoding, encoding_of
+from mops.survey.rounds import BATCH
+from mops.survey.stopwatch import Stopwatch
 from mops.survey.typical import Typical, typical_steps
 
 REQUESTS = 3  # of a round, after one that is not counted
-BATCH = 32  # rows of a batch of requests
 
 Request = dict[str, list[tuple[str, ...]]]  # task -> texts of its rows
 
@@ -104,7 +104,7 @@ class Measures:
         """Seconds of a training step; its rows are gathered before, as in a run."""
         loop, stage = self.loop, self.loop.schedule.stage_at(step)
         batch = loop.make_batch(step)
-        started = time.perf_counter()
+        stopwatch = Stopwatch(self.ready.device)
         take_step(
             loop.network,
             loop.optimiser,
@@ -118,12 +118,12 @@ class Measures:
             gradients=loop.gradients,
             pack=self.encodings[stage.first].pack,
         )
-        return time.perf_counter() - started
+        return stopwatch.seconds()
 
     def ask(self, request: Request) -> float:
-        started = time.perf_counter()
+        stopwatch = Stopwatch(self.ready.device)
         self.predictor.answers(request)
-        return time.perf_counter() - started
+        return stopwatch.seconds()
 
 
 def request_of(material: Material, rows: int) -> Request:

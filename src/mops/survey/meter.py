@@ -42,6 +42,7 @@ def main() -> None:
             say(output, {"error": str(problem)})
         except Exception as problem:  # anything: the parent has to know why
             say(output, {"error": f"{type(problem).__name__}: {problem}"})
+    os._exit(1)  # a thread that waits for a line would hold up the usual end
 
 
 def listen(words: SimpleQueue[str]) -> None:

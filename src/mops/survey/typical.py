@@ -25,9 +25,7 @@ class Typical:
 
 def typical_steps(schedule: Schedule, tokens: Tokens) -> list[Typical]:
     """Of each stage and each kind of step two, whose mean is nearest to the kind's mean."""
-    return [
-        typical_of(schedule, stage, tokens) for stage in schedule.stages if len(stage)
-    ]
+    return [typical_of(schedule, stage, tokens) for stage in schedule.stages if len(stage)]
 
 
 def typical_of(schedule: Schedule, stage: PlannedStage, tokens: Tokens) -> Typical:
