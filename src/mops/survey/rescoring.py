@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mops.judge.scores import score
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
+Words = NDArray[np.str_]
 SPLIT_OF = {"report": "validation", "test": "test"}  # the rows that judge -> the file they are in
 TOLERANCE = 1e-6  # what is written is what was scored; the rest is summation order
 
@@ -24,16 +26,22 @@ TOLERANCE = 1e-6  # what is written is what was scored; the rest is summation or
 class Marked:
     """Predictions beside their targets: the rows of a file that can be scored."""
 
-    ids: tuple[str, ...]
+    ids: Words
     predictions: Values
     targets: Values
-    half: NDArray[np.str_]  # selection or report; of a test file: test
+    half: Words  # selection or report; of a test file: test
 
     def part(self, name: str) -> Marked:
         """The rows of a half; `validation` is both."""
-        where = np.flatnonzero((self.half == name) | (name == "validation"))
-        ids = tuple(self.ids[row] for row in where)
-        return Marked(ids, self.predictions[where], self.targets[where], self.half[where])
+        where = (self.half == name) | (name == "validation")
+        return Marked(
+            self.ids[where], self.predictions[where], self.targets[where], self.half[where]
+        )
+
+    @property
+    def key(self) -> str:
+        """Names the rows and their targets, whatever was predicted."""
+        return hashlib.sha256(self.ids.tobytes() + self.targets.tobytes()).hexdigest()
 
 
 def read_predictions(path: Path, task: Task) -> Marked:
@@ -45,9 +53,9 @@ def read_predictions(path: Path, task: Task) -> Marked:
         answer, label = header.index("prediction"), header.index("label")
         half = header.index("half") if "half" in header else None
         kept = [row for row in rows if row[label] and (half is None or row[half])]
-        number = number_of(task)
+        number, own_id = number_of(task), header.index("id")
         return Marked(
-            ids=tuple(row[header.index("id")] for row in kept),
+            ids=np.array([row[own_id] for row in kept], np.str_),
             predictions=np.array([number(row[answer]) for row in kept], np.float64),
             targets=np.array([number(row[label]) for row in kept], np.float64),
             half=np.array([whole if half is None else row[half] for row in kept], np.str_),
@@ -71,8 +79,8 @@ def mismatches(
         if part not in stored:
             continue
         here = rows.part(part)
-        found = score(task, here.targets, here.predictions) if here.ids else {"rows": 0}
-        for key in ("rows", task.score_name):
+        found = score(task, here.targets, here.predictions) if len(here.ids) else {"rows": 0}
+        for key in (key for key in stored[part] if key != "stderr"):
             was, now = stored[part][key], found.get(key, np.nan)
             if not abs(now - was) <= TOLERANCE:
                 yield f"{key} on {part} is {now:.6g}, recorded is {was:.6g}"

@@ -12,7 +12,7 @@ from typing import Protocol
 from mops.errors import MopsError, RunError
 from mops.recipes import Recipe
 from mops.records import Record, read_record
-from mops.survey.rescoring import SPLIT_OF, Marked, mismatches, read_predictions
+from mops.survey.rescoring import SPLIT_OF, Values, mismatches, read_predictions
 from mops.survey.trials import Candidate, Trial
 from mops.tasks import Task
 
@@ -36,6 +36,15 @@ class Design(Protocol):
 
 
 @dataclass(frozen=True)
+class Answers:
+    """What a trial answered to the rows of a task that judge."""
+
+    rows: str  # equal where the rows and their targets are
+    predictions: Values
+    targets: Values
+
+
+@dataclass(frozen=True)
 class Result:
     """A finished trial whose predictions give the scores that it recorded."""
 
@@ -43,7 +52,7 @@ class Result:
     record: Record
     on: str  # the rows that judge: report or test
     tasks: Mapping[str, Task]  # that it has learnt, their labels known
-    judged: Mapping[str, Marked]  # the rows that judge
+    judged: Mapping[str, Answers]
     chosen_on: Mapping[str, int]  # rows of each task that chose the best evaluation
     digest: str  # of all predictions: equal digests, equal answers
 
@@ -119,7 +128,8 @@ def read_result(trial: Trial, run: Path, on: str) -> Result:
         rows = read_predictions(path, task)
         for problem in mismatches(task, rows, record.scores["tasks"].get(name, {}), on):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
-        judged[name] = rows.part(on)
+        judging = rows.part(on)
+        judged[name] = Answers(judging.key, judging.predictions, judging.targets)
         digest.update(f"{name}:".encode() + rows.predictions.tobytes())
     scores = record.scores["tasks"]
     chosen_on = {name: int(scores[name].get("selection", {}).get("rows", 0)) for name in tasks}

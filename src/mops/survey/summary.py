@@ -33,7 +33,7 @@ def summarise(survey: Design, folder: Path) -> Summary:
         seeds=tuple(survey.seeds),
         tasks={n: task.score_name for one in finished for n, task in one.tasks.items()},
         rows={
-            name: Rows(one.chosen_on[name], len(one.judged[name].ids))
+            name: Rows(one.chosen_on[name], len(one.judged[name].targets))
             for one in finished
             for name in one.tasks
         },
@@ -59,12 +59,9 @@ def read_costs(path: Path) -> Mapping[str, Mapping[str, Any]]:
 
 def on_common_rows(finished: Sequence[Result]) -> tuple[list[Result], list[Outside]]:
     """Only answers to the same rows are compared: those that most trials have."""
-    keys = [
-        {name: (of.ids, of.targets.tobytes()) for name, of in one.judged.items()}
-        for one in finished
-    ]
+    keys = [{name: of.rows for name, of in one.judged.items()} for one in finished]
     counts = Counter((name, key) for of in keys for name, key in of.items())
-    usual: dict[str, Any] = {}
+    usual: dict[str, str] = {}
     for (name, key), _ in counts.most_common():
         usual.setdefault(name, key)
     kept, strangers = [], []
