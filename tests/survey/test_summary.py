@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from mops.errors import UsageError
+from mops.records import read_record
 from mops.survey.standings import Standing, Summary, read_summary
 from mops.survey.summary import summarise
 from mops.survey.summary_files import to_csv, to_markdown, write_summary
 from mops.survey.trials import Candidate
-from running import run_python
+from running import run_python, world
 from surveying import (
     MadeSurvey,
     Named,
@@ -85,11 +87,16 @@ def test_costs_come_from_the_pass_where_it_has_measured(folder: Path, survey: Ma
     assert found["separate"].tm_relative == pytest.approx(
         found["separate"].overall.mean / found["shared"].overall.mean * (10 / 20) * (80 / 160)
     )
-    facts = {"train_seconds": 5.0, "latency_seconds": 0.02}
+    facts = {"train_seconds": 5.0, "latency_seconds": 0.02, "rounds": {"step": [1.0]}}
     (folder / "costs.json").write_text(json.dumps({"twin": facts}), "utf-8")
     twin = by_name(summarise(survey, folder))["twin"]
     assert (twin.costs["latency_seconds"], twin.costs["parameters"]) == (0.02, 20_000_000)
-    assert twin.tm_relative == pytest.approx(2 * twin.overall.mean / found["shared"].overall.mean)
+    assert "rounds" not in twin.costs
+    assert twin.tm_relative is None  # the baseline's time is of another moment
+    both = {"twin": facts, "shared": facts | {"train_seconds": 2.5}}
+    (folder / "costs.json").write_text(json.dumps(both), "utf-8")
+    twin = by_name(summarise(survey, folder))["twin"]
+    assert twin.tm_relative == pytest.approx(0.5 * twin.overall.mean / found["shared"].overall.mean)
 
 
 def test_failed_and_waiting_trials_are_named(folder: Path, survey: MadeSurvey) -> None:
@@ -255,3 +262,19 @@ def test_two_hundred_trials_take_seconds(tmp_path: Path) -> None:
     summary = summarise(survey, tmp_path)
     assert time.perf_counter() - start < 15
     assert len(summary.standings) == 40 and {len(o.trials) for o in summary.standings} == {5}
+
+
+def test_a_run_that_was_really_trained(tmp_path: Path) -> None:
+    """Its stored predictions give its recorded scores, on both halves."""
+    here = world()
+    candidate = Named("hybrid:1", {"plan": "hybrid:1"}, here.recipe())
+    survey = MadeSurvey([candidate], seeds=(3,), baseline="hybrid:1")
+    shutil.copytree(here.run, tmp_path / "trials" / survey.trial("hybrid:1", 3).id)
+    summary = summarise(survey, tmp_path)
+    assert not summary.doubtful
+    (found,) = summary.standings
+    record = read_record(here.run / "record.json")
+    assert found.overall.mean == pytest.approx(record.scores["overall"]["report"]["overall"])
+    assert found.trials[0].best_step == record.train_info["best_step"]
+    write_summary(tmp_path, summary)
+    assert read_summary(tmp_path) == summary

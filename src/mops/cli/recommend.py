@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
     else:
         show(decision, model)
     if decision.candidate is None:
-        raise click.exceptions.Exit(1)
+        sys.exit(1)
 
 
 def read_limits(given: dict[str, str | None]) -> dict[str, float]:

@@ -20,6 +20,7 @@ COUNTED = (  # the same in every trial of a candidate
     "flops_per_example",
 )
 PRICED = ("train_seconds", "weight_bytes")  # what a score is set beside
+RAW = ("mark", "rounds", "baseline_rounds")  # what the pass keeps for itself
 
 
 def expenses(results: Sequence[Result], measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,8 +33,8 @@ def expenses(results: Sequence[Result], measured: Mapping[str, Any]) -> dict[str
         "step_seconds": median(costs["step_seconds_median"] for costs in recorded),
         "peak_memory_bytes": max(costs["peak_memory_bytes"] for costs in recorded),
         "disk_bytes": max(costs["bundle_bytes"] for costs in recorded),
-        **measured,
-        "source": PASS if measured else RECORDS,
+        **{key: value for key, value in measured.items() if key not in RAW},
+        "source": PASS if "train_seconds" in measured else RECORDS,
     }
 
 
@@ -44,11 +45,10 @@ def relative(
     reference: str,
 ) -> float | None:
     """Score for time and memory, the reference's being 1; none where that has no meaning."""
-    if not all(costs[one].get(key) for one in (name, reference) for key in PRICED):
+    own, other = costs[name], costs[reference]
+    if own["source"] != other["source"]:  # times of different moments say nothing of each other
         return None
-    (seconds, size), (seconds0, size0) = (
-        (costs[one]["train_seconds"], costs[one]["weight_bytes"]) for one in (name, reference)
-    )
+    (seconds, size), (seconds0, size0) = ([of[key] for key in PRICED] for of in (own, other))
     found = tm_relative(
         scores[name], seconds, size, score0=scores[reference], seconds0=seconds0, size0=size0
     )

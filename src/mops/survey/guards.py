@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from mops.judge.cost import noise_sentences
+from mops.survey.expense import PASS
 from mops.survey.standings import Finding, Standing, Summary
 
 SHOWN = 4  # names in a sentence
@@ -139,12 +141,22 @@ def one_seed(summary: Summary) -> Iterator[str]:
 
 
 def unmeasured(summary: Summary) -> Iterator[str]:
-    names = [one.name for one in summary.standings if one.costs["source"] != "cost pass"]
+    """Whose times are those of its trainings, and why."""
+    names = [one.name for one in summary.standings if one.costs["source"] != PASS]
     if names:
         yield (
-            f"no cost pass for {listed(names)}: its times are those of the trainings, which met "
+            f"no cost pass for {listed(names)}: the times are those of the trainings, which met "
             "the machine at different moments"
         )
+    for one in summary.standings:
+        yield from (f"{one.name}: {warning}" for warning in one.costs.get("warnings", ()))
+
+
+def machine_noise(summary: Summary) -> Iterator[str]:
+    """Equal work that took different times."""
+    measured = {one.name: one.costs for one in summary.standings if one.costs.get("noise")}
+    if measured:
+        yield from noise_sentences(measured, max(of["noise"] for of in measured.values()))
 
 
 def listed(names: Sequence[str], joint: str = ", ") -> str:
@@ -163,4 +175,5 @@ GUARDS: dict[str, Callable[[Summary], Iterator[str]]] = {
     "search": winner_below_default,
     "last evaluation": small_budgets,
     "costs": unmeasured,
+    "noise": machine_noise,
 }

@@ -30,6 +30,10 @@ CONSERVATIVE = (
     "weighted scores are judged from the task scores alone, as if each candidate had answered "
     "other rows: ties may be wider than they are"
 )
+ONE_SEED = (
+    "one seed: this is a choice between these trained models, told apart by their rows; of the "
+    "plans it says nothing"
+)
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,8 @@ def reason_for(
         return f"{start}: it {place} and {cost} of the {len(tied)} that are tied"
     if rest:
         second = max(rest, key=lambda name: scores[name].mean)
-        return f"{start}: it is better beyond doubt than the next, {score(second)}"
+        doubt = "beyond doubt" if len(chosen.trials) > 1 else "on these rows"
+        return f"{start}: it is better {doubt} than the next, {score(second)}"
     return f"{start}: no other candidate is left"
 
 
@@ -203,6 +208,8 @@ def counted(number: int, word: str) -> str:
 
 def notes(summary: Summary, weights: Mapping[str, float] | None) -> list[str]:
     found = [CONSERVATIVE] if weights else []
+    if max(len(one.trials) for one in summary.standings) == 1:
+        found.append(ONE_SEED)
     if summary.waiting:
         found.append(f"{counted(len(summary.waiting), 'trial')} not finished: this may change")
     return found
