@@ -89,6 +89,6 @@ def test_tables_fit_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(summary)
     print_decision(recommend(summary))
     out = capsys.readouterr().out
-    table = [line for line in out.splitlines() if not line.startswith("Use ")]
+    table = [line for line in out.splitlines() if not line.startswith(("Use ", "Against "))]
     assert table and max(len(line) for line in table) <= WIDE
     assert "-0.010 [-0.030, +0.010]" in out and "+0.030 [+0.010, +0.050]*" in out

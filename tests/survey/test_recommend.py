@@ -11,7 +11,7 @@ from mops.survey.amounts import BYTES, COUNTS, SECONDS, parse_amount
 from mops.survey.pareto import Point, front
 from mops.survey.recommend import recommend
 from mops.survey.weighing import parse_weights
-from surveying import made_standing, made_summary
+from surveying import made_difference, made_standing, made_summary
 
 
 def test_the_best_beyond_doubt() -> None:
@@ -167,6 +167,13 @@ def test_the_model_is_that_of_the_best_seed_on_selection() -> None:
         for trial, value in zip(standing.trials, chosen, strict=True)
     )
     assert recommend(made_summary(made_standing("shared", 0.7, trials=trials))).trial == "shared-2"
+
+
+def test_what_sharing_costs_a_task_is_said() -> None:
+    gains = {"a": made_difference(-0.05, is_real=True), "b": made_difference(-0.01)}
+    notes = recommend(made_summary(made_standing("shared", 0.7, gains=gains))).notes
+    (note,) = (note for note in notes if "loses" in note)
+    assert note.startswith("a loses against a model of its own (separate): -0.050")
 
 
 def test_tasks_of_its_own_are_not_compared() -> None:

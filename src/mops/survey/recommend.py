@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,7 @@ def recommend(
         excluded=(*excluded, *unjudged),
         front=front([point_of(o.name, scores[o.name].mean, o.costs) for o in judged]),
         scores=scores,
-        notes=tuple(notes(summary, weights)),
+        notes=tuple(notes(summary, chosen, weights)),
     )
 
 
@@ -206,10 +206,24 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def notes(summary: Summary, weights: Mapping[str, float] | None) -> list[str]:
-    found = [CONSERVATIVE] if weights else []
+def notes(
+    summary: Summary, chosen: Standing | None, weights: Mapping[str, float] | None
+) -> Iterator[str]:
+    """What to know beside the decision."""
+    if weights:
+        yield CONSERVATIVE
     if max(len(one.trials) for one in summary.standings) == 1:
-        found.append(ONE_SEED)
+        yield ONE_SEED
+    if chosen and (found := chosen.against.get("overall")):
+        yield (
+            f"against the baseline {chosen.reference}: overall {found.mean:+.3f}, 95 % interval "
+            f"{found.low:+.3f} to {found.high:+.3f}"
+        )
+    for task, gain in (chosen.gains if chosen else {}).items():
+        if gain.is_real and gain.mean < 0:
+            yield (
+                f"{task} loses against a model of its own ({summary.single}): {gain.mean:+.3f}, "
+                f"95 % interval {gain.low:+.3f} to {gain.high:+.3f}"
+            )
     if summary.waiting:
-        found.append(f"{counted(len(summary.waiting), 'trial')} not finished: this may change")
-    return found
+        yield f"{counted(len(summary.waiting), 'trial')} not finished: this may change"

@@ -18,9 +18,12 @@ from mops.survey.standings import Standing, Summary
 from mops.survey.wording import (
     cost_rows,
     decided,
+    difference_rows,
     gain_rows,
+    mcnemar_rows,
     outside_rows,
     score_rows,
+    training_rows,
     what_was_chosen,
 )
 
@@ -125,8 +128,11 @@ def to_markdown(summary: Summary) -> str:
     parts = [f"# {summary.name}", "\n".join(decision)]
     tables = {
         "Scores": score_rows(summary),
+        "Differences": difference_rows(summary),
+        "McNemar's test": mcnemar_rows(summary),
         "Gains over a model per task": gain_rows(summary),
         "Costs": cost_rows(summary),
+        "Trainings": training_rows(summary),
     }
     for title, (columns, rows, note) in tables.items():
         if rows:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 from mops.judge.differences import Difference
@@ -27,31 +28,34 @@ COSTS = {  # fact -> (column, how it reads)
 def score_rows(summary: Summary) -> Table:
     """A block per tie; inside it no order but that of the design."""
     tasks = list(summary.tasks)
-    columns = ["tie", "candidate", "overall", "normalised", *tasks, f"to {summary.baseline}", "p"]
-    rows = []
-    before: tuple[Any, ...] = ()
-    for one in summary.standings:
-        tie = (one.reference, one.tie)
-        rows.append(
-            [
-                str(one.tie) if tie != before else "",
-                marked(one, summary),
-                *(score_cell(one, key) for key in ("overall", "overall_normalised", *tasks)),
-                *difference_cells(one.against.get("overall")),
-            ]
-        )
-        before = tie
+    rows = [
+        [
+            tie,
+            marked(one, summary),
+            *(score_cell(one, key) for key in ("overall", "overall_normalised", *tasks)),
+            "" if one.overall.spread is None else f"{one.overall.spread:.3f}",
+        ]
+        for tie, one in blocks(summary)
+    ]
     note = (
-        "Mean over seeds ± one standard error (rows and runs). Candidates of a tie cannot be told "
-        "apart and stand in no order. Differences with their 95 % interval; * real after Holm's "
-        "correction, p is the corrected one."
+        "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
+        "Candidates of a tie cannot be told apart and stand in no order."
     )
+    columns = ["tie", "candidate", "overall", "normalised", *tasks, "spread"]
     return columns, rows, note + seeds_note(summary)
 
 
+def blocks(summary: Summary) -> Iterator[tuple[str, Standing]]:
+    """Each candidate with the number of its tie, which only the first of a block shows."""
+    before: tuple[str, int] | None = None
+    for one in summary.standings:
+        here = one.reference, one.tie
+        yield ("" if here == before else str(one.tie)), one
+        before = here
+
+
 def seeds_note(summary: Summary) -> str:
-    counts = {len(one.trials) for one in summary.standings}
-    if counts == {1}:
+    if all(len(one.trials) == 1 for one in summary.standings):
         return " One seed: errors are over rows alone, and no difference of plans is called real."
     return f" Seeds: {', '.join(map(str, summary.seeds))}."
 
@@ -66,18 +70,83 @@ def score_cell(one: Standing, key: str) -> str:
     return f"{found.mean:.3f} ± {found.stderr:.3f}" if found else ""
 
 
-def difference_cells(found: Difference | None) -> tuple[str, str]:
+def difference_rows(summary: Summary) -> Table:
+    """Each candidate minus the baseline; overall with its interval."""
+    tasks = list(summary.tasks)
+    rows = [
+        [
+            one.name,
+            interval(one.against.get("overall")),
+            p_cell(one.against.get("overall")),
+            *(change(one.against.get(key)) for key in ("overall_normalised", *tasks)),
+        ]
+        for one in summary.standings
+        if one.against
+    ]
+    note = (
+        f"Minus {summary.baseline}, on the same rows and seeds, with the 95 % interval; p after "
+        "Holm's correction; * real."
+    )
+    return ["candidate", "overall", "p", "normalised", *tasks], rows, note
+
+
+def interval(found: Difference | None) -> str:
     if found is None:
-        return "", ""
-    star = "*" if found.is_real else ""
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]{star}", f"{found.p_holm:.2g}"
+        return ""
+    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]{star(found)}"
+
+
+def change(found: Difference | None) -> str:
+    return "" if found is None else f"{found.mean:+.3f}{star(found)}"
+
+
+def p_cell(found: Difference | None) -> str:
+    return "" if found is None else f"{found.p_holm:.2g}"
+
+
+def star(found: Difference) -> str:
+    return "*" if found.is_real else ""
+
+
+def mcnemar_rows(summary: Summary) -> Table:
+    tasks = [task for task in summary.tasks if any(task in o.mcnemar for o in summary.standings)]
+    rows = [
+        [one.name, *(" ".join(f"{p:.2g}" for p in one.mcnemar.get(task, ())) for task in tasks)]
+        for one in summary.standings
+        if one.mcnemar
+    ]
+    note = f"Exact p against {summary.baseline}, a number for each common seed, not corrected."
+    return ["candidate", *tasks], rows, note
+
+
+def training_rows(summary: Summary) -> Table:
+    """What each candidate was given, and where its best evaluation lay; means over seeds."""
+    tasks = list(summary.tasks)
+    rows = [
+        [
+            one.name,
+            f"{mean(trial.steps for trial in one.trials):,.0f}",
+            f"{mean(trial.best_step for trial in one.trials):,.0f}",
+            f"{mean(trial.best_epoch for trial in one.trials):.1f}",
+            *(passes(one, task) for task in tasks),
+            " ".join(trial.id for trial in one.trials),
+        ]
+        for one in summary.standings
+    ]
+    columns = ["candidate", "steps", "best step", "best epoch"]
+    return [*columns, *(f"passes {task}" for task in tasks), "trials"], rows, ""
+
+
+def passes(one: Standing, task: str) -> str:
+    known = [trial.passes[task] for trial in one.trials if task in trial.passes]
+    return f"{mean(known):.1f}" if known else ""
 
 
 def gain_rows(summary: Summary) -> Table:
     """What each task gains over its model in the single-task candidate."""
     tasks = list(summary.tasks)
     rows = [
-        [one.name, *(difference_cells(one.gains.get(task))[0] for task in tasks)]
+        [one.name, *(interval(one.gains.get(task)) for task in tasks)]
         for one in summary.standings
         if one.gains
     ]
