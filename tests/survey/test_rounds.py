@@ -24,7 +24,7 @@ def entry(*steps: float, beside: list[float] | None = None, **more: Any) -> dict
     found = {"planned_steps": 10, "rounds": {what: list(steps) for what in whole}}
     found["rounds"]["encode"] = [0.0] * len(steps)
     if beside:
-        found["baseline_rounds"] = {what: beside for what in whole}
+        found["baseline_rounds"] = dict.fromkeys(whole, beside)
     return found | more
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
               help="Processes on this machine, or Ray tasks.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help="Of a Ray cluster; default: this machine.")
 @click.option("--keep", type=click.Choice(["best", "all", "none"]), default="best",
-              show_default=True, help="Models that stay: of each candidate's best seed, all, none.")  # fmt: skip
+              show_default=True, help="Models that stay: a candidate's best.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Train trials that failed once more.")
 @click.option("--list", "is_list", is_flag=True, help="List the named experiments and stop.")
 @click.option("--dry-run", is_flag=True, help="Print trials, sizes and estimated time and stop.")
@@ -75,9 +75,9 @@ def command(
     elif dry_run:
         from mops.cli.survey_forecast import print_forecast
 
-        print_forecast(read_design(what, **options), as_json)
+        print_forecast(read_design(what, jobs, **options), as_json)
     else:
-        survey = read_design(what, **options)
+        survey = read_design(what, jobs, **options)
         folder = out or Path("surveys") / survey.name
         run(survey, folder, choose_engine(engine, jobs, address), jobs, keep, retry, as_json)
 
@@ -115,6 +115,7 @@ def run(
 
 def read_design(
     what: str | None,
+    jobs: int,
     config: Path | None,
     data: str | None,
     encoder: str | None,
@@ -139,11 +140,20 @@ def read_design(
         survey = survey.with_seeds(parse_seeds(seeds))
     if max_steps and budget:
         raise UsageError("--max-steps and --budget are two ways to say the same; give one")
-    if budget:
-        from mops.survey.budget import fit_budget, parse_budget
+    if max_steps:
+        survey = survey.with_steps(max_steps)
+    return within(survey, budget, jobs) if budget else survey
 
-        survey = fit_budget(survey, parse_budget(budget))
-    return survey.with_steps(max_steps) if max_steps else survey
+
+def within(survey: Survey, budget: str, jobs: int) -> Survey:
+    """As many steps as fit into the time."""
+    from mops.cli.screen import print_warnings
+    from mops.survey.amounts import SECONDS, parse_amount
+    from mops.survey.budget import fit_budget
+
+    fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
+    print_warnings([fitted.note] if fitted.note else [])
+    return fitted.survey
 
 
 def base_survey(what: str, given: dict[str, Any]) -> Survey:
@@ -194,12 +204,12 @@ def list_experiments(as_json: bool) -> None:
     from mops.survey.experiments import EXPERIMENTS
 
     if as_json:
-        echo_json([{"name": name, "about": of.about, "source": of.source, "minutes": of.minutes}
-                   for name, of in EXPERIMENTS.items()])  # fmt: skip
+        keys = ("name", "about", "source", "differs", "hours", "seeds")
+        echo_json([{key: getattr(of, key) for key in keys} for of in EXPERIMENTS.values()])
         return
     from mops.cli.screen import print_table
 
-    rows = [[name, of.about, of.source, f"{of.minutes:g} min"] for name, of in EXPERIMENTS.items()]
+    rows = [[of.name, of.about, of.source, f"{of.hours:g} h"] for of in EXPERIMENTS.values()]
     print_table("named experiments", ["name", "what it compares", "source", "takes"], rows)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +11,6 @@ from mops.data.material import Material, layout_of, read_material, resolve
 from mops.data.schedule import Schedule, generator, plan_steps
 from mops.data.tokens import TokenTable, tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
-from mops.errors import RecipeError
 from mops.layout import Layout
 from mops.recipes import Recipe
 from mops.shapes import Reading
@@ -32,7 +30,6 @@ TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
 START_SECONDS = 6.0  # of a process: imports, reading, the encoder, the bundle at the end
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 ROUNDS = 6  # of looking for the number of steps
-UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -205,11 +202,3 @@ def fit_budget(
             break
         high = with_steps(min(MOST_STEPS, max(LEAST_STEPS + 1, steps)))
     return high
-
-
-def read_duration(text: str) -> float:
-    """`90s`, `20m`, `1.5h` in seconds."""
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([smh])", text.strip())
-    if not found or not float(found[1]) > 0:
-        raise RecipeError(f"a time is written 90s, 20m or 1.5h; found {text!r}")
-    return float(found[1]) * UNITS[found[2]]

@@ -16,7 +16,7 @@ def steps_of(training: Mapping[str, Any]) -> int | None:
     if training.get("max_steps"):
         return int(training["max_steps"])
     if training.get("steps_per_epoch"):
-        return round(float(training.get("num_train_epochs", 3)) * training["steps_per_epoch"])
+        return round(float(training.get("num_train_epochs", 3)) * int(training["steps_per_epoch"]))
     return None
 
 
