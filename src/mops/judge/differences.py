@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.errors import UsageError, nearest
-from mops.judge.noise import Mean, Run, Scored
-from mops.judge.runs import score_runs
+from mops.judge.noise import Mean, Scored
+from mops.judge.runs import Run, score_runs
 from mops.judge.scores import OVERALL
 from mops.judge.significance import LEVEL, holm, mcnemar, off_zero, student_quantile
 from mops.judge.ties import tie_groups
@@ -161,9 +161,9 @@ def tested(means: Mapping[Key, Mean]) -> Iterator[tuple[Key, Difference]]:
 
 def find_ties(scored: Scored) -> dict[str, int]:
     """All pairs are compared, with Holm's correction over all pairs."""
-    pairs = {pair: scored.mean(*pair) for pair in combinations(scored.names, 2)}
+    pairs = {pair: scored.mean(*pair) for pair in combinations(scored.at, 2)}
     different = {frozenset(pair) for pair, one in differences(pairs).items() if one.is_real}
-    return tie_groups({n: float(scored.values(n).mean()) for n in scored.names}, different)
+    return tie_groups({n: float(scored.values(n).mean()) for n in scored.at}, different)
 
 
 def mcnemar_by_task(

@@ -43,7 +43,6 @@ from numpy.typing import NDArray
 from mops.judge.significance import fisher_tail
 
 Values = NDArray[np.float64]
-Run = tuple[str, int]  # candidate, seed
 ODD = 0.01  # level of the test for a candidate that scatters more, over all candidates
 
 
@@ -80,24 +79,20 @@ class RunNoise:
 class Scored:
     """One score of every run on the same rows."""
 
-    at: Mapping[Run, int]  # where a run stands
+    at: Mapping[str, Mapping[int, int]]  # candidate -> seed -> where that run stands
     values_R: Values
     covariance_RR: Values  # over resampled rows
 
     def seeds(self, *names: str) -> list[int]:
         """Those that all of these candidates were trained with."""
-        return sorted(set.intersection(*({s for n, s in self.at if n == name} for name in names)))
+        return sorted(set.intersection(*(set(self.at.get(name, ())) for name in names)))
 
     def values(self, name: str) -> Values:
-        return self.values_R[[self.at[name, seed] for seed in self.seeds(name)]]
-
-    @cached_property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(name for name, _ in self.at))
+        return self.values_R[list(self.at[name].values())]
 
     @cached_property
     def noise(self) -> RunNoise:
-        return run_noise({name: self.values(name) for name in self.names})
+        return run_noise({name: self.values(name) for name in self.at})
 
     def mean(self, name: str, minus: str = "") -> Mean | None:
         """Over the seeds of a candidate, or those it shares with another; none without any."""
@@ -105,7 +100,7 @@ class Scored:
         seeds = self.seeds(*names)
         if not seeds:
             return None
-        at_CS = np.array([[self.at[name, seed] for seed in seeds] for name in names])
+        at_CS = np.array([[self.at[name][seed] for seed in seeds] for name in names])
         sign_C = np.array([1.0, -1.0])[: len(names)]
         moved_CSCS = self.covariance_RR[at_CS[:, :, None, None], at_CS]
         rows_SS = np.einsum("c,csdt,d->st", sign_C, moved_CSCS, sign_C)
@@ -122,7 +117,8 @@ def error(rows_SS: Values, values_CS: Values, noise: float, freedom: float) -> t
     shared = max(0.0, float(rows_SS.sum() - rows_SS.trace()) / (count * (count - 1)))
     runs = max(noise, float(values_CS.var(1, ddof=1).sum())) / count
     total = max(floor, shared + runs)
-    return math.sqrt(total), (freedom * (total / runs) ** 2 if runs else math.inf)
+    ratio = total / runs if runs else math.inf
+    return math.sqrt(total), freedom * ratio * ratio
 
 
 def run_noise(values: Mapping[str, Values]) -> RunNoise:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.judge.noise import Run, Scored
+from mops.judge.noise import Scored
 from mops.judge.resampling import row_covariance
 from mops.judge.scores import OVERALL, scores_of
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
+Run = tuple[str, int]  # candidate, seed
 
 
 def score_runs(
@@ -33,7 +34,7 @@ def score_runs(
 def score_task(task: Task, targets_N: Values, answers: Mapping[Run, Values]) -> Scored:
     of = scores_of(task)[task.score_name]
     return Scored(
-        at={run: place for place, run in enumerate(answers)},
+        at=stand(answers),
         values_R=np.array([of(targets_N, answer_N) for answer_N in answers.values()]),
         covariance_RR=row_covariance(task, targets_N, np.stack(list(answers.values()))),
     )
@@ -43,8 +44,8 @@ def overall_scores(
     tasks: Mapping[str, Task], scored: Mapping[str, Scored], runs: list[Run]
 ) -> Iterator[tuple[str, Scored]]:
     """An overall score is linear in the tasks' scores, and tasks have rows of their own."""
-    at = {run: place for place, run in enumerate(runs)}
-    places = {name: [of.at[run] for run in runs] for name, of in scored.items()}
+    at = stand(runs)
+    places = {name: [of.at[name][seed] for name, seed in runs] for name, of in scored.items()}
     nothing = dict.fromkeys(tasks, 0.0)
     for key, overall in OVERALL.items():
         start = overall(tasks, nothing)
@@ -55,3 +56,11 @@ def overall_scores(
             for name, place in places.items()
         ]
         yield key, Scored(at, start + np.sum(values, axis=0), np.sum(moved, axis=0))
+
+
+def stand(runs: Iterable[Run]) -> dict[str, dict[int, int]]:
+    """Candidate -> seed -> the place of that run."""
+    at: dict[str, dict[int, int]] = {}
+    for place, (name, seed) in enumerate(runs):
+        at.setdefault(name, {})[seed] = place
+    return at
