@@ -10,10 +10,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mops.data.rows import Row
 from mops.errors import UsageError
+from mops.fit.finish import write_predictions
+from mops.judge.evaluate import judge
+from mops.predict.answers import Answers
 from mops.records import read_record
+from mops.survey.rescoring import mismatches, read_predictions
 from mops.survey.standings import Standing, Summary, read_summary
 from mops.survey.summary import summarise
 from mops.survey.summary_files import to_csv, to_markdown, write_summary
@@ -53,6 +59,9 @@ def test_a_survey_is_judged(folder: Path, survey: MadeSurvey) -> None:
     found = by_name(summary)
     assert [found[name].tie for name in ("shared", "separate", "twin", "poor")] == [1, 1, 1, 2]
     assert [one.name for one in summary.standings] == ["shared", "separate", "twin", "poor"]
+    assert found["poor"].apart == ("shared", "separate", "twin") and found["twin"].apart == (
+        "poor",
+    )
     worse = found["poor"].against["overall"]
     assert (
         worse.is_real
@@ -262,6 +271,24 @@ def test_two_hundred_trials_take_seconds(tmp_path: Path) -> None:
     summary = summarise(survey, tmp_path)
     assert time.perf_counter() - start < 15
     assert len(summary.standings) == 40 and {len(o.trials) for o in summary.standings} == {5}
+
+
+def test_rows_that_cannot_be_scored_are_not(tmp_path: Path) -> None:
+    """An empty text with a label is answered, but was not scored when it was recorded."""
+    task = plain_recipe().task_values()["sentiment"]
+    rows = [
+        Row("1", ("fine",), "good", "dev.csv:2"),
+        Row("2", ("",), "good", "dev.csv:3", problem="sentence is empty"),
+        Row("3", ("poor",), "bad", "dev.csv:4"),
+    ]
+    answers = Answers(task, np.array([2.0, 2.0, 2.0]), np.zeros((3, 3)))
+    path = tmp_path / "sentiment-validation.csv"
+    write_predictions(path, rows, answers, is_halved=True)
+    stored = judge(answers, rows, "validation")
+    found = read_predictions(path, task)
+    assert found.ids.tolist() == ["1", "3"] and found.targets.tolist() == [2.0, 0.0]
+    assert found.half.tolist() == ["selection", "report"] and stored["validation"]["rows"] == 2
+    assert not list(mismatches(task, found, stored, "report"))
 
 
 def test_a_run_that_was_really_trained(tmp_path: Path) -> None:
