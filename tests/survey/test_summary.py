@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 import time
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 
 from mops.data.rows import Row
-from mops.errors import UsageError
 from mops.fit.finish import write_predictions
 from mops.judge.evaluate import judge
 from mops.predict.answers import Answers
@@ -22,7 +19,7 @@ from mops.records import read_record
 from mops.survey.rescoring import mismatches, read_predictions
 from mops.survey.standings import Standing, Summary, read_summary
 from mops.survey.summary import summarise
-from mops.survey.summary_files import to_csv, to_markdown, write_summary
+from mops.survey.summary_files import to_markdown, write_summary
 from mops.survey.trials import Candidate
 from running import run_python, world
 from surveying import (
@@ -208,50 +205,6 @@ def test_nothing_is_finished(tmp_path: Path, survey: MadeSurvey) -> None:
     assert not summary.standings and len(summary.waiting) == 12
     write_summary(tmp_path, summary)
     assert read_summary(tmp_path) == summary
-
-
-# ------------------------------------------------------------------ files
-
-
-def test_summary_reads_back_as_it_was(folder: Path, survey: MadeSurvey) -> None:
-    summary = summarise(survey, folder)
-    write_summary(folder, summary)
-    assert read_summary(folder) == summary
-    assert json.loads((folder / "summary.json").read_text("utf-8"))["baseline"] == "shared"
-
-
-def test_what_is_no_summary(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"summary\.json is no summary"):
-        read_summary(tmp_path)
-    (tmp_path / "summary.json").write_text('{"name": "x"}', "utf-8")
-    with pytest.raises(UsageError, match="baseline"):
-        read_summary(tmp_path)
-
-
-def test_the_flat_file_has_the_columns_of_the_late_paper(folder: Path, survey: MadeSurvey) -> None:
-    """Regime, learning rate, weights, score, epoch, task scores, time, size, TM."""
-    summary = summarise(survey, folder)
-    rows = list(csv.DictReader(io.StringIO(to_csv(summary))))
-    assert [row["candidate"] for row in rows] == ["shared", "separate", "twin", "poor"]
-    (poor,) = (row for row in rows if row["candidate"] == "poor")
-    found = by_name(summary)["poor"]
-    assert float(poor["overall"]) == found.overall.mean
-    assert float(poor["difference_overall_high"]) == found.against["overall"].high
-    assert float(poor["gain_similarity"]) == found.gains["similarity"].mean
-    assert float(poor["best_step"]) == 50 and float(poor["best_epoch"]) == 1
-    assert float(poor["train_seconds"]) == 10 and float(poor["weight_bytes"]) == 80_000_000
-    assert float(poor["tm_relative"]) == found.tm_relative
-    assert json.loads(poor["loss_weights"]) == {"sentiment": 1.0, "similarity": 1.0}
-    assert {"plan", "learning_rate", "head_learning_rate", "sentiment", "similarity"} <= set(poor)
-    assert len(poor["trials"].split()) == 3
-
-
-def test_the_page_to_read(folder: Path, survey: MadeSurvey) -> None:
-    text = to_markdown(summarise(survey, folder))
-    for words in ("Use ", "## Scores", "## Gains", "## Costs", "selection half", "200"):
-        assert words in text
-    blocks = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert [cell for cell in blocks if cell.isdigit()] == ["1", "2"]  # a tie is one block
 
 
 def test_without_torch() -> None:
