@@ -165,7 +165,7 @@ def cost_rows(summary: Summary) -> Table:
         for one in summary.standings
     ]
     note = (
-        "Memory: the peak of a training. Training: steps only. TM: score x time x memory (weights), "
+        "Memory: peak of a training. Training: steps only. TM: score x time x memory (weights), "
         f"each beside {summary.baseline}, whose own is 1."
     )
     return ["candidate", *(COSTS[key][0] for key in known), "TM"], rows, note
