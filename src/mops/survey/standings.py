@@ -97,8 +97,11 @@ class Summary:
     waiting: tuple[Outside, ...]
     findings: tuple[Finding, ...] = ()
 
+    def to_data(self) -> dict[str, Any]:
+        return asdict(self)
+
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_summary(path: Path) -> Summary:
