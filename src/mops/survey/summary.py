@@ -155,6 +155,7 @@ def standing(judged: Judged, results: Sequence[Result], seeds: Sequence[int]) ->
         tasks=tuple(name for name in judged.scores if name not in OVERALL),
         reference="",
         tie=judged.tie,
+        apart=tuple(judged.apart),
         scores=dict(judged.scores),
         against=dict(judged.against),
         gains=dict(judged.gains),
