@@ -6,7 +6,7 @@ from mops.plans import fsi
 from mops.survey.design import Block
 from mops.survey.experiments.table import Given, budget, experiment, training
 
-STEPS, EVALUATIONS = 120, 3
+STEPS, EVALUATIONS = 100, 2
 
 
 @experiment(

@@ -23,7 +23,7 @@ from mops.survey.experiments.table import (
 SOURCE = "Memory Occupancy and Performance Surveying"
 DIFFERS = (
     "mean pooling instead of the pooler; the paraphrase loss has a gradient and sees the "
-    "difference and the product of the two vectors; labels of the similarity are not cut to whole numbers"
+    "difference and the product of the two vectors; similarities are not cut to whole numbers"
 )
 BASELINE = "III"
 REGIMES = (BASELINE, "IIS", "ISI", "SII", "ISS", "SIS", "SSI", "SSS")

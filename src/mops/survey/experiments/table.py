@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,6 @@ from mops.errors import RecipeError
 from mops.recipes import Recipe
 from mops.shapes import EncoderShape
 from mops.survey.design import Block
-
-Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
