@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from designs import names, recipe, survey
+
 from mops.errors import MopsError
 from mops.outside import format_yaml
 from mops.parsing import read_plan

@@ -8,19 +8,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 from designs import names, recipe
+
 from mops.data.material import Material, layout_of, read_material
 from mops.encoder.sources import find_encoder
 from mops.errors import MopsError, RecipeError
 from mops.fit.prepare import Prepared
 from mops.many.stackable import why_not
+from mops.outside import parse_yaml
 from mops.recipes import to_recipe
 from mops.survey.budget import Estimator
-from mops.survey.design import Survey
+from mops.survey.design import Survey, to_survey
 from mops.survey.experiments import (
     DEFAULT,
     EXPERIMENTS,
+    NOMINAL_GFLOPS,
     find_experiment,
     named_survey,
     tasks_for,
@@ -82,6 +84,12 @@ def test_an_experiment_fits_the_tasks_or_says_why_not(name: str, count: str) -> 
     for candidate in found.candidates():
         assert to_recipe(candidate.recipe.to_data()) == candidate.recipe
         layout_of(candidate.recipe, material(*TASKS[count]), shape)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_the_same_after_yaml(name: str) -> None:
+    found = survey(name, *THREE)
+    assert to_survey(parse_yaml(found.to_yaml())) == found
 
 
 COUNTS = {
@@ -265,12 +273,12 @@ def test_time_has_many_evaluations() -> None:
 @pytest.mark.parametrize("name", ["everything", "late-frozen", "trunks", "pals", "width"])
 def test_the_expected_time_is_that_of_the_estimate(name: str) -> None:
     """On the sample, at the speed that the table names."""
-    forecast = Estimator(gflops=200.0).survey(survey(name, *THREE))
+    forecast = Estimator(gflops=NOMINAL_GFLOPS).survey(survey(name, *THREE))
     assert forecast.seconds / 3600 == pytest.approx(EXPERIMENTS[name].hours, rel=0.1)
 
 
 def test_an_unknown_experiment_names_the_nearest() -> None:
-    with pytest.raises(MopsError, match="no experiment 'late-frosen'.*Did you mean 'late-frozen'"):
+    with pytest.raises(MopsError, match=r"no experiment 'late-frosen'.*Did you mean 'late-frozen'"):
         find_experiment("late-frosen")
 
 

@@ -15,7 +15,7 @@ STEPS, EVALUATIONS = 100, 2
     source="ours",
     baseline="shared",
     seeds=2,
-    hours=0.3,
+    hours=0.2,
 )
 def everything(given: Given) -> list[Block]:
     several = ["progressive"] if len(given.tasks) > 1 else []
