@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mops.data.budgets import trained_parameters
-from mops.data.material import Material, layout_of, read_material, resolve
+from mops.data.material import Material, layout_of, material_key, read_material, resolve
 from mops.data.schedule import Schedule, generator, plan_steps
 from mops.data.tokens import TokenTable, tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
@@ -100,7 +100,7 @@ class Estimator:
         return estimate(trial.candidate.name, self.learn(trial.recipe), self.gflops)
 
     def learn(self, recipe: Recipe) -> Known:
-        key = data_key(recipe)
+        key = material_key(recipe)
         if key not in self.materials:
             self.materials[key] = read_material(recipe)
         if recipe.encoder not in self.sources:
@@ -122,13 +122,6 @@ class Estimator:
             sizes = {name: len(splits["train"].good) for name, splits in material.splits.items()}
             self.schedules[key] = plan_steps(sizes, training)
         return self.schedules[key]
-
-
-def data_key(recipe: Recipe) -> str:
-    """What the rows of a recipe follow from; the seed only where it splits them."""
-    is_split = any(entry.split is not None for entry in recipe.tasks.values())
-    parts = [recipe.to_data()["tasks"], recipe.training.seed if is_split else None]
-    return json.dumps(parts, sort_keys=True)
 
 
 def sample_tokens(
