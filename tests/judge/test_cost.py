@@ -123,9 +123,7 @@ def test_flops_of_an_example_by_hand() -> None:
 def test_texts_read_apart_pass_late_layers_twice() -> None:
     tables = {**TABLES, "similarity": table(12, 20, 4, 4, 8, 8, per_row=2)}
     plans = [build_network(plan, reading=Reading(pair="bi")) for plan in ("shared", "late:S")]
-    plain, late = (
-        analytic_costs(n.layout, schedule(), tables)["flops_per_example"] for n in plans
-    )
+    plain, late = (analytic_costs(n.layout, schedule(), tables)["flops_per_example"] for n in plans)
     assert late["sentiment"] - plain["sentiment"] == pytest.approx(2 * (32 * 32 + 32))
     assert late["similarity"] - plain["similarity"] == pytest.approx(2 * 2 * (32 * 32 + 32))
 
