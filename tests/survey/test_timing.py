@@ -207,6 +207,7 @@ def test_what_is_new_or_changed_is_measured_beside_the_baseline(
     costs = measure_costs(now, tmp_path, "shared", Noted())
     assert tame.started == ["shared", "separate", "late:S"]
     assert len(costs["shared"]["rounds"]["step"]) == 14
+    assert costs["shared"]["peak_memory_bytes"] == 2007  # as before: the others have as few steps
 
 
 def test_another_baseline_or_another_machine_makes_all_new(
@@ -240,6 +241,10 @@ def test_without_its_baseline_the_pass_goes_on(tame: type[Tame], tmp_path: Path)
     assert "out of breath" in costs["shared"]["warnings"][0]
     assert costs["late:I"]["step_seconds"] == 1.0
     assert "baseline was not measured" in costs["late:I"]["warnings"][0]
+    tame.fails, tame.started = {}, []  # such times are no comparison: a second call takes all
+    again = measure_costs([candidate(plan) for plan in PLANS], tmp_path, "shared", Noted())
+    assert sorted(tame.started) == sorted(PLANS)
+    assert all(again[plan]["warnings"] == [] for plan in PLANS)
 
 
 def test_after_ctrl_c_nobody_is_left_and_known_groups_are_kept(

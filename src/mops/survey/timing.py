@@ -83,10 +83,16 @@ def read_costs(path: Path, marks: Mapping[str, Mapping[str, Any]]) -> Costs:
         return {
             name: found[name]
             for name, mark in marks.items()
-            if name in found and found[name]["mark"] == mark and "rounds" in found[name]
+            if name in found and found[name]["mark"] == mark and is_measured(found[name])
         }
     except (OSError, ValueError, TypeError, KeyError):
         return {}
+
+
+def is_measured(entry: Mapping[str, Any]) -> bool:
+    """Beside the baseline, unless it is the baseline itself."""
+    mark = entry["mark"]
+    return "rounds" in entry and ("baseline_rounds" in entry or mark["content"] == mark["beside"])
 
 
 @contextmanager
@@ -159,11 +165,11 @@ class Pass:
         self.started += 1
         child = Child(candidate, self.scratch / str(self.started))
         alive.callback(child.stop)
-        fresh = {"mark": self.marks[name], "warnings": []}
-        entry = self.entries.setdefault(name, fresh)
+        known = self.entries.get(name, {})  # of the baseline, which is beside later ones again
+        known = self.entries[name] = {**known, "mark": self.marks[name], "warnings": []}
         try:
-            entry |= child.begin()
-            entry |= child.ask("warm")
+            self.entries[name] = child.begin() | known
+            self.entries[name] = child.ask("warm") | self.entries[name]
         except RunError as problem:
             self.fail(child, problem)
             return None
