@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 
 from mops.errors import UsageError
+from mops.fit.distributed import asked_world, processes_here
 from mops.settings import Training
 
 
@@ -37,10 +38,24 @@ def is_usable(name: str) -> bool:
 
 
 def prepare_machine(training: Training) -> str:
-    """Set the threads and choose the device; returns the device."""
-    torch.set_num_threads(training.threads or own_cores())
+    """Set the threads and choose the device; returns the device.
+
+    The processes of one training share the cores of their machine; each has a graphics card.
+    """
+    torch.set_num_threads(training.threads or max(1, own_cores() // processes_here()))
     keep_memory()
-    return choose_device(training.device)
+    device = choose_device(training.device)
+    return device if asked_world() == 1 else own_device(device)
+
+
+def own_device(device: str) -> str:
+    """Of one of several processes."""
+    if device not in ("cpu", "cuda"):
+        raise UsageError(
+            f"training on several processes needs the device cpu or cuda, not {device!r}; "
+            "add --device cpu"
+        )
+    return device if device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # names of glibc's settings (malloc.h)
