@@ -10,6 +10,8 @@ from pathlib import Path
 
 from mops.errors import RunError
 
+DRAFT = ".*.part"
+
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
@@ -34,9 +36,13 @@ def beside(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 
+def is_draft(path: Path) -> bool:
+    """What a killed process left beside a place."""
+    return path.match(DRAFT)
+
+
 def remove_drafts(folder: Path) -> None:
-    """What a killed process left beside its places."""
-    for draft in list(folder.rglob(".*.part")):
+    for draft in list(folder.rglob(DRAFT)):
         shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 

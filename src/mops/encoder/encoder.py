@@ -41,37 +41,39 @@ def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
     for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
         spans, added = stage.spans, stage.added
-        qkv_TE = serve_inner(bank, spans["attention"], "query_key_value", hidden_TD)
-        qkv_TE = add(bank, added["in_attention"], hidden_TD, qkv_TE)
-        attended_TD = serve(bank, spans["attention"], qkv_TE)
+        qkv = pieces(bank, spans["attention"], "query_key_value", hidden_TD)
+        qkv = add_within(bank, added["in_attention"], hidden_TD, spans["attention"], qkv)
+        attended_TD = serve(bank, spans["attention"], qkv)
         attended_TD = add(bank, added["after_attention"], attended_TD, attended_TD)
-        middle_TD = serve_inner(bank, spans["norms"], "attention", hidden_TD + attended_TD)
-        inner_TI = serve_inner(bank, spans["feedforward"], "inner", middle_TD)
-        inner_TI = add(bank, added["in_feedforward"], middle_TD, inner_TI)
-        output_TD = serve(bank, spans["feedforward"], inner_TI)
+        middle_TD = join(pieces(bank, spans["norms"], "attention", hidden_TD + attended_TD))
+        inner = pieces(bank, spans["feedforward"], "inner", middle_TD)
+        inner = add_within(bank, added["in_feedforward"], middle_TD, spans["feedforward"], inner)
+        output_TD = serve(bank, spans["feedforward"], inner)
         output_TD = add(bank, added["after_feedforward"], output_TD, output_TD)
         output_TD = add(bank, added["beside_layer"], hidden_TD, output_TD)
-        hidden_TD = serve_inner(bank, spans["norms"], "feedforward", middle_TD + output_TD)
+        hidden_TD = join(pieces(bank, spans["norms"], "feedforward", middle_TD + output_TD))
     for stage in pack.tops:
         hidden_TD = stage.fan_out(hidden_TD)
         hidden_TD = add(bank, stage.added["on_top"], hidden_TD, hidden_TD)
     return hidden_TD
 
 
-def serve(bank: nn.ModuleDict, spans: tuple[Span, ...], seen_TX: Tensor) -> Tensor:
-    return join([bank[s.owner](seen_TX[s.tokens], *s.buckets) for s in spans])
-
-
-def serve_inner(
+def pieces(
     bank: nn.ModuleDict, spans: tuple[Span, ...], inner: str, seen_TX: Tensor
-) -> Tensor:
-    return join([bank[s.owner].get_submodule(inner)(seen_TX[s.tokens]) for s in spans])
+) -> list[Tensor]:
+    """What a part of each owner's module makes of its span; joined only where one must be."""
+    return [bank[s.owner].get_submodule(inner)(seen_TX[s.tokens]) for s in spans]
+
+
+def serve(bank: nn.ModuleDict, spans: tuple[Span, ...], seen: list[Tensor]) -> Tensor:
+    owners = zip(spans, seen, strict=True)
+    return join([bank[s.owner](piece, *s.buckets) for s, piece in owners])
 
 
 def add(bank: nn.ModuleDict, added: tuple[Added, ...], seen_TX: Tensor, onto_TX: Tensor) -> Tensor:
     """What the additions at one site make of what they see, added onto the stream there."""
     for addition in added:
-        pieces = [
+        found = [
             addition.equation(
                 {part: bank[owner] for part, owner in unit.parts.items()},
                 seen_TX[unit.tokens],
@@ -79,5 +81,19 @@ def add(bank: nn.ModuleDict, added: tuple[Added, ...], seen_TX: Tensor, onto_TX:
             )
             for unit in addition.units
         ]
-        onto_TX = onto_TX + join(pieces)
+        onto_TX = onto_TX + join(found)
     return onto_TX
+
+
+def add_within(
+    bank: nn.ModuleDict,
+    added: tuple[Added, ...],
+    seen_TX: Tensor,
+    spans: tuple[Span, ...],
+    onto: list[Tensor],
+) -> list[Tensor]:
+    """The same onto pieces, which stay apart where nothing is added."""
+    if not added:
+        return onto
+    whole_TX = add(bank, added, seen_TX, join(onto))
+    return [whole_TX[s.tokens] for s in spans]

@@ -15,6 +15,7 @@ import numpy as np
 from mops.data.budgets import doubts, shares, trained_parameters
 from mops.data.material import targets_of
 from mops.data.rows import Row
+from mops.data.splits import half
 from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
@@ -93,7 +94,8 @@ def judge_run(
         tell(f"scored {name} {split}")
         scores[name] |= judge(answers, rows, split)
         if split != "train":
-            write_predictions(folder / "predictions" / f"{name}-{split}.csv", rows, answers)
+            path = folder / "predictions" / f"{name}-{split}.csv"
+            write_predictions(path, rows, answers, is_halved=split == "validation")
         if split == "validation":
             targets = targets_of(answers.task, rows)
             known = ~np.isnan(targets)
@@ -101,15 +103,25 @@ def judge_run(
     return scores, warnings
 
 
-def write_predictions(path: Path, rows: Sequence[Row], answers: Answers) -> None:
-    """Every input row in input order: id, prediction, and the label where there is one."""
-    is_labelled = any(row.label is not None for row in rows)
+def write_predictions(
+    path: Path, rows: Sequence[Row], answers: Answers, *, is_halved: bool
+) -> None:
+    """Every input row in input order, with its label where there is one.
+
+    Of a validation row also its half: whether it picked the best state or is reported.
+    """
+    columns: dict[str, Sequence[object]] = {
+        "id": [row.id for row in rows],
+        "prediction": answers.words(),
+    }
+    if any(row.label is not None for row in rows):
+        columns["label"] = ["" if row.label is None else row.label for row in rows]
+    if is_halved:
+        columns["half"] = [half(row) for row in rows]
     with beside(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "prediction", *(["label"] if is_labelled else [])])
-        for row, word in zip(rows, answers.words(), strict=True):
-            label = "" if row.label is None else row.label
-            writer.writerow([row.id, word, *([label] if is_labelled else [])])
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
 
 
 # ------------------------------------------------------------------ the record

@@ -91,6 +91,11 @@ def c_function(name: str) -> Callable[..., int] | None:
 
 
 def own_cores() -> int:
-    """The cores that this process may use: never more threads than that."""
+    """The cores that this process may use: never more threads than that.
+
+    OMP_NUM_THREADS bounds them further, as in other programs: who starts several sets it.
+    """
     is_limited = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(asked)) if asked.isdecimal() and int(asked) else cores

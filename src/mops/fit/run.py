@@ -14,7 +14,7 @@ from mops.data.schedule import plan_steps
 from mops.encoder.network import Network
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RecipeError
-from mops.files import remove_drafts, write_text
+from mops.files import is_draft, remove_drafts, write_text
 from mops.fit.checkpoints import Progress, load_best, load_state
 from mops.fit.distributed import ALONE, Together, gathered
 from mops.fit.finish import Answering, answer_with, finish
@@ -165,7 +165,8 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     """Whether this very run is already there; refuses a folder that holds another one."""
     written = folder / "recipe.yaml"
     if not written.is_file():
-        is_taken = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+        there = folder.iterdir() if folder.is_dir() else ()
+        is_taken = folder.is_file() or not all(is_draft(file) for file in there)
         if is_taken:
             raise RecipeError(
                 f"{folder} is not empty and holds no run; name a new folder with --out"

@@ -1,0 +1,115 @@
+"""The ledger: which trials of a survey are finished, failed, running; all of it in files.
+
+A trial's folder is named by its content, so nothing is trained twice, and whoever has the folder
+knows all that is known. Whoever trains a trial holds the system's lock on a file of its name: the
+system lets go of it when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from mops.files import write_text
+from mops.outside import read_yaml
+from mops.recipes import Recipe, to_recipe
+from mops.records import Record, read_record
+from mops.survey.trials import Trial
+
+FINISHED, FAILED, RUNNING, STARTED, WAITING = STATES = (
+    "finished", "failed", "running", "started", "waiting",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The folder of a survey."""
+
+    folder: Path
+
+    def run_folder(self, trial_id: str) -> Path:
+        return self.folder / "trials" / trial_id
+
+    def enter(self, trials: Iterable[Trial]) -> None:
+        """Write down what each trial is, so that any process can train it."""
+        for trial in trials:
+            path = self.recipe_file(trial.id)
+            if not path.is_file():
+                write_text(path, trial.recipe.to_yaml())
+
+    def recipe(self, trial_id: str) -> Recipe:
+        path = self.recipe_file(trial_id)
+        return to_recipe(read_yaml(path), where=str(path))
+
+    def recipe_file(self, trial_id: str) -> Path:
+        return self.folder / "recipes" / f"{trial_id}.yaml"
+
+    # -------------------------------------------------------------- what is known
+
+    def state(self, trial_id: str) -> str:
+        if self.is_finished(trial_id):
+            return FINISHED
+        if self.failure_file(trial_id).is_file():
+            return FAILED
+        if not self.run_folder(trial_id).is_dir():
+            return WAITING
+        with self.claim([trial_id]) as mine:
+            return STARTED if mine else RUNNING
+
+    def is_finished(self, trial_id: str) -> bool:
+        return (self.run_folder(trial_id) / "record.json").is_file()
+
+    def is_open(self, trial_id: str) -> bool:
+        """Whether there is something left to do."""
+        return not self.is_finished(trial_id) and not self.failure_file(trial_id).is_file()
+
+    def record(self, trial_id: str) -> Record:
+        return read_record(self.run_folder(trial_id) / "record.json")
+
+    # -------------------------------------------------------------- who works on it
+
+    @contextmanager
+    def claim(self, trial_ids: Iterable[str]) -> Iterator[list[str]]:
+        """Those of the trials that no other process works on; it is kept off them meanwhile."""
+        (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+        with ExitStack() as held:
+            mine = []
+            for trial_id in trial_ids:
+                lock = FileLock(self.folder / "locks" / trial_id, timeout=0)
+                try:
+                    held.enter_context(lock)
+                except Timeout:
+                    continue
+                mine.append(trial_id)
+            yield mine
+
+    # -------------------------------------------------------------- what failed
+
+    def failure_file(self, trial_id: str) -> Path:
+        return self.folder / "failed" / f"{trial_id}.json"
+
+    def fail(self, trial_id: str, reason: str) -> None:
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        text = json.dumps({"reason": " ".join(reason.split()), "when": when}, indent=2)
+        write_text(self.failure_file(trial_id), text + "\n")
+
+    def failure(self, trial_id: str) -> Mapping[str, Any]:
+        path = self.failure_file(trial_id)
+        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+    def forget_failures(self) -> None:
+        shutil.rmtree(self.folder / "failed", ignore_errors=True)
+
+    # -------------------------------------------------------------- what is kept
+
+    def drop_model(self, trial_id: str) -> None:
+        """The weights of a trial; its record and predictions stay."""
+        shutil.rmtree(self.run_folder(trial_id) / "model", ignore_errors=True)
