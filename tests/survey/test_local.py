@@ -38,6 +38,9 @@ class Heard:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def phase(self, name: str) -> None:
+        pass
+
 
 def trial(plan: str, seed: int = 1, **settings: object) -> Trial:
     return Candidate(plan, {}, world().recipe(plan, **settings)).trial(seed)

@@ -24,7 +24,7 @@ ERR = Console(stderr=True, highlight=False, markup=False)
 class ProgressBar:
     """A bar on stderr; silent when stderr is no terminal."""
 
-    def __init__(self, title: str, total: int | None = None) -> None:
+    def __init__(self, title: str, total: float | None = None) -> None:
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,12 @@ class TokenTable:
         """Tokens of each sequence."""
         return np.diff(self.starts)
 
+    @cached_property
+    def counted_lengths(self) -> tuple[tuple[int, int], ...]:
+        """(length, how many sequences have it)."""
+        lengths, counts = np.unique(self.lengths, return_counts=True)
+        return tuple(zip(lengths.tolist(), counts.tolist(), strict=True))
+
     @property
     def row_lengths(self) -> NDArray[np.int64]:
         """Tokens of each row, over all of its sequences."""
@@ -54,8 +61,7 @@ class TokenTable:
 
 def row_flops(route: Route, encoder: EncoderShape, table: TokenTable) -> float:
     """Forward through the encoder, the mean over rows."""
-    lengths, counts = np.unique(table.lengths, return_counts=True)
-    pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
+    pairs = table.counted_lengths
     total: int = sum(forward_flops(route, encoder, length) * count for length, count in pairs)
     return total / len(table)
 

@@ -20,8 +20,9 @@ from mops.fit.loop import Loop, Silent, Watcher
 from mops.fit.prepare import Prepared, prepare
 from mops.fit.run import build_loop
 from mops.fit.step import compute_losses
-from mops.judge.agreement import LEVEL, Measured, averages_of, cells_of, owner_series, place_series
+from mops.judge.agreement import Measured, averages_of, cells_of, owner_series, place_series
 from mops.judge.conflicts import Conflicts, advise, read_conflicts, write_conflicts
+from mops.judge.significance import LEVEL
 from mops.layout import Layout
 from mops.recipes import Recipe, differing_key
 from mops.records import machine_info

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from mops.data.budgets import doubts, shares, trained_parameters
+from mops.data.budgets import doubts, shares
 from mops.data.material import targets_of
 from mops.data.rows import Row
 from mops.data.splits import half
-from mops.data.tokens import row_flops
 from mops.files import beside
 from mops.fit.loop import Loop, median
+from mops.fit.machine import peak_memory
 from mops.fit.prepare import Prepared, meta_info
+from mops.judge.cost import analytic_costs
 from mops.judge.evaluate import Answerer, answer_material, judge, score_table
 from mops.judge.guards import suspicious
 from mops.layout import Layout
@@ -29,7 +29,6 @@ from mops.predict.predictor import Predictor
 from mops.recipes import Recipe
 from mops.records import Record, write_record
 
-FLOAT_BYTES = 4
 Answering = Callable[[Bundle, str], Answerer]  # (bundle, device) -> who answers with it
 
 
@@ -194,31 +193,12 @@ def budget_warnings(loop: Loop) -> list[str]:
 def costs(loop: Loop, folder: Path) -> dict[str, Any]:
     """Weights and training state apart; time of training steps only."""
     layout: Layout = loop.network.layout
-    weights = layout.parameters * FLOAT_BYTES
-    trained = trained_parameters(layout, loop.schedule)
+    tables = {name: data.tokens for name, data in loop.data.items()}
     return {
-        "parameters": layout.parameters,
-        "trained_parameters": trained,
-        "parameters_by_owner": dict(layout.sizes),
-        "weight_bytes": weights,
-        "training_state_bytes": 3 * trained * FLOAT_BYTES,  # gradient and two moments
-        "flops_per_example": {
-            name: row_flops(route, layout.encoder, loop.data[name].tokens)
-            for name, route in layout.routes.items()
-        },
+        **analytic_costs(layout, loop.schedule, tables),
         "train_seconds": loop.progress.seconds,
         "step_seconds_median": median(loop.progress.step_seconds),
         "peak_memory_bytes": peak_memory(),
         "bundle_bytes": sum(file.stat().st_size for file in (folder / "model").iterdir()),
         "encoder": asdict(layout.encoder),
     }
-
-
-def peak_memory() -> int:
-    """Of this process, so far, in the machine's own memory; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -41,11 +41,7 @@ class Frozen:
     judge: Packer | None = None
 
     def enter(self, run: UnderWay, tell: Callable[[str], None]) -> None:
-        """Once in each stage: fill the cache for the steps and evaluations that are left in it.
-
-        Pooled vectors are small and all are kept. Hidden states of all tokens are large: those of
-        rows that come once are not kept. Rows that change from pass to pass are not kept either.
-        """
+        """Once in each stage: fill the cache for the steps and evaluations that are left in it."""
         schedule, selection, step = run.schedule, run.selection, run.progress.step
         stage = schedule.stage_at(step)
         if stage is self.stage:
@@ -55,11 +51,9 @@ class Frozen:
         cache = open_cache(run.network)
         if cache is None:
             return
-        least = 1 if cache.is_pooled else 2
-        training = {} if stage.training.augment else rows_left(schedule, stage, step)
-        worth = {task: np.flatnonzero(uses >= least) for task, uses in training.items()}
+        worth = rows_worth(cache, schedule, stage, step)
         fill(cache, run.data, worth, tell)
-        judged = evaluations_left(schedule, stage, step) >= least
+        judged = evaluations_left(schedule, stage, step) >= least_uses(cache)
         fill(cache, selection, {t: np.arange(len(d)) for t, d in selection.items() if judged}, tell)
         self.train = cache.pack if any(map(len, worth.values())) else None
         self.judge = cache.pack if judged else None
@@ -67,6 +61,23 @@ class Frozen:
         run.progress.frozen_computed += cache.computed
         run.progress.frozen_found += cache.found
         tell("training")
+
+
+def least_uses(cache: FrozenCache) -> int:
+    """Pooled vectors are small and all are kept. Hidden states of all tokens are large: those of
+    rows that come once are not.
+    """
+    return 1 if cache.is_pooled else 2
+
+
+def rows_worth(
+    cache: FrozenCache, schedule: Schedule, stage: PlannedStage, step: int
+) -> dict[str, Rows]:
+    """Task -> the training rows to keep for the steps that are left; none where rows change."""
+    if stage.training.augment:
+        return {}
+    left, least = rows_left(schedule, stage, step), least_uses(cache)
+    return {task: np.flatnonzero(uses >= least) for task, uses in left.items()}
 
 
 def rows_left(schedule: Schedule, stage: PlannedStage, step: int) -> dict[str, Rows]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -91,6 +93,24 @@ def give_back_memory() -> None:
 def c_function(name: str) -> Callable[..., int] | None:
     """Of the C library that this process uses; none where it has no such thing."""
     return getattr(ctypes.CDLL(None), name, None) if os.name == "posix" else None
+
+
+def peak_memory() -> int:
+    """Of this process, so far, in the machine's own memory; 0 where the system does not tell.
+
+    Linux tells it of this program alone (VmHWM); ru_maxrss there begins with the memory of the
+    process that started it.
+    """
+    status = Path("/proc/self/status")
+    lines = status.read_text("utf-8").splitlines() if status.is_file() else []
+    if told := [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]:
+        return told[0]
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def own_cores() -> int:

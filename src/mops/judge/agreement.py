@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.judge.significance import below_zero, holm
+from mops.judge.significance import LEVEL, below_zero, holm
 
 Values = NDArray[np.float64]
 Pair = tuple[str, str]
-LEVEL = 0.05  # of the tests, after Holm's correction
 WHOLE = "all"  # the parts of a place together
 FEWEST = 2  # steps with a cosine that a standard error needs
 

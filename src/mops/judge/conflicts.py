@@ -10,7 +10,8 @@ from typing import Any
 
 from mops.errors import UsageError
 from mops.files import write_text
-from mops.judge.agreement import LEVEL, Cell
+from mops.judge.agreement import Cell
+from mops.judge.significance import LEVEL
 
 
 @dataclass(frozen=True)

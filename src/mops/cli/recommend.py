@@ -1,0 +1,96 @@
+"""`mops recommend`"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mops.cli.main import echo_json
+from mops.cli.options import JSON
+
+if TYPE_CHECKING:
+    from mops.survey.recommend import Decision
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--max-params", metavar="N", help="At most so many parameters, as 40M.")
+@click.option("--max-latency", metavar="TIME", help="Of one request to all tasks, as 20ms.")
+@click.option("--max-train-time", metavar="TIME", help="Of the training steps, as 15m.")
+@click.option("--max-memory", metavar="SIZE", help="Peak of a training, as 2GB.")
+@click.option(
+    "--weights", metavar="TASK=N,...",
+    help="What each task counts, as sentiment=2,similarity=1; others count 1.",
+)  # fmt: skip
+@JSON
+def command(folder: Path, as_json: bool, weights: str | None, **limits: str | None) -> None:
+    """Say which plan of a finished survey to use, and why.
+
+    DIR is the folder of a survey. Of the candidates within the limits, those that cannot be told
+    from the best are tied; of these the cheapest is chosen. Exit code 1 when nothing is within
+    the limits.
+
+    \b
+    Example:
+      mops recommend runs/survey --max-params 40M --max-latency 20ms
+    """
+    from mops.survey.recommend import recommend
+    from mops.survey.standings import read_summary
+    from mops.survey.weighing import parse_weights
+
+    decision = recommend(
+        read_summary(folder),
+        weights=parse_weights(weights) if weights else None,
+        **read_limits(limits),
+    )
+    model = model_of(folder, decision)
+    if as_json:
+        echo_json(to_data(decision, model))
+    else:
+        show(decision, model)
+    if decision.candidate is None:
+        sys.exit(1)
+
+
+def read_limits(given: dict[str, str | None]) -> dict[str, float]:
+    from mops.survey.amounts import BYTES, COUNTS, SECONDS, parse_amount
+
+    units = {
+        "max_params": COUNTS,
+        "max_latency": SECONDS,
+        "max_train_time": SECONDS,
+        "max_memory": BYTES,
+    }
+    return {
+        name: parse_amount(text, units[name], f"--{name.replace('_', '-')}")
+        for name, text in given.items()
+        if text is not None
+    }
+
+
+def model_of(folder: Path, decision: Decision) -> Path | None:
+    """Where the chosen model lies, if it was kept."""
+    if decision.trial is None:
+        return None
+    place = folder / "trials" / decision.trial / "model"
+    return place if place.is_dir() else None
+
+
+def to_data(decision: Decision, model: Path | None) -> dict[str, Any]:
+    return {**asdict(decision), "model": None if model is None else str(model)}
+
+
+def show(decision: Decision, model: Path | None) -> None:
+    from mops.cli.screen import OUT
+    from mops.cli.survey_tables import print_decision
+
+    print_decision(decision)
+    if model is not None:
+        OUT.print(f"its model (best seed on the selection rows): {model}", soft_wrap=True)
+        OUT.print(f"try it:  mops predict {model} INPUT.csv", soft_wrap=True)
+    elif decision.trial is not None:
+        OUT.print(f"its model was not kept; train it again: trial {decision.trial}", soft_wrap=True)

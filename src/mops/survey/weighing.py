@@ -1,0 +1,94 @@
+"""The scores that a decision is made by: the plain mean of the tasks, or weights of your own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from mops.errors import UsageError, nearest
+from mops.judge.significance import LEVEL, holm, off_zero
+from mops.judge.ties import tie_groups
+from mops.survey.standings import Standing
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A candidate's score with its standard error, and the group it cannot be told from."""
+
+    mean: float
+    stderr: float
+    tie: int
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """`sentiment=2,similarity=1` as numbers by task."""
+    found = {}
+    for part in text.split(","):
+        task, sign, number = part.partition("=")
+        try:
+            found[task.strip()] = float(number)
+        except ValueError:
+            sign = ""
+        if not sign or not 0 <= found[task.strip()] < math.inf:
+            raise UsageError(
+                f"--weights {text!r}: write TASK=NUMBER,TASK=NUMBER with numbers from 0 on, "
+                "as sentiment=2,similarity=1"
+            )
+    return found
+
+
+def weigh(standings: Sequence[Standing], weights: Mapping[str, float] | None) -> dict[str, Weighed]:
+    """As the survey was judged, or by these weights; tasks that are not named weigh 1.
+
+    With one seed the survey calls no difference of plans real. A decision is then one between
+    trained models, and these are told apart by their rows.
+    """
+    if not weights and standings[0].overall.seeds > 1:
+        return {o.name: Weighed(o.overall.mean, o.overall.stderr, o.tie) for o in standings}
+    if weights:
+        shares = normalised(weights, standings[0].tasks)
+        means = {o.name: sum(w * o.scores[t].mean for t, w in shares.items()) for o in standings}
+        # How the errors of tasks go together is not known here: their sum is the most they can be.
+        errors = {o.name: sum(w * o.scores[t].stderr for t, w in shares.items()) for o in standings}
+    else:
+        means = {o.name: o.overall.mean for o in standings}
+        errors = {o.name: o.overall.stderr for o in standings}
+    ties = tie_groups(
+        means, told_apart(means, errors, {o.name: o.overall.seeds for o in standings})
+    )
+    return {name: Weighed(means[name], errors[name], ties[name]) for name in means}
+
+
+def normalised(weights: Mapping[str, float], tasks: Sequence[str]) -> dict[str, float]:
+    for name in weights:
+        if name not in tasks:
+            raise UsageError(
+                f"--weights names {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
+            )
+    given = {name: weights.get(name, 1.0) for name in tasks}
+    total = sum(given.values())
+    if total <= 0:
+        raise UsageError("--weights gives every task 0; at least one must count")
+    return {name: weight / total for name, weight in given.items()}
+
+
+def told_apart(
+    means: Mapping[str, float], errors: Mapping[str, float], seeds: Mapping[str, int]
+) -> set[frozenset[str]]:
+    """Pairs whose difference is real, judged as if they had answered different rows.
+
+    They have answered the same rows, so their errors go the same way and the true error of the
+    difference is smaller: what is told apart here is different, what is not may be.
+    """
+    pairs = list(combinations(means, 2))
+    p = [
+        off_zero(
+            means[a] - means[b],
+            math.hypot(errors[a], errors[b]),
+            (seeds[a] + seeds[b] - 2) or math.inf,  # one seed each: rows, of which there are many
+        )
+        for a, b in pairs
+    ]
+    return {frozenset(pair) for pair, value in zip(pairs, holm(p), strict=True) if value < LEVEL}

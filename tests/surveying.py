@@ -1,0 +1,271 @@
+"""Surveys whose right answer is known: records and predictions made by hand, nothing trained."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mops.judge.differences import Difference, Estimate
+from mops.judge.scores import OVERALL, score
+from mops.recipes import Recipe, to_recipe
+from mops.records import Record, write_record
+from mops.survey.standings import Rows, Standing, Summary, TrialFacts
+from mops.survey.trials import Candidate, Trial
+
+ROWS = 400
+PARTS = {"validation": slice(None), "report": slice(0, None, 2), "selection": slice(1, None, 2)}
+TASKS: dict[str, dict[str, Any]] = {
+    "sentiment": {
+        "type": "classification",
+        "text": "sentence",
+        "label": "sentiment",
+        "labels": ["bad", "middling", "good"],
+    },
+    "similarity": {
+        "type": "similarity",
+        "text": ["sentence1", "sentence2"],
+        "label": "similarity",
+        "range": [0, 5],
+    },
+}
+
+
+def plain_recipe(plan: str = "shared", tasks: Sequence[str] = tuple(TASKS)) -> Recipe:
+    files = {"train": "train.csv", "validation": "dev.csv"}
+    return to_recipe({"tasks": {name: TASKS[name] | files for name in tasks}, "plan": plan})
+
+
+class Named(Candidate):
+    """A candidate whose trials need no files to have an id."""
+
+    def trial(self, seed: int) -> Trial:
+        made = super().trial(seed)
+        text = f"{self.name}/{seed}"
+        made.__dict__["id"] = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return made
+
+
+@dataclass
+class MadeSurvey:
+    """As much of a survey as a summary asks for."""
+
+    made: list[Candidate]
+    seeds: tuple[int, ...] = (1, 2, 3)
+    baseline: str = "shared"
+    single: str | None = None
+    on: str = "report"
+    name: str = "made"
+
+    def candidates(self) -> list[Candidate]:
+        return self.made
+
+    def trial(self, name: str, seed: int) -> Trial:
+        return next(one for one in self.made if one.name == name).trial(seed)
+
+
+def made_survey(*names: str, **options: Any) -> MadeSurvey:
+    """Candidates by name; all have the same plan but for their settings."""
+    return MadeSurvey([Named(name, {"plan": name}, plain_recipe()) for name in names], **options)
+
+
+# ------------------------------------------------------------------ the files of a trial
+
+
+@dataclass
+class Skill:
+    """How well a made trial answers, and what its record says beside that."""
+
+    skill: float = 0.7  # share of right classes; likewise the closeness of similarities
+    draw: int = 0  # what makes its answers its own
+    tasks: Sequence[str] = tuple(TASKS)
+    rows: int = ROWS
+    train: Mapping[str, Any] = field(default_factory=dict)
+    costs: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def made_answers(task: str, trial: Trial, skill: Skill) -> tuple[list[Any], list[Any]]:
+    """(labels, predictions): a row that is hard for one trial is likely to be hard for another."""
+    common, n = np.random.default_rng(len(task)), skill.rows
+    own = np.random.default_rng([skill.draw, trial.seed, len(task)])
+    hardness, noise = common.random(n), common.normal(size=n)
+    if task == "sentiment":
+        labels = TASKS[task]["labels"]
+        truth = common.integers(0, 3, n)
+        is_right = (hardness + 0.05 * own.normal(size=n)) < skill.skill
+        answers = np.where(is_right, truth, (truth + 1) % 3)
+        return [labels[i] for i in truth], [labels[i] for i in answers]
+    truth = (5 * hardness).round(3)
+    blurred = truth + 4 * (1 - skill.skill) * (noise + 0.3 * own.normal(size=n))
+    return truth.tolist(), np.clip(blurred, 0, 5).round(6).tolist()
+
+
+def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
+    """A finished run, as training would have left it: no model, no curve."""
+    run = folder / "trials" / trial.id
+    recipe = plain_recipe(tasks=skill.tasks)
+    scores: dict[str, Any] = {}
+    for name, task in recipe.task_values().items():
+        labels, answers = made_answers(name, trial, skill)
+        half = ["selection" if n % 2 else "report" for n in range(skill.rows)]
+        path = run / "predictions" / f"{name}-validation.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["id", "prediction", "label", "half"])
+            writer.writerows(zip(map(str, range(skill.rows)), answers, labels, half, strict=True))
+        number = float if task.is_similarity else task.labels.index
+        x, y = (np.array([number(word) for word in of], float) for of in (labels, answers))
+        scores[name] = {part: score(task, x[where], y[where]) for part, where in PARTS.items()}
+    write_record(run / "record.json", made_record(recipe, scores, skill))
+    return run
+
+
+def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Record:
+    tasks = recipe.task_values()
+    main = {name: task.score_name for name, task in tasks.items()}
+    seen = {"rows": 100, "batches": 100, "examples": 800, "passes": 8.0, "planned_batches": 100}
+    train = {
+        "steps": 100,
+        "planned_steps": 100,
+        "steps_per_epoch": 50,
+        "stopped_early": False,
+        "best_step": 50,
+        "evaluations": 2,
+        "train_seconds": 10.0,
+        "batched": 1,
+        "loss_weights": dict.fromkeys(tasks, 1.0),
+        "tasks": {name: dict(seen) for name in tasks},
+    }
+    costs = {
+        "parameters": 20_000_000,
+        "trained_parameters": 20_000_000,
+        "parameters_by_owner": {"embeddings": 20_000_000},
+        "weight_bytes": 80_000_000,
+        "training_state_bytes": 240_000_000,
+        "flops_per_example": dict.fromkeys(tasks, 1e9),
+        "train_seconds": 10.0,
+        "step_seconds_median": 0.1,
+        "peak_memory_bytes": 10**9,
+        "bundle_bytes": 81_000_000,
+    }
+    mains = {part: {t: scores[t][part][main[t]] for t in tasks} for part in PARTS}
+    overall = {
+        part: {name: of(tasks, found) for name, of in OVERALL.items()}
+        for part, found in mains.items()
+    }
+    return Record(
+        run_info={"plan": "shared", "recipe": recipe.to_data()},
+        train_info=train | dict(skill.train),
+        scores={"main": main, "overall": overall, "tasks": dict(scores), "untrained": []},
+        costs=costs | dict(skill.costs),
+        warnings=skill.warnings,
+        meta_info={},
+    )
+
+
+def write_survey(folder: Path, survey: MadeSurvey, skills: Mapping[str, Skill]) -> Path:
+    """All trials of the named candidates; each candidate draws for itself."""
+    for number, (name, skill) in enumerate(skills.items()):
+        own = skill if skill.draw else Skill(**{**vars(skill), "draw": number + 1})
+        for seed in survey.seeds:
+            write_trial(folder, survey.trial(name, seed), own)
+    return folder
+
+
+def write_failure(folder: Path, trial: Trial, reason: str) -> None:
+    path = folder / "failed" / f"{trial.id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"name": trial.name, "reason": reason, "when": ""}), "utf-8")
+
+
+# ------------------------------------------------------------------ standings without files
+
+
+def made_trial(seed: int = 1, **facts: Any) -> TrialFacts:
+    plain: dict[str, Any] = {
+        "id": f"{seed:012x}",
+        "seed": seed,
+        "digest": "",
+        "selection": 0.5,
+        "scores": {},
+        "steps": 100,
+        "planned_steps": 100,
+        "best_step": 50,
+        "best_epoch": 1.0,
+        "rows": {"a": 800, "b": 800},
+        "passes": {"a": 8.0, "b": 8.0},
+        "train_seconds": 10.0,
+        "batched": 1,
+        "is_stopped_early": False,
+        "is_best_last": False,
+        "warnings": (),
+    }
+    return TrialFacts(**plain | facts)
+
+
+def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Standing:
+    """Two tasks, a and b; costs as given: millions, milliseconds, seconds."""
+    seeds = facts.pop("seeds", (1, 2, 3))
+    scores = {"a": score, "b": score, "overall": score, "overall_normalised": score}
+    scores |= facts.pop("scores", {})
+    stderr = facts.pop("stderr", 0.01)
+    million, ms, seconds = facts.pop("cost", (20, 10, 60))
+    costs = {
+        "parameters": million and 1e6 * million,
+        "latency_seconds": ms and ms / 1000,
+        "train_seconds": seconds,
+        "peak_memory_bytes": 1e9,
+        "source": "cost pass",
+    }
+    spread = 0.01 if len(seeds) > 1 else None
+    plain: dict[str, Any] = {
+        "name": name,
+        "plan": name,
+        "settings": {"plan": name},
+        "learning_rate": 1e-4,
+        "head_learning_rate": 1e-3,
+        "loss_weights": {"a": 1.0, "b": 1.0},
+        "tasks": ("a", "b"),
+        "reference": "shared",
+        "tie": tie,
+        "scores": {key: Estimate(of, stderr, spread, len(seeds)) for key, of in scores.items()},
+        "against": {},
+        "gains": {},
+        "mcnemar": {},
+        "costs": costs,
+        "tm_relative": 1.0,
+        "trials": tuple(
+            made_trial(seed, id=f"{name}-{seed}", digest=f"{name}-{seed}") for seed in seeds
+        ),
+        "missing_seeds": (),
+    }
+    return Standing(**plain | facts)
+
+
+def made_summary(*standings: Standing, **facts: Any) -> Summary:
+    plain: dict[str, Any] = {
+        "name": "made",
+        "baseline": "shared",
+        "single": "separate",
+        "on": "report",
+        "seeds": (1, 2, 3),
+        "tasks": {"a": "accuracy", "b": "accuracy"},
+        "rows": {"a": Rows(100, 100), "b": Rows(100, 100)},
+        "standings": standings,
+        "failed": (),
+        "doubtful": (),
+        "waiting": (),
+    }
+    return Summary(**plain | facts)
+
+
+def made_difference(mean: float, is_real: bool = False) -> Difference:
+    return Difference(mean, 0.01, mean - 0.02, mean + 0.02, 0.2, 0.4, is_real, 3)
