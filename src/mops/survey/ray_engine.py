@@ -21,6 +21,7 @@ from mops.fit.machine import own_cores
 from mops.survey.jobs import Job
 from mops.survey.ledger import Ledger
 from mops.survey.local import DEATHS, Local, SurveyWatcher
+from mops.survey.run import Engine
 
 PAUSE = 0.5  # seconds between looks at what the workers tell
 GRACE = 60.0  # seconds that a stopped trial has to save its state
@@ -161,6 +162,15 @@ class Ray:
             reason = " ".join(str(error).split())[:300]
             for trial_id in filter(self.ledger.is_open, job.ids):
                 self.ledger.fail(trial_id, f"its Ray worker died {DEATHS} times. {reason}")
+
+
+def run_ray(workers: int, address: str | None = None) -> Engine:
+    """Each job gets this machine's cores divided by `workers`, on whatever machine it runs."""
+
+    def run(ledger: Ledger, jobs: Sequence[Job], watcher: SurveyWatcher) -> None:
+        Ray(ledger, watcher, address, max(1, own_cores() // workers)).run(jobs)
+
+    return run
 
 
 def stop(ray: Any, tasks: Sequence[Any]) -> None:
