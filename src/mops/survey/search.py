@@ -48,7 +48,10 @@ def run_search(
                 "best_by": trials[0].recipe.training.best_by,
                 "trial": tune.grid_search([trial.id for trial in trials]),
             },
-            tune_config=tune.TuneConfig(scheduler=scheduler(tune, trials[0].id)),
+            tune_config=tune.TuneConfig(
+                scheduler=scheduler(tune, trials[0].id),
+                reuse_actors=True,  # a new process takes longer than a small trial
+            ),
             run_config=tune.RunConfig(
                 storage_path=scratch,
                 verbose=0,
