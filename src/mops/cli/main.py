@@ -23,6 +23,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Answer every row of a file with a trained model.",
     "survey": "Train many plans under one budget, and say which differences are real.",
+    "tune": "Search plan, learning rates, loss weights and budget together.",
     "recommend": "Say which plan of a finished survey to use, and why.",
     "conflicts": "Measure where the tasks' gradients disagree.",
     "cache": "Show or remove what is kept between runs.",

@@ -38,10 +38,14 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
+    from mops.fit.distributed import is_first_process
     from mops.fit.run import train
 
     name = recipe.sharing_plan().name
     folder = out or Path("runs") / f"{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"
+    if not is_first_process():  # of several; the first one speaks
+        train(recipe, folder)
+        return
     with TrainingScreen(name) as screen:
         run = train(recipe, folder, screen)
     if as_json:

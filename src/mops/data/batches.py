@@ -30,6 +30,8 @@ class Batch:
     targets: Mapping[str, NDArray[np.float64]]
     # Factor on a task's loss where its rows are more or fewer than its usual batch; else 1.
     scale: Mapping[str, float] = field(default_factory=dict)
+    # What the rows here count in the mean over all rows of the step, on all processes; else 1.
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

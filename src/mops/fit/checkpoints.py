@@ -37,6 +37,7 @@ class Progress:
     frozen_computed: int = 0  # sequences
     frozen_found: int = 0  # in the cache
     batched: int = 1  # networks that trained together; times are theirs divided by it
+    processes: int = 1  # that train one network
 
 
 class Part(Protocol):

@@ -155,6 +155,7 @@ def train_info(loop: Loop) -> dict[str, Any]:
         "evaluations": progress.evaluations,
         "train_seconds": progress.seconds,
         "batched": progress.batched,
+        "processes": progress.processes,
         "step_seconds_median": median(progress.step_seconds),
         "tokens": progress.tokens,
         "frozen_seconds": progress.frozen_seconds,

@@ -14,15 +14,21 @@ from torch import Tensor, nn
 from mops.combining import AGGREGATORS, SUM
 from mops.encoder.network import Network
 from mops.fit.checkpoints import Part
+from mops.fit.distributed import ALONE, Together
 
 if TYPE_CHECKING:
     from torchjd.aggregation import Aggregator
 
 
 class Gradients(Part, Protocol):
-    """A way to combine: fills `.grad` of every weight, returns the total loss."""
+    """A way to combine: fills `.grad` of every weight, returns the total loss.
 
-    def backward(self, network: Network, terms: Mapping[str, Tensor]) -> Tensor: ...
+    The gradients are those of all processes together, the loss is that of this one's rows.
+    """
+
+    def backward(
+        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+    ) -> Tensor: ...
 
 
 def total_of(terms: Mapping[str, Tensor]) -> Tensor:
@@ -33,9 +39,12 @@ def total_of(terms: Mapping[str, Tensor]) -> Tensor:
 class Sum(Gradients):
     """One backward pass of the sum of all terms."""
 
-    def backward(self, network: Network, terms: Mapping[str, Tensor]) -> Tensor:
+    def backward(
+        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+    ) -> Tensor:
         loss = total_of(terms)
         loss.backward()  # type: ignore[no-untyped-call]
+        together.add_gradients(network.parameters())
         return loss
 
 
@@ -52,11 +61,16 @@ class Combined(Gradients):
         self.name = name
         self.aggregators: dict[tuple[str, ...], Aggregator] = {}  # some remember: one per tasks
 
-    def backward(self, network: Network, terms: Mapping[str, Tensor]) -> Tensor:
+    def backward(
+        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+    ) -> Tensor:
         shared = shared_parameters(network, terms)
         if not shared:
-            return Sum().backward(network, terms)
+            return Sum().backward(network, terms, together)
         jacobian_TP, reached = split_gradients(terms, shared)
+        reached = together.add_rows(jacobian_TP, reached)
+        together.add_gradients(network.parameters())  # what is not shared
+        together.same_chance()  # some draw an order of the tasks
         has_say = jacobian_TP.any(dim=1).tolist()
         tasks = tuple(task for task, is_kept in zip(terms, has_say, strict=True) if is_kept)
         rows_TP = jacobian_TP if all(has_say) else jacobian_TP[has_say]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +21,7 @@ from mops.encoder.network import Network
 from mops.errors import RunError
 from mops.fit.ahead import Ahead
 from mops.fit.checkpoints import Part, Progress, save_best, save_state
+from mops.fit.distributed import ALONE, Together
 from mops.fit.frozen import Frozen
 from mops.fit.gradients import Gradients
 from mops.fit.guards import GUARDED_STEP, check_gradients
@@ -32,6 +31,7 @@ from mops.fit.selection import Scores
 from mops.fit.shares import SHARE_STEPS, gradient_shares
 from mops.fit.stages import enter
 from mops.fit.step import StepFacts, take_step
+from mops.fit.stopping import stop_requests
 from mops.fit.weights import Weighting
 from mops.judge.evaluate import overall_of
 from mops.settings import Training
@@ -94,6 +94,7 @@ class Loop:
     weighting: Weighting
     gradients: Gradients
     frozen: Frozen = field(default_factory=Frozen)
+    together: Together = ALONE  # the processes that train this network
     progress: Progress = field(default_factory=Progress)
     saved_at: float = field(default_factory=time.monotonic)
 
@@ -115,20 +116,25 @@ class Loop:
                 if self.progress.step == self.stage.first:
                     self.optimiser = enter(self.network, self.stage, self.weighting)
                     self.progress.evaluations_since_best = 0  # patience is of a stage
-                self.frozen.enter(self, watcher.phase)
+                if self.frozen.stage is not self.stage:
+                    self.together.first_then_others(lambda: self.frozen.enter(self, watcher.phase))
                 self.one_step(batches.take(self.progress.step), watcher)
                 if self.is_evaluation_due():
                     self.evaluate(watcher)
-                if asked or self.is_save_due():
+                is_asked = self.together.sum_of({"asked": len(asked)})["asked"] > 0
+                if is_asked or self.is_save_due():
                     self.save()
-                if asked:
+                if is_asked:
+                    self.together.wait()
                     raise Interrupted("stopped; the same command goes on where it was")
         self.save()
 
     def make_batch(self, step: int) -> Batch:
         """The rows of a step; while it runs, those of the next are made."""
-        batch = self.take(self.chosen(step, self.schedule.steps[step]))
-        return replace(batch, scale=self.schedule.scale(step))
+        chosen = self.chosen(step, self.schedule.steps[step])
+        batch = self.take(self.together.own(chosen))
+        parts = self.together.parts(chosen, self.data)
+        return replace(batch, scale=self.schedule.scale(step), parts=parts)
 
     def chosen(self, step: int, tasks: Iterable[str]) -> dict[str, list[Place]]:
         """The places of the rows that some tasks of a step take."""
@@ -151,13 +157,15 @@ class Loop:
             weighting=self.weighting,
             gradients=self.gradients,
             pack=self.frozen.train,
+            together=self.together,
         )
         seconds = time.perf_counter() - started
-        if due := self.guarded.get(step):
-            looked_at = self.take(self.chosen(step, due))
+        if (due := self.guarded.get(step)) and self.together.is_first:
+            looked_at = self.take(self.together.own(self.chosen(step, due)))
             check_gradients(self.network, looked_at, self.frozen.train)
-        tokens = sum(len(segment.ids) for segment in batch.segments)
-        self.note_step(facts, tokens, seconds, lambda: self.measure_shares(batch))
+        tokens = {"tokens": sum(len(segment.ids) for segment in batch.segments)}
+        tokens_of_all = int(self.together.sum_of(tokens)["tokens"])
+        self.note_step(facts, tokens_of_all, seconds, lambda: self.measure_shares(batch))
         if self.progress.step % TRIM_STEPS == 0:
             give_back_memory()
         watcher.step(self.progress.step, facts)
@@ -196,7 +204,7 @@ class Loop:
     def note_shares(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """At the first step and now and then: who pulls how much at what is shared."""
         step = self.progress.step
-        if step % SHARE_STEPS and step != 1:
+        if (step % SHARE_STEPS and step != 1) or not self.together.is_first:
             return {}
         shares = measure()
         for task, share in shares.items():
@@ -219,6 +227,13 @@ class Loop:
         return trained or tasks
 
     def evaluate(self, watcher: Watcher) -> None:
+        """The first process does it; whether to stop early is told to all."""
+        self.together.check_alike(self.network.parameters())
+        if self.together.is_first:
+            self.judge(watcher)
+        self.progress.is_stopped = self.together.told(self.progress.is_stopped)
+
+    def judge(self, watcher: Watcher) -> None:
         """Score the selection rows; keep the state when it is the best so far."""
         scores = self.scores(self.network, self.selection, self.frozen.judge)
         overall = overall_of(self.judged, scores)
@@ -249,11 +264,15 @@ class Loop:
         return time.monotonic() - self.saved_at > SAVE_SECONDS
 
     def save(self) -> None:
+        if not self.together.is_first:
+            return
         path = self.folder / "state" / "state.safetensors"
         save_state(path, self.network, self.optimiser, self.progress, self.key, self.parts)
         self.saved_at = time.monotonic()
 
     def log(self, facts: Mapping[str, Any]) -> None:
+        if not self.together.is_first:
+            return
         epoch = self.progress.step / self.schedule.steps_per_epoch
         line = {"step": self.progress.step, "epoch": round(epoch, 4)}
         line |= {"seconds": round(self.progress.seconds, 3), **facts}
@@ -267,29 +286,10 @@ class Loop:
 
     def cut_curve(self) -> None:
         """Forget lines that were written after the state that this run goes on from."""
+        if not self.together.is_first:
+            return
         with (self.folder / "curve.jsonl").open("ab") as curve:
             curve.truncate(self.progress.curve_bytes)
-
-
-@contextmanager
-def stop_requests() -> Iterator[list[int]]:
-    """Collects Ctrl-C and SIGTERM, so that a step is never cut in the middle."""
-    asked: list[int] = []
-
-    def remember(number: int, _: FrameType | None) -> None:
-        if asked:  # asked twice: at once
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    try:
-        before = {s: signal.signal(s, remember) for s in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: the caller handles signals
-        before = {}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def median(values: list[float]) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from mops.errors import UsageError
+from mops.fit.distributed import asked_world, processes_here
 from mops.settings import Training
 
 
@@ -40,9 +41,26 @@ def is_usable(name: str) -> bool:
 
 def prepare_machine(training: Training) -> str:
     """Set the threads and choose the device; returns the device."""
-    torch.set_num_threads(training.threads or own_cores())
+    torch.set_num_threads(training.threads or own_threads())
     keep_memory()
-    return choose_device(training.device)
+    device = choose_device(training.device)
+    return device if asked_world() == 1 else own_device(device)
+
+
+def own_threads() -> int:
+    """The processes of one training share the cores; torchrun's OMP_NUM_THREADS=1 means nothing."""
+    here = processes_here()
+    return own_cores() if here == 1 else max(1, cores() // here)
+
+
+def own_device(device: str) -> str:
+    """Of one of several processes."""
+    if device not in ("cpu", "cuda"):
+        raise UsageError(
+            f"training on several processes needs the device cpu or cuda, not {device!r}; "
+            "add --device cpu"
+        )
+    return device if device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # names of glibc's settings (malloc.h)
@@ -100,7 +118,11 @@ def own_cores() -> int:
 
     OMP_NUM_THREADS bounds them further, as in other programs: who starts several sets it.
     """
-    is_limited = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores, int(asked)) if asked.isdecimal() and int(asked) else cores
+    return min(cores(), int(asked)) if asked.isdecimal() and int(asked) else cores()
+
+
+def cores() -> int:
+    """Of the machine, as far as this process may use them."""
+    is_limited = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1

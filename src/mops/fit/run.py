@@ -15,7 +15,8 @@ from mops.encoder.network import Network
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RecipeError
 from mops.files import is_draft, remove_drafts, write_text
-from mops.fit.checkpoints import load_best, load_state
+from mops.fit.checkpoints import Progress, load_best, load_state
+from mops.fit.distributed import ALONE, Together, gathered
 from mops.fit.finish import Answering, answer_with, finish
 from mops.fit.gradients import build_gradients
 from mops.fit.loop import Loop, Silent, Watcher
@@ -44,16 +45,28 @@ class Run:
 
 def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Run:
     """Train what the recipe says into the folder `out`; goes on where an interrupted run was."""
-    folder, watcher = Path(out), watcher or Silent()
+    with gathered() as together:
+        heard = watcher if watcher and together.is_first else Silent()
+        return train_together(recipe, Path(out), heard, together)
+
+
+def train_together(recipe: Recipe, folder: Path, watcher: Watcher, together: Together) -> Run:
+    """One process, or one of several; the first one writes the files."""
     ready = prepare(recipe, watcher.phase)
-    if is_finished(folder, ready):
-        shutil.rmtree(folder / "state", ignore_errors=True)  # killed just before it was removed
+    together.agree("the recipe, the data or the encoder", lambda: ready.key)
+    if together.told(together.is_first and is_finished(folder, ready)):
+        if together.is_first:  # killed just before it was removed
+            shutil.rmtree(folder / "state", ignore_errors=True)
         return Run(folder, read_record(folder / "record.json"), was_finished=True)
     watcher.phase("tokenising")
-    loop = build_loop(folder, ready)
-    begin_folder(folder, ready.recipe)
+    loop = build_loop(folder, ready, together)
+    together.agree("the saved state", lambda: loop.progress.step)
+    if together.is_first:
+        begin_folder(folder, ready.recipe)
     loop.run(watcher)
-    return conclude(ready, loop, watcher)
+    run = conclude(ready, loop, watcher) if together.is_first else None
+    together.wait()
+    return run or Run(folder, read_record(folder / "record.json"))
 
 
 def conclude(
@@ -68,7 +81,7 @@ def conclude(
     return Run(folder, record)
 
 
-def build_loop(folder: Path, ready: Prepared) -> Loop:
+def build_loop(folder: Path, ready: Prepared, together: Together = ALONE) -> Loop:
     """The network with pretrained weights, or with those of an interrupted run."""
     training = ready.recipe.training
     network = Network(
@@ -82,7 +95,7 @@ def build_loop(folder: Path, ready: Prepared) -> Loop:
     if training.torch_compile:
         compile_blocks(network)
     data, selection = training_data(ready), selection_data(ready)
-    return assemble(folder, ready, network, data, selection)
+    return assemble(folder, ready, network, data, selection, together=together)
 
 
 def assemble(
@@ -92,10 +105,12 @@ def assemble(
     data: Mapping[str, TaskData],
     selection: Mapping[str, TaskData],
     scores: Scores = selection_scores,
+    together: Together = ALONE,
 ) -> Loop:
     """The loop of a network, at its first step or where it was interrupted."""
     training = ready.recipe.training
-    schedule = plan_steps({name: len(rows) for name, rows in data.items()}, training)
+    sizes = {name: len(rows) for name, rows in data.items()}
+    schedule = plan_steps(sizes, together.joined(training))
     weighting = build_weighting(training, network.layout.tasks, schedule, ready.device)
     for stage in reversed(schedule.stages):  # whatever is wrong with a later stage is said now
         optimiser = enter(network, stage, weighting)
@@ -113,14 +128,27 @@ def assemble(
         start=keep_start(network),
         weighting=weighting,
         gradients=build_gradients(training.gradients),
+        together=together,
+        progress=Progress(processes=together.world),
     )
     state = folder / "state" / "state.safetensors"
     if state.is_file():
         loop.progress = load_state(state, network, loop.optimiser, ready.key, loop.parts)
+        check_processes(folder, loop.progress, together)
         moments = loop.optimiser.state
         loop.optimiser = enter(network, loop.stage, weighting)
         loop.optimiser.state.update(moments)
     return loop
+
+
+def check_processes(folder: Path, progress: Progress, together: Together) -> None:
+    """The rows of a step follow from their number."""
+    if progress.processes != together.world:
+        raise RecipeError(
+            f"{folder} was trained by {progress.processes} process(es) up to step {progress.step}, "
+            f"now there are {together.world}; start as many (torchrun --nproc-per-node), or name "
+            "another folder with --out"
+        )
 
 
 def compile_blocks(network: Network) -> None:

@@ -15,6 +15,7 @@ from mops.encoder.network import Network
 from mops.encoder.packing import Packer, pack_segments
 from mops.errors import RunError
 from mops.fit.clip import clip, dense
+from mops.fit.distributed import ALONE, Together
 from mops.fit.gradients import Gradients, Sum
 from mops.fit.losses import loss_of
 from mops.fit.pull import NO_START, Start, pull
@@ -50,29 +51,33 @@ def take_step(
     weighting: Weighting | None = None,
     gradients: Gradients | None = None,
     pack: Packer | None = None,
+    together: Together = ALONE,
 ) -> StepFacts:
     """Forward, losses, their weights, backward and combine, pull, clip, move.
 
     `total` steps from step `first` on are one rise and fall of the rates. Without a weighting the
-    recipe's numbers hold; without `gradients` they are added up.
+    recipe's numbers hold; without `gradients` they are added up. The rows of the batch may be a
+    part of those of the step; the facts are those of the whole.
     """
     weighting = weighting or fixed_weights(training, network.layout.tasks)
     gradients = gradients or Sum()
-    torch.manual_seed(step_seed(training, step))
+    torch.manual_seed(step_seed(training, step, together.rank))
     network.train()
-    losses = compute_losses(network, batch, pack)
+    losses = together.complete(compute_losses(network, batch, pack), batch.parts)
     weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
     optimiser.zero_grad(set_to_none=True)
-    loss = gradients.backward(network, terms)
+    loss = gradients.backward(network, terms, together)
+    together.add_gradients(weighting.parameters().values())
     pull(network, start, [task for task in network.layout.tasks if training.learns(task)])
     norm = clip(network, training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step - first, total)
     with dense(network):
         optimiser.step()
+    here = {task: batch.parts.get(task, 1.0) * float(losses[task].detach()) for task in losses}
     facts = StepFacts(
-        losses={task: float(value.detach()) for task, value in losses.items()},
-        loss=float(loss.detach()),
+        losses=together.sum_of(here),
+        loss=together.sum_of({"loss": float(loss.detach())})["loss"],
         gradient_norm=float(norm),
         weights=weights,
     )
@@ -80,14 +85,18 @@ def take_step(
     return refuse_nan(facts, step)
 
 
-def step_seed(training: Training, step: int) -> int:
-    """Of dropout, which follows from the run's seed and the step alone."""
-    return training.seed * 1_000_003 + step
+def step_seed(training: Training, step: int, rank: int = 0) -> int:
+    """Of dropout, which follows from the run's seed, the step and the process alone.
+
+    torch keeps 32 bits of it; the golden ratio of these sets processes far apart.
+    """
+    return training.seed * 1_000_003 + step + rank * 0x9E3779B1
 
 
 def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
     """A row counts as it does in a usual batch of its task, also where there are more or fewer."""
-    return {task: batch.scale.get(task, 1.0) * term for task, term in terms.items()}
+    scale, parts = batch.scale, batch.parts
+    return {task: scale.get(task, 1.0) * parts.get(task, 1.0) * t for task, t in terms.items()}
 
 
 def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -> dict[str, Tensor]:

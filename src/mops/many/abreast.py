@@ -20,10 +20,11 @@ from mops.data.schedule import Schedule, shuffled
 from mops.encoder.network import with_weights
 from mops.errors import RunError
 from mops.fit.guards import check_reach
-from mops.fit.loop import Interrupted, Loop, Watcher, stop_requests
+from mops.fit.loop import Interrupted, Loop, Watcher
 from mops.fit.losses import loss_of
 from mops.fit.shares import shares_of
 from mops.fit.step import StepFacts, refuse_nan
+from mops.fit.stopping import stop_requests
 from mops.many.stack import Member, Rows, Stack
 from mops.many.vectors import Ints, TaskShelf
 

@@ -22,9 +22,9 @@ from mops.fit.loop import (
     TRIM_STEPS,
     Interrupted,
     Watcher,
-    stop_requests,
 )
 from mops.fit.machine import give_back_memory
+from mops.fit.stopping import stop_requests
 from mops.mlm.corpus import Corpus
 from mops.mlm.model import head_owner, held_out_losses, perplexity
 from mops.mlm.settings import CONTROL, START, TRAINING, Budget, Settings

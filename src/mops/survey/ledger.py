@@ -24,8 +24,8 @@ from mops.recipes import Recipe, to_recipe
 from mops.records import Record, read_record
 from mops.survey.trials import Trial
 
-FINISHED, FAILED, RUNNING, STARTED, WAITING = STATES = (
-    "finished", "failed", "running", "started", "waiting",
+FINISHED, FAILED, STOPPED, RUNNING, STARTED, WAITING = STATES = (
+    "finished", "failed", "stopped", "running", "started", "waiting",
 )  # fmt: skip
 
 
@@ -59,6 +59,8 @@ class Ledger:
             return FINISHED
         if self.failure_file(trial_id).is_file():
             return FAILED
+        if self.stopped_file(trial_id).is_file():
+            return STOPPED
         if not self.run_folder(trial_id).is_dir():
             return WAITING
         with self.claim([trial_id]) as mine:
@@ -95,6 +97,10 @@ class Ledger:
 
     def failure_file(self, trial_id: str) -> Path:
         return self.folder / "failed" / f"{trial_id}.json"
+
+    def stopped_file(self, trial_id: str) -> Path:
+        """What a search has noted of a trial that it gave up: its step and its score so far."""
+        return self.folder / "stopped" / f"{trial_id}.json"
 
     def fail(self, trial_id: str, reason: str) -> None:
         when = datetime.now(UTC).isoformat(timespec="seconds")
