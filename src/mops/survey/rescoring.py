@@ -19,6 +19,7 @@ from mops.tasks import Task
 Values = NDArray[np.float64]
 Words = NDArray[np.str_]
 SPLIT_OF = {"report": "validation", "test": "test"}  # the rows that judge -> the file they are in
+PARTS_OF = {"report": ("validation", "selection", "report"), "test": ("test",)}  # in that file
 TOLERANCE = 1e-6  # what is written is what was scored; the rest is summation order
 
 
@@ -75,7 +76,7 @@ def mismatches(
     """Where the scores of stored predictions are not those of the record, one sentence each."""
     if on not in stored or on not in rows.half:
         yield f"there are no labelled rows of {on!r} to judge on"
-    for part in dict.fromkeys((SPLIT_OF[on], "selection", on)):
+    for part in PARTS_OF[on]:
         if part not in stored:
             continue
         here = rows.part(part)
