@@ -19,7 +19,7 @@ from mops.survey import timing
 from mops.survey.timing import measure_costs
 from mops.survey.trials import Candidate
 from mops.survey.turns import Child
-from running import SOURCE, world
+from running import SOURCE, run_python, world
 
 MEASURED = ("step_seconds", "latency_seconds", "throughput", "train_seconds", "peak_memory_bytes")
 
@@ -262,6 +262,11 @@ def test_after_ctrl_c_nobody_is_left_and_known_groups_are_kept(
 def test_the_baseline_must_be_a_candidate(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no candidate; there are shared"):
         measure_costs([candidate("shared")], tmp_path, "share", Noted())
+
+
+def test_who_asks_needs_no_torch() -> None:
+    code = "import sys, mops.survey.timing; print('torch' in sys.modules)"
+    assert run_python("-c", code).stdout == "False\n"
 
 
 def test_a_child_says_why_it_ended(tmp_path: Path) -> None:
