@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mops.errors import RunError, UsageError
+from mops.fit.machine import peak_memory
 from mops.survey import timing
 from mops.survey.timing import measure_costs
 from mops.survey.trials import Candidate
@@ -45,6 +47,8 @@ class Noted:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A survey's folder and its costs: three plans and one that fits no encoder."""
     folder = tmp_path_factory.mktemp("survey")
+    large = np.ones(400 * 2**17)  # 400 MiB that are not the children's
+    assert peak_memory() > large.nbytes
     plans = ("shared", "hybrid:99", "separate", "frozen+late:SIS")
     return folder, measure_costs([candidate(plan) for plan in plans], folder, "shared", Noted())
 
@@ -60,6 +64,12 @@ def test_every_candidate_is_measured(measured: tuple[Path, dict[str, Any]]) -> N
         steps = 8 * costs[name]["step_seconds"]
         assert costs[name]["train_seconds"] == steps + costs[name]["encode_seconds"]
     assert costs["separate"]["parameters"] > 2.5 * costs["shared"]["parameters"]
+
+
+def test_memory_is_that_of_the_child_alone(measured: tuple[Path, dict[str, Any]]) -> None:
+    """Not of the process that started it, as ru_maxrss would have it on Linux."""
+    peaks = [measured[1][plan]["peak_memory_bytes"] for plan in ("shared", "separate")]
+    assert all(50 * 2**20 < peak < peak_memory() - 200 * 2**20 for peak in peaks)
 
 
 def test_costs_agree_with_a_run(measured: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
