@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from mops.data.material import read_material
-from mops.fit.machine import peak_memory
 from mops.survey.measures import Measures, request_of
 from mops.survey.stopwatch import Stopwatch
-from running import run_python, world
+from running import world
 
 FROZEN = "frozen+late:SIS"
 
@@ -95,14 +94,6 @@ def test_a_request_without_pairs_is_a_text() -> None:
     alone = recipe.model_copy(update={"tasks": {"sentiment": recipe.tasks["sentiment"]}})
     material = read_material(alone)
     assert [len(text) for text in request_of(material, 3)["sentiment"]] == [1, 1, 1]
-
-
-def test_memory_is_that_of_the_process_alone() -> None:
-    """Not of the one that started it, as ru_maxrss would have it on Linux."""
-    large = np.ones(600 * 2**17)  # 600 MiB
-    assert peak_memory() > large.nbytes
-    code = "from mops.fit.machine import peak_memory; print(peak_memory())"
-    assert 0 < int(run_python("-c", code).stdout) < large.nbytes
 
 
 def test_waiting_is_no_work() -> None:

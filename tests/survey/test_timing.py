@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mops.errors import RunError, UsageError
+from mops.fit.machine import peak_memory
 from mops.survey import timing
 from mops.survey.timing import measure_costs
 from mops.survey.trials import Candidate
 from mops.survey.turns import Child
-from running import SOURCE, world
+from running import SOURCE, run_python, world
 
 MEASURED = ("step_seconds", "latency_seconds", "throughput", "train_seconds", "peak_memory_bytes")
 
@@ -45,6 +47,8 @@ class Noted:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A survey's folder and its costs: three plans and one that fits no encoder."""
     folder = tmp_path_factory.mktemp("survey")
+    large = np.ones(400 * 2**17)  # 400 MiB that are not the children's
+    assert peak_memory() > large.nbytes
     plans = ("shared", "hybrid:99", "separate", "frozen+late:SIS")
     return folder, measure_costs([candidate(plan) for plan in plans], folder, "shared", Noted())
 
@@ -60,6 +64,12 @@ def test_every_candidate_is_measured(measured: tuple[Path, dict[str, Any]]) -> N
         steps = 8 * costs[name]["step_seconds"]
         assert costs[name]["train_seconds"] == steps + costs[name]["encode_seconds"]
     assert costs["separate"]["parameters"] > 2.5 * costs["shared"]["parameters"]
+
+
+def test_memory_is_that_of_the_child_alone(measured: tuple[Path, dict[str, Any]]) -> None:
+    """Not of the process that started it, as ru_maxrss would have it on Linux."""
+    peaks = [measured[1][plan]["peak_memory_bytes"] for plan in ("shared", "separate")]
+    assert all(50 * 2**20 < peak < peak_memory() - 200 * 2**20 for peak in peaks)
 
 
 def test_costs_agree_with_a_run(measured: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -262,6 +272,11 @@ def test_after_ctrl_c_nobody_is_left_and_known_groups_are_kept(
 def test_the_baseline_must_be_a_candidate(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no candidate; there are shared"):
         measure_costs([candidate("shared")], tmp_path, "share", Noted())
+
+
+def test_who_asks_needs_no_torch() -> None:
+    code = "import sys, mops.survey.timing; print('torch' in sys.modules)"
+    assert run_python("-c", code).stdout == "False\n"
 
 
 def test_a_child_says_why_it_ended(tmp_path: Path) -> None:

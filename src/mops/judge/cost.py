@@ -124,34 +124,38 @@ def learning_flops(pieces: Sequence[Work], learning: set[str]) -> float:
 # ------------------------------------------------------------------ noise
 
 
-def noise_sentences(costs: Mapping[str, Mapping[str, Any]], noise: float) -> list[str]:
+def noise_sentences(costs: Mapping[str, Mapping[str, Any]], noise: float | None) -> list[str]:
     """A sentence for each group of candidates whose equal work took different times.
 
-    `noise` is the share by which the baseline's own time varied; what differs by less is silent.
+    `noise` is the share by which the baseline's own time varied; what differs by less is silent,
+    and without it nothing can be said. The optimiser takes its time for every weight, so equal
+    FLOPs alone are not the same work, and the sentence says that too.
     """
+    if noise is None:
+        return []
     found = []
-    for names in same_work(costs):
-        seconds = {name: costs[name]["step_seconds"] for name in names}
-        quick, slow = min(seconds, key=seconds.__getitem__), max(seconds, key=seconds.__getitem__)
-        share = seconds[slow] / seconds[quick] - 1
-        if share > noise:
-            who = ", ".join(names[:-1]) + f" and {names[-1]}"
-            ends = f" ({quick} to {slow})" if len(names) > 2 else ""
-            found.append(
-                f"{who} do the same work; their step times differ by {share:.0%}{ends}: "
-                "that is this machine's noise"
-            )
+    for names in alike(costs, "flops_per_step", "trained_parameters"):
+        if (share := time_share(costs, names)) > noise:
+            said = f"{listed(names)} do the same work; their step times differ by {share:.0%}"
+            found.append(f"{said}: that is this machine's noise")
+    for names in alike(costs, "flops_per_step"):
+        weights = [costs[name]["trained_parameters"] for name in names]
+        times = max(weights) / max(1, min(weights))
+        if times > 1 + SAME_WORK and (share := time_share(costs, names)) > noise:
+            said = f"{listed(names)} have equal FLOPs; their step times differ by {share:.0%}"
+            why = f"this machine's noise, and up to {times:.1f} times as many weights to move"
+            found.append(f"{said}: {why}")
     return found
 
 
-def same_work(costs: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Candidates with equal FLOPs in a step that move equally many weights, two or more."""
+def alike(costs: Mapping[str, Mapping[str, Any]], *keys: str) -> list[list[str]]:
+    """Groups of two or more measured candidates that agree in these facts."""
     groups: list[list[str]] = []
-    for name, facts in costs.items():
-        if not facts.get("step_seconds"):
-            continue
+    for name in by_seconds(costs):
+        facts = costs[name]
         for group in groups:
-            if is_same_work(costs[group[0]], facts):
+            first = costs[group[0]]
+            if all(math.isclose(first[key], facts[key], rel_tol=SAME_WORK) for key in keys):
                 group.append(name)
                 break
         else:
@@ -159,7 +163,16 @@ def same_work(costs: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     return [group for group in groups if len(group) > 1]
 
 
-def is_same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """The optimiser takes its time for every weight: FLOPs alone would not be the same work."""
-    keys = ("flops_per_step", "trained_parameters")
-    return all(math.isclose(one[key], other[key], rel_tol=SAME_WORK) for key in keys)
+def by_seconds(costs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Those that were measured, the quickest first."""
+    known = [name for name, facts in costs.items() if facts.get("step_seconds")]
+    return sorted(known, key=lambda name: float(costs[name]["step_seconds"]))
+
+
+def time_share(costs: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> float:
+    """By how much the slowest takes longer than the quickest."""
+    return float(costs[names[-1]]["step_seconds"] / costs[names[0]]["step_seconds"] - 1)
+
+
+def listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
