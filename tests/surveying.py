@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,7 @@ def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Standi
         "tasks": ("a", "b"),
         "reference": "shared",
         "tie": tie,
+        "apart": (),
         "scores": {key: Estimate(of, stderr, spread, len(seeds)) for key, of in scores.items()},
         "against": {},
         "gains": {},
@@ -251,6 +252,12 @@ def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Standi
 
 
 def made_summary(*standings: Standing, **facts: Any) -> Summary:
+    """Candidates of different ties can be told apart, unless they say who they can be told from."""
+    ties = {one.name: one.tie for one in standings}
+    standings = tuple(
+        replace(one, apart=one.apart or tuple(n for n, tie in ties.items() if tie != one.tie))
+        for one in standings
+    )
     plain: dict[str, Any] = {
         "name": "made",
         "baseline": "shared",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
@@ -57,9 +58,16 @@ def format_yaml(data: dict[str, Any]) -> str:
 def to_value(kind: type[Value], data: Any, *, where: str, error: type[UsageError]) -> Value:
     """`data` as a value of `kind`, or one line that names the key and what is allowed there."""
     try:
-        return TypeAdapter(kind).validate_python(data)
+        value: Value = adapter_of(cast(Any, kind)).validate_python(data)
     except ValidationError as cause:
         raise error(f"{where}: {_sentence(cause, kind)}") from cause
+    return value
+
+
+@cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Made once: it takes milliseconds, and a survey has hundreds of values to check."""
+    return TypeAdapter(kind)
 
 
 def _sentence(cause: ValidationError, kind: type) -> str:
@@ -77,7 +85,7 @@ def _sentence(cause: ValidationError, kind: type) -> str:
 
 def known_keys(kind: Any) -> dict[str, str]:
     """All keys that occur anywhere in the schema of `kind`, each with the place it belongs to."""
-    schema = TypeAdapter(kind).json_schema()
+    schema = adapter_of(kind).json_schema()
     places = {"the top level": schema, **schema.get("$defs", {})}
     return {
         key: f" It is a key of {place.lower()}, not of this place"

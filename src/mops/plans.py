@@ -35,7 +35,7 @@ from mops.short_forms import (
 
 DEFAULT = "shared"
 EXAMPLE = "hybrid:3"
-FIRST_LOOK = ("shared", "separate", "hybrid:3")  # what the quickstart compares
+FIRST_LOOK = ("shared", "separate", "hybrid:3")  # what a starter recipe names
 
 NORMAL = Rate(owner="*", factor=1.0)
 QUICK = 10.0  # what starts at zero learns faster than what is pretrained

@@ -235,18 +235,6 @@ def test_another_recipe_in_a_taken_folder_exits_2_and_names_the_key(
     assert code == 2 and "training.max_steps: 8 there, 9 here" in err
 
 
-def test_quickstart_compares_three_plans(run_cli: Any, made: World, tmp_path: Path) -> None:
-    out_folder = tmp_path / "quick"
-    code, out, _ = run_cli(
-        "quickstart", "--encoder", str(made.encoder), "--steps", "4", "--out", str(out_folder)
-    )
-    assert code == 0
-    for plan in ("shared", "separate", "hybrid:3"):
-        assert plan in out
-    assert {path.name for path in out_folder.iterdir()} == {"shared", "separate", "hybrid-3"}
-    assert f"mops predict {out_folder}/shared/model -" in out
-
-
 # ------------------------------------------------------------------ eval
 
 

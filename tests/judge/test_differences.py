@@ -188,9 +188,10 @@ def test_only_common_seeds_are_compared() -> None:
     assert found.against[name].mean == pytest.approx(np.mean(both[0]) - np.mean(both[1]))
 
 
-def test_a_candidate_with_one_common_seed_does_not_change_the_correction_of_the_others() -> None:
-    plans = [answered("base", 0.5), answered("a", 0.56), answered("b", 0.57)]
-    few = answered("few", 0.9, [1])
+@pytest.mark.parametrize("skill", [0.5, 0.9])
+def test_a_candidate_with_one_common_seed_is_in_no_correction_of_the_others(skill: float) -> None:
+    plans = [answered("base", 0.5), answered("a", 0.58), answered("b", 0.6)]
+    few = answered("few", skill, [1])
     alone, beside = judge(*plans), judge(*plans, few)
     for name in ("a", "b"):
         assert beside[name].against["overall"].p == pytest.approx(alone[name].against["overall"].p)

@@ -213,6 +213,16 @@ def test_a_plan_that_scatters_far_more_is_not_pooled() -> None:
     assert freedom == pytest.approx(3, rel=0.05)  # almost all of it is the wild one's
 
 
+def test_no_pair_has_less_than_its_own_noise_of_runs() -> None:
+    """Plan 1 scatters more than the others, yet not so much that it is left out of the pool."""
+    values_CS = np.array([[0.1, 0.2, 0.3]] * 6)
+    values_CS[1] = [0.0, 0.2, 0.4]
+    found = by_hand(values_CS, np.zeros((18, 18)))
+    assert found.noise.own == {} and found.noise.pooled == pytest.approx(0.01 * (5 + 4) / 6)
+    assert found.mean("plan1", "plan0").stderr ** 2 == pytest.approx((0.01 + 0.04) / 3)
+    assert found.mean("plan2", "plan0").stderr ** 2 == pytest.approx(2 * 0.015 / 3)
+
+
 def test_plans_whose_seeds_change_nothing_have_no_noise_of_runs() -> None:
     still = {f"plan{p}": np.full(3, 0.5) for p in range(3)}
     found = run_noise(still | {"other": np.array([0.1, 0.2, 0.3])})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from simulated_surveys import World, scored
+from simulated_surveys import MEAN, World, scored
 
 from building import THREE_TASKS
 from mops.judge.differences import Answered, compare, find_ties
@@ -48,10 +48,16 @@ def test_identical_plans_are_rarely_different() -> None:
     assert np.mean(list(found.values())) <= LEVEL
 
 
+def test_two_noisy_plans_with_other_strengths_and_two_seeds_are_the_liberal_corner() -> None:
+    """Satterthwaite's freedom is itself estimated, here from 2 degrees: about 7 % instead of 5."""
+    found = [is_real(r).any() for r in World(2, 2, 3.0, taste=0.25).surveys(500, 1)]
+    assert np.mean(found) <= 0.1
+
+
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_two_plans_with_other_strengths_and_equal_skill_are_rarely_different(seeds: int) -> None:
-    found = [is_real(r).any() for r in World(2, seeds, 1.0, taste=0.25).surveys(800, 1)]
-    assert np.mean(found) <= LEVEL + allowance(800)
+    found = [is_real(r).any() for r in World(2, seeds, 1.0, taste=0.25).surveys(500, 1)]
+    assert np.mean(found) <= LEVEL + allowance(500)
 
 
 def test_identical_plans_are_one_tie() -> None:
@@ -62,7 +68,7 @@ def test_identical_plans_are_one_tie() -> None:
 
 @pytest.mark.parametrize("noise", [0.2, 1.0])
 def test_three_errors_are_found_in_a_single_comparison(noise: float) -> None:
-    assert share(World(2, 5, noise, taste=0.25), 2000, errors=3) >= 0.8
+    assert share(World(2, 5, noise, taste=0.25), 1500, errors=3) >= 0.8
 
 
 @pytest.mark.parametrize("noise", [0.2, 1.0])
@@ -70,10 +76,20 @@ def test_four_errors_are_found_among_eight(noise: float) -> None:
     assert share(World(8, 5, noise, taste=0.25), 300, errors=4) >= 0.8
 
 
+@pytest.mark.parametrize(("plans", "errors", "least"), [(2, 3, 0.67), (8, 4, 0.75)])
+def test_less_is_found_where_plans_suit_the_same_rows(
+    plans: int, errors: float, least: float
+) -> None:
+    """All noise is then of single runs, so that few seeds say less about it: not the 80 % of above.
+
+    Rows show a part of it and are the floor of the error, which makes the test careful."""
+    assert least <= share(World(plans, 5, 0.2), 400, errors) < 0.85
+
+
 def test_where_runs_are_all_the_noise_it_is_students_test() -> None:
-    """Five seeds of two plans leave 8 degrees of freedom, and 3 errors are found in 75 %: no test
-    of the same level finds more. Ten seeds find 81 %."""
-    for seeds, count in ((5, 1000), (10, 1000)):
+    """Five seeds of two plans leave 8 degrees of freedom, and 3 errors are found in 75 %. Ten
+    seeds find 81 %."""
+    for seeds, count in ((5, 600), (10, 600)):
         freedom = 2 * (seeds - 1)
         wanted = stats.nct.sf(stats.t.isf(LEVEL / 2, freedom), freedom, 3)
         found = share(World(2, seeds, 6.0), count, errors=3)
@@ -113,12 +129,22 @@ def test_a_wild_plan_is_not_called_different_and_does_not_hide_the_others() -> N
     world, wild, found = World(8, 5, 0.5, taste=0.2), [], []
     for right in world.surveys(300, 5, skill=4 * world.true_error()):
         lucky = draw.uniform(0.1, 1.9, (3, world.seeds, 1))
-        right[5:] = draw.random(right[5:].shape) < 0.45 * lucky
+        right[5:] = draw.random(right[5:].shape) < MEAN * lucky
         real = is_real(right)
         wild.append(real[4:].any())
         found.append(real[0])
     assert np.mean(wild) <= LEVEL + allowance(300)
     assert np.mean(found) >= 0.75
+
+
+def test_a_plan_that_scatters_several_times_as_much_is_the_other_liberal_corner() -> None:
+    """Two seeds of it may lie close by chance; then nothing shows that it is unlike the rest."""
+    draw, found = np.random.default_rng(9), []
+    for right in World(8, 2, 0.5).surveys(200, 7):
+        run = 0.13 * draw.normal(size=(2, 1))  # the others' scores scatter by 0.025
+        right[1] = draw.random(right[1].shape) < MEAN + run
+        found.append(is_real(right).any())
+    assert LEVEL < np.mean(found) < 0.25
 
 
 def test_the_whole_way_through_predictions() -> None:

@@ -93,6 +93,22 @@ def test_limits_exclude_and_say_by_how_much() -> None:
     assert {point.name for point in decision.front} == {"large", "slow", "shared"}
 
 
+def test_limits_can_make_a_new_tie() -> None:
+    """The leader of the second tie is too large; who is left cannot be told from the third."""
+    best = made_standing("best", 0.80, tie=1, apart=("leader", "middle", "last"), cost=(90, 9, 9))
+    leader = made_standing("leader", 0.75, tie=2, apart=("best", "last"), cost=(90, 9, 9))
+    middle = made_standing("middle", 0.72, tie=2, apart=("best",), cost=(30, 9, 9))
+    last = made_standing("last", 0.70, tie=3, apart=("best", "leader"), cost=(20, 9, 9))
+    decision = recommend(made_summary(best, leader, middle, last), max_params=40e6)
+    assert decision.candidate == "last" and decision.tied == ("middle",)
+    assert [decision.scores[name].tie for name in ("best", "leader", "middle", "last")] == [
+        1,
+        2,
+        2,
+        3,
+    ]
+
+
 def test_limits_that_nothing_meets_name_the_nearest() -> None:
     """20 ms against 10 ms is nearer than 60 M against 10 M."""
     summary = made_summary(

@@ -9,7 +9,7 @@ import pytest
 from mops.data.schedule import Schedule, plan_steps
 from mops.settings import Stage, Training
 from mops.survey.rounds import settle
-from mops.survey.typical import middle_pair, typical_steps
+from mops.survey.typical import middle_pairs, typical_steps
 
 SIZES = {"a": 40, "b": 20, "c": 20}
 
@@ -70,33 +70,37 @@ def test_without_the_baseline_times_are_as_measured() -> None:
 # ------------------------------------------------------------------ typical steps
 
 
-def test_a_pair_is_as_large_as_two_mean_steps() -> None:
-    """The mean is 50: of the pairs from outside in, the second one has 100."""
-    assert set(middle_pair({1: 5, 2: 10, 3: 20, 4: 40, 5: 90, 6: 135})) == {2, 5}
-    assert middle_pair({7: 5}) == (7,)
+def test_pairs_are_as_large_as_two_mean_steps() -> None:
+    """The mean is 50; from outside in the pairs have 140, 100 and 60."""
+    pairs = middle_pairs({1: 5, 2: 10, 3: 20, 4: 40, 5: 90, 6: 135})
+    assert set(pairs[0]) == {2, 5}
+    assert middle_pairs({7: 5}) == [(7,)]
 
 
 def test_steps_of_all_tasks_are_one_kind() -> None:
     (typical,) = typical_steps(schedule(max_steps=30), lambda step: 10 + step)
-    assert sum(typical.weights.values()) == pytest.approx(1.0)
-    assert sum(10 + step for step in typical.weights) / 2 == pytest.approx(10 + 14.5)
     assert typical.largest == 29
+    assert len(typical.rounds) == 7
+    assert len(typical.steps) >= 14  # others in each round
+    for weights in typical.rounds:
+        assert sum(weights.values()) == pytest.approx(1.0)
+        assert sum(10 + step for step in weights) / 2 == pytest.approx(10 + 14.5)
 
 
 def test_tasks_in_turn_count_as_often_as_they_come() -> None:
     planned = schedule(max_steps=12, schedule="proportional", seed=1)
     (typical,) = typical_steps(planned, lambda step: 10)
-    parts = dict.fromkeys(SIZES, 0.0)
-    for step, weight in typical.weights.items():
-        (task,) = planned.steps[step]
-        parts[task] += weight
-    assert parts == pytest.approx(
-        {task: batches / 12 for task, batches in planned.batches_before(12).items()}
-    )
+    expected = {task: batches / 12 for task, batches in planned.batches_before(12).items()}
+    for weights in typical.rounds:
+        parts = dict.fromkeys(SIZES, 0.0)
+        for step, weight in weights.items():
+            (task,) = planned.steps[step]
+            parts[task] += weight
+        assert parts == pytest.approx(expected)
 
 
 def test_every_stage_is_measured() -> None:
     stages = (Stage(steps=3, frozen=True), Stage(steps=9))
     found = typical_steps(schedule(stages=stages), lambda step: 10)
     assert [typical.stage.first for typical in found] == [0, 3]
-    assert [sum(typical.weights.values()) for typical in found] == pytest.approx([0.25, 0.75])
+    assert [sum(typical.rounds[0].values()) for typical in found] == pytest.approx([0.25, 0.75])

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mops.errors import UsageError
+from mops.data.rows import Row
+from mops.fit.finish import write_predictions
+from mops.judge.evaluate import judge
+from mops.predict.answers import Answers
 from mops.records import read_record
+from mops.survey.rescoring import mismatches, read_predictions
 from mops.survey.standings import Standing, Summary, read_summary
 from mops.survey.summary import summarise
-from mops.survey.summary_files import to_csv, to_markdown, write_summary
+from mops.survey.summary_files import to_markdown, write_summary
 from mops.survey.trials import Candidate
 from running import run_python, world
 from surveying import (
@@ -53,6 +56,9 @@ def test_a_survey_is_judged(folder: Path, survey: MadeSurvey) -> None:
     found = by_name(summary)
     assert [found[name].tie for name in ("shared", "separate", "twin", "poor")] == [1, 1, 1, 2]
     assert [one.name for one in summary.standings] == ["shared", "separate", "twin", "poor"]
+    assert found["poor"].apart == ("shared", "separate", "twin") and found["twin"].apart == (
+        "poor",
+    )
     worse = found["poor"].against["overall"]
     assert (
         worse.is_real
@@ -201,50 +207,6 @@ def test_nothing_is_finished(tmp_path: Path, survey: MadeSurvey) -> None:
     assert read_summary(tmp_path) == summary
 
 
-# ------------------------------------------------------------------ files
-
-
-def test_summary_reads_back_as_it_was(folder: Path, survey: MadeSurvey) -> None:
-    summary = summarise(survey, folder)
-    write_summary(folder, summary)
-    assert read_summary(folder) == summary
-    assert json.loads((folder / "summary.json").read_text("utf-8"))["baseline"] == "shared"
-
-
-def test_what_is_no_summary(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"summary\.json is no summary"):
-        read_summary(tmp_path)
-    (tmp_path / "summary.json").write_text('{"name": "x"}', "utf-8")
-    with pytest.raises(UsageError, match="baseline"):
-        read_summary(tmp_path)
-
-
-def test_the_flat_file_has_the_columns_of_the_late_paper(folder: Path, survey: MadeSurvey) -> None:
-    """Regime, learning rate, weights, score, epoch, task scores, time, size, TM."""
-    summary = summarise(survey, folder)
-    rows = list(csv.DictReader(io.StringIO(to_csv(summary))))
-    assert [row["candidate"] for row in rows] == ["shared", "separate", "twin", "poor"]
-    (poor,) = (row for row in rows if row["candidate"] == "poor")
-    found = by_name(summary)["poor"]
-    assert float(poor["overall"]) == found.overall.mean
-    assert float(poor["difference_overall_high"]) == found.against["overall"].high
-    assert float(poor["gain_similarity"]) == found.gains["similarity"].mean
-    assert float(poor["best_step"]) == 50 and float(poor["best_epoch"]) == 1
-    assert float(poor["train_seconds"]) == 10 and float(poor["weight_bytes"]) == 80_000_000
-    assert float(poor["tm_relative"]) == found.tm_relative
-    assert json.loads(poor["loss_weights"]) == {"sentiment": 1.0, "similarity": 1.0}
-    assert {"plan", "learning_rate", "head_learning_rate", "sentiment", "similarity"} <= set(poor)
-    assert len(poor["trials"].split()) == 3
-
-
-def test_the_page_to_read(folder: Path, survey: MadeSurvey) -> None:
-    text = to_markdown(summarise(survey, folder))
-    for words in ("Use ", "## Scores", "## Gains", "## Costs", "selection half", "200"):
-        assert words in text
-    blocks = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert [cell for cell in blocks if cell.isdigit()] == ["1", "2"]  # a tie is one block
-
-
 def test_without_torch() -> None:
     code = (
         "import sys, mops.survey.summary, mops.survey.summary_files, mops.cli.recommend;"
@@ -262,6 +224,24 @@ def test_two_hundred_trials_take_seconds(tmp_path: Path) -> None:
     summary = summarise(survey, tmp_path)
     assert time.perf_counter() - start < 15
     assert len(summary.standings) == 40 and {len(o.trials) for o in summary.standings} == {5}
+
+
+def test_rows_that_cannot_be_scored_are_not(tmp_path: Path) -> None:
+    """An empty text with a label is answered, but was not scored when it was recorded."""
+    task = plain_recipe().task_values()["sentiment"]
+    rows = [
+        Row("1", ("fine",), "good", "dev.csv:2"),
+        Row("2", ("",), "good", "dev.csv:3", problem="sentence is empty"),
+        Row("3", ("poor",), "bad", "dev.csv:4"),
+    ]
+    answers = Answers(task, np.array([2.0, 2.0, 2.0]), np.zeros((3, 3)))
+    path = tmp_path / "sentiment-validation.csv"
+    write_predictions(path, rows, answers, is_halved=True)
+    stored = judge(answers, rows, "validation")
+    found = read_predictions(path, task)
+    assert found.ids.tolist() == ["1", "3"] and found.targets.tolist() == [2.0, 0.0]
+    assert found.half.tolist() == ["selection", "report"] and stored["validation"]["rows"] == 2
+    assert not list(mismatches(task, found, stored, "report"))
 
 
 def test_a_run_that_was_really_trained(tmp_path: Path) -> None:

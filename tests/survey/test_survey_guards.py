@@ -109,6 +109,18 @@ def test_costs_that_were_not_measured_and_why() -> None:
     assert len(found) == 2 and "for b:" in found[0] and "out of memory" in found[1]
 
 
+def test_equal_work_that_took_different_times() -> None:
+    """The baseline's own time varied by 2 %; 30 % more for the same FLOPs is the machine's."""
+    work = {"flops_per_step": 1e12, "trained_parameters": 2e7, "noise": 0.02}
+    quick, slow = (
+        made_standing(name, 0.7, costs=made_standing("x", 0.7).costs | work | {"step_seconds": of})
+        for name, of in (("shared", 0.10), ("b", 0.13))
+    )
+    (text,) = said(made_summary(quick, slow), "noise")
+    assert "shared and b" in text and "30%" in text
+    assert not said(made_summary(quick, replace(quick, name="c")), "noise")
+
+
 def test_many_names_are_not_all_listed() -> None:
     others = [
         made_standing(f"p{n}", 0.7, trials=(made_trial(digest=str(n), planned_steps=300),))

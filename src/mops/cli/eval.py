@@ -67,7 +67,7 @@ def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -
 
     seed = int(bundle.config.get("seed", 0))
     tasks = {name: bundle.layout.tasks[name] for name in entries}
-    splits = {name: read_task(entries[name], task, seed, SPLITS)[1] for name, task in tasks.items()}
+    splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}
     scores: dict[str, Any] = {name: {} for name in entries}
     predictor = Predictor(bundle, choose_device(device))
     with ProgressBar("scoring", total=sum(len(found) for found in splits.values())) as bar:

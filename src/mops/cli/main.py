@@ -14,7 +14,7 @@ import click
 from mops.errors import MopsError
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
-    "quickstart": "Train three plans on the embedded data and compare them.",
+    "quickstart": "Survey ten ways to share on the embedded data.",
     "init": "Write a starter recipe for a folder of your own files.",
     "check": "Validate a recipe and its data without training.",
     "plans": "List the ways of sharing, or draw one.",
@@ -78,6 +78,8 @@ def cli(debug: bool) -> None:
     \b
     Start:  mops quickstart
     Then:   mops init my-data/ && mops check --config my-data/mops.yaml
+            mops survey --config my-data/mops.yaml --budget 1h --out surveys/first
+            mops recommend surveys/first
             mops train --config my-data/mops.yaml --out runs/first
             mops predict runs/first/model my-data/new.csv
     """

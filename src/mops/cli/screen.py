@@ -104,7 +104,7 @@ def print_table(
     """A table; columns of numbers are set to the right."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-        is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-") for cell in cells)
+        is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in cells)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)

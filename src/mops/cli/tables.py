@@ -1,14 +1,11 @@
-"""Scores and costs as tables on the screen."""
+"""Scores as a table on the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from mops.cli.screen import OUT, duration, million, print_table
-
-if TYPE_CHECKING:
-    from mops.records import Record
+from mops.cli.screen import print_table
 
 OVERALL = ("overall", "overall_normalised")
 PARTS = ("report", "validation", "test", "train")
@@ -36,35 +33,3 @@ def cell(of: Mapping[str, Mapping[str, float]], part: str, name: str) -> str:
         return ""
     error = f" ± {of[part]['stderr']:.3f}" if part == "report" else ""
     return f"{of[part][name]:.3f}{error}"
-
-
-def print_comparison(title: str, records: Sequence[Record], note: str) -> None:
-    """A row per run: scores on the report half; then what they cost."""
-    main = records[0].scores["main"]
-    rows = []
-    for record in records:
-        overall, of = record.scores["overall"]["report"], record.scores["tasks"]
-        rows.append(
-            [
-                record.run_info["plan"],
-                *(f"{overall[name]:.3f}" if overall else "" for name in OVERALL),
-                *(cell(of[name], "report", score) for name, score in main.items()),
-            ]
-        )
-    print_table(title, ["plan", "overall", "normalised", *main], rows, note)
-    OUT.print()
-    print_table(
-        "what they cost",
-        ["plan", "parameters", "weights", "training", "a step", "peak memory"],
-        [[record.run_info["plan"], *cost_cells(record.costs)] for record in records],
-    )
-
-
-def cost_cells(costs: Mapping[str, Any]) -> list[str]:
-    return [
-        million(costs["parameters"]),
-        f"{costs['weight_bytes'] / 1e6:.0f} MB",
-        duration(costs["train_seconds"]),
-        f"{1000 * costs['step_seconds_median']:.0f} ms",
-        f"{costs['peak_memory_bytes'] / 2**30:.2f} GiB",
-    ]

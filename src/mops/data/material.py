@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from mops.shapes import EncoderShape, check_length
 from mops.tasks import Task, are_numbers
 
 SPLITS = ("train", "validation", "test")
+SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,18 @@ def read_material(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Material:
     splits: dict[str, dict[str, RowsRead]] = {}
     digests: dict[str, str] = {}
     for name, entry in recipe.tasks.items():
-        tasks[name], splits[name] = read_task(entry, entry.task(name), recipe.training.seed, wanted)
+        tasks[name], splits[name] = read_task(entry, entry.task(name), wanted)
         digests |= {file: digest(file) for file in entry.files().values()}
     return Material(tasks, splits, digests)
 
 
+def material_key(recipe: Recipe) -> str:
+    """What the rows of a recipe follow from."""
+    return json.dumps(recipe.to_data()["tasks"], sort_keys=True)
+
+
 def read_task(
-    entry: TaskEntry, task: Task, seed: int, wanted: tuple[str, ...]
+    entry: TaskEntry, task: Task, wanted: tuple[str, ...]
 ) -> tuple[Task, dict[str, RowsRead]]:
     if entry.train is None:
         raise DataError(f"task {task.name!r}: no `train` file is named")
@@ -67,7 +74,7 @@ def read_task(
         )
     splits = {"train": train}
     if entry.validation is None:
-        splits |= split_off(entry, train, seed)
+        splits |= split_off(entry, train)
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
             splits[split] = read_split(entry, task, file, needs_label=split == "validation")
@@ -94,14 +101,17 @@ def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) ->
     )
 
 
-def split_off(entry: TaskEntry, train: RowsRead, seed: int) -> dict[str, RowsRead]:
-    """A validation split out of the training rows; rows with a common text stay together."""
+def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
+    """A validation split out of the training rows; rows with a common text stay together.
+
+    It does not follow the seed of a training: runs are compared on the same rows.
+    """
     if entry.split is None:
         raise DataError(
             f"{train.source}: there is neither a `validation` file nor `split: 0.1`; "
             "name one of them for this task"
         )
-    kept, taken = split_rows(train.good, entry.split, seed)
+    kept, taken = split_rows(train.good, entry.split, SPLIT_SEED)
     return {
         "train": replace(train, rows=tuple(kept)),
         "validation": replace(train, rows=tuple(taken), notes=()),

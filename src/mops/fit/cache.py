@@ -7,7 +7,9 @@ part of it the hidden states of all tokens.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ from mops.store import Store, find_store
 
 Tell = Callable[[int, int], None]  # how many sequences are done, of how many
 TOKENS = 2048  # of one pack when the cache is filled: the quickest of 512 to 8192 (6 x 384)
-BLOCK_BYTES = 64 * 2**20  # written at a time: what a kill may lose
+BLOCK_BYTES = 8 * 2**20  # written at a time: what a kill may lose
 
 
 def open_cache(network: Network, store: Store | None = None) -> FrozenCache | None:
@@ -66,7 +68,8 @@ class FrozenCache:
     def fill(self, wanted: Mapping[str, Sequence[Segment]], tell: Tell = lambda *_: None) -> None:
         """Compute and keep what is missing of these sequences of tasks, each once.
 
-        Short ones first; what does not fit into the store is computed whenever it is needed.
+        Several processes that want the same share the work. What does not fit into the store is
+        computed whenever it is needed.
         """
         by_key: dict[str, list[Segment]] = {}
         for task, segments in wanted.items():
@@ -89,19 +92,33 @@ class FrozenCache:
         return sorted(chosen, key=lambda segment: len(segment.ids))
 
     def fill_shelf(self, key: str, segments: Sequence[Segment]) -> Iterator[int]:
-        """Block by block, as long as there is room; how many sequences each step computed."""
-        shelf, batch, rows = self.shelves[key], list[Segment](), list[Floats]()
-        for chunk in by_tokens(segments):
+        """Block by block, as long as there is room; how many sequences each step computed.
+
+        Every process takes the blocks in an order of its own and looks first whether another has
+        written the next one: so they meet at the same block seldom.
+        """
+        shelf, parts = self.shelves[key], self.blocks(segments)
+        random.SystemRandom().shuffle(parts)
+        for part in parts:
+            shelf.refresh()
+            is_missing = shelf.find(digests_of(part)) < 0
+            left = [segment for segment, missing in zip(part, is_missing, strict=True) if missing]
             if not shelf.has_room:
                 return
-            batch += chunk
-            rows += self.compute(key, chunk)
-            if sum(of.nbytes for of in rows) >= BLOCK_BYTES:
-                shelf.add(digests_of(batch), rows)
-                batch, rows = [], []
-            yield len(chunk)
-        if batch and shelf.has_room:
-            shelf.add(digests_of(batch), rows)
+            rows: list[Floats] = []
+            for chunk in by_tokens(left):
+                rows += self.compute(key, chunk)
+                yield len(chunk)
+            if left:
+                shelf.add(digests_of(left), rows)
+
+    def blocks(self, segments: Sequence[Segment]) -> list[Sequence[Segment]]:
+        """Neighbours, as many as are written at a time."""
+        row = 4 * self.network.layout.encoder.width
+        sizes = [row * (1 if self.is_pooled else len(segment.ids)) for segment in segments]
+        number = np.cumsum(sizes) // BLOCK_BYTES
+        cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(segments)]
+        return [segments[a:b] for a, b in pairwise(cuts) if b > a]
 
     def compute(self, key: str, segments: Sequence[Segment]) -> list[Floats]:
         """What the prefix gives for each segment; frozen, so without a graph and without chance."""

@@ -105,7 +105,7 @@ def judge_run(
 def write_predictions(
     path: Path, rows: Sequence[Row], answers: Answers, *, is_halved: bool
 ) -> None:
-    """Every input row in input order, with its label where there is one.
+    """Every input row in input order, with its label where it was scored.
 
     Of a validation row also its half: whether it picked the best state or is reported.
     """
@@ -113,8 +113,9 @@ def write_predictions(
         "id": [row.id for row in rows],
         "prediction": answers.words(),
     }
-    if any(row.label is not None for row in rows):
-        columns["label"] = ["" if row.label is None else row.label for row in rows]
+    labels = ["" if row.label is None or row.problem else row.label for row in rows]
+    if any(label != "" for label in labels):
+        columns["label"] = labels
     if is_halved:
         columns["half"] = [half(row) for row in rows]
     with beside(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:

@@ -43,6 +43,14 @@ class Shelf:
     def __len__(self) -> int:
         return len(self.digests_K2)
 
+    def refresh(self) -> None:
+        """See what other processes have written meanwhile."""
+        known = {block.path for block in self.blocks}
+        new = [of for of in self.store.blocks(KIND, self.key) if of.path not in known]
+        if new:
+            self.blocks += new
+            self.index()
+
     def index(self) -> None:
         """Where the rows of each sequence begin and end, in the order of digests."""
         none = np.zeros((0, 2), np.uint64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeVar
@@ -68,6 +68,7 @@ class Judged:
     gains: Mapping[str, Difference]  # over the single-task candidate; Holm over (candidate, task)
     mcnemar: Mapping[str, tuple[float, ...]]  # exact p against the baseline, for each common seed
     tie: int  # 1: cannot be told from the best; 2: the next group; 0: has no such score
+    apart: tuple[str, ...]  # candidates that it can be told from; Holm over all pairs
 
 
 def compare(
@@ -97,7 +98,8 @@ def compare(
             if single and name != single and task in scored
         }
     )
-    ties = find_ties(scored[by]) if by in scored else {}
+    different = told_apart(scored[by]) if by in scored else set()
+    ties = find_ties(scored[by], different) if by in scored else {}
     by_name = {one.name: one for one in answered}
     return tuple(
         Judged(
@@ -107,6 +109,7 @@ def compare(
             gains={task: gains[name, task] for task in tasks if (name, task) in gains},
             mcnemar=dict(mcnemar_by_task(tasks, targets, by_name[name], by_name[baseline])),
             tie=ties.get(name, 0),
+            apart=tuple(other for other in names if frozenset((name, other)) in different),
         )
         for name in names
     )
@@ -159,10 +162,13 @@ def tested(means: Mapping[Key, Mean]) -> Iterator[tuple[Key, Difference]]:
         )
 
 
-def find_ties(scored: Scored) -> dict[str, int]:
-    """All pairs are compared, with Holm's correction over all pairs."""
+def told_apart(scored: Scored) -> set[frozenset[str]]:
+    """The pairs that differ: all are compared, with Holm's correction over all pairs."""
     pairs = {pair: scored.mean(*pair) for pair in combinations(scored.at, 2)}
-    different = {frozenset(pair) for pair, one in differences(pairs).items() if one.is_real}
+    return {frozenset(pair) for pair, one in differences(pairs).items() if one.is_real}
+
+
+def find_ties(scored: Scored, different: Collection[frozenset[str]]) -> dict[str, int]:
     return tie_groups({n: float(scored.values(n).mean()) for n in scored.at}, different)
 
 

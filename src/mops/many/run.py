@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mops.combining import refuse_missing
-from mops.data.material import Material, layout_of, read_material, resolve
+from mops.data.material import Material, layout_of, material_key, read_material, resolve
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.errors import RecipeError, RunError
 from mops.fit.loop import Silent, Watcher
@@ -77,7 +76,7 @@ def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list
     for recipe in recipes:
         device = prepare_machine(recipe.training)
         refuse_missing(recipe.training.gradients)
-        if (key := data_key(recipe)) not in materials:
+        if (key := material_key(recipe)) not in materials:
             tell("reading data")
             materials[key] = read_material(recipe)
         source = sources.setdefault(recipe.encoder, find_encoder(recipe.encoder))
@@ -85,10 +84,3 @@ def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list
         layout = layout_of(whole, materials[key], source.shape)
         found.append(Prepared(whole, materials[key], source, layout, device))
     return found
-
-
-def data_key(recipe: Recipe) -> str:
-    """What the rows of a recipe follow from; the seed only where it splits them."""
-    is_split = any(entry.split is not None for entry in recipe.tasks.values())
-    parts = [recipe.to_data()["tasks"], recipe.training.seed if is_split else None]
-    return json.dumps(parts, sort_keys=True)

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mops.data.budgets import trained_parameters
-from mops.data.material import Material, layout_of, read_material, resolve
+from mops.data.material import Material, layout_of, material_key, read_material, resolve
 from mops.data.schedule import Schedule, generator, plan_steps
 from mops.data.tokens import TokenTable, tokenise
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.layout import Layout
 from mops.recipes import Recipe
+from mops.settings import Training
 from mops.shapes import Reading
 from mops.survey.design import Survey
 from mops.survey.estimate import (
@@ -27,7 +28,8 @@ from mops.survey.trials import Trial
 
 SAMPLE = 2000  # rows of a task whose tokens are counted
 TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
-START_SECONDS = 6.0  # of a process: imports, reading, the encoder, the bundle at the end
+# Of a process: imports, reading, the encoder, the bundle at the end; of one run among many less.
+START_SECONDS, SMALL_START_SECONDS = 6.0, 1.0
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 ROUNDS = 6  # of looking for the number of steps
 
@@ -76,12 +78,7 @@ class Known:
     layout: Layout
     tables: Mapping[str, TokenTable]  # tokens of a sample of each task's training rows
     family: str  # recipes with the same one read the same texts in the same way
-
-    @property
-    def schedule(self) -> Schedule:
-        splits = self.material.splits
-        sizes = {name: len(splits[name]["train"].good) for name in self.tables}
-        return plan_steps(sizes, self.recipe.training)
+    schedule: Schedule
 
 
 @dataclass
@@ -92,6 +89,7 @@ class Estimator:
     materials: dict[str, Material] = field(default_factory=dict)
     sources: dict[str, EncoderSource] = field(default_factory=dict)
     samples: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
 
     def survey(self, survey: Survey) -> Forecast:
         """The first seed stands for all."""
@@ -102,7 +100,7 @@ class Estimator:
         return estimate(trial.candidate.name, self.learn(trial.recipe), self.gflops)
 
     def learn(self, recipe: Recipe) -> Known:
-        key = data_key(recipe)
+        key = material_key(recipe)
         if key not in self.materials:
             self.materials[key] = read_material(recipe)
         if recipe.encoder not in self.sources:
@@ -114,14 +112,16 @@ class Estimator:
         family = json.dumps([key, recipe.encoder, reading.pair, reading.max_length])
         if family not in self.samples:
             self.samples[family] = sample_tokens(material, source, reading)
-        return Known(recipe, material, layout, self.samples[family], family)
+        schedule = self.plan(key, material, recipe.training)
+        return Known(recipe, material, layout, self.samples[family], family, schedule)
 
-
-def data_key(recipe: Recipe) -> str:
-    """What the rows of a recipe follow from; the seed only where it splits them."""
-    is_split = any(entry.split is not None for entry in recipe.tasks.values())
-    parts = [recipe.to_data()["tasks"], recipe.training.seed if is_split else None]
-    return json.dumps(parts, sort_keys=True)
+    def plan(self, key: str, material: Material, training: Training) -> Schedule:
+        """The same for all plans that are trained alike."""
+        key = f"{key} {training.model_dump_json()}"
+        if key not in self.schedules:
+            sizes = {name: len(splits["train"].good) for name, splits in material.splits.items()}
+            self.schedules[key] = plan_steps(sizes, training)
+        return self.schedules[key]
 
 
 def sample_tokens(
@@ -149,13 +149,14 @@ def estimate(name: str, known: Known, gflops: float) -> Estimate:
         ending += (validation + TRAIN_SAMPLE) * (trunk + added)
     own = judging * evaluations_of(schedule)
     once = work.frozen_flops + ending
+    start = SMALL_START_SECONDS if work.is_frozen else START_SECONDS
     own, once = (own, once) if work.is_frozen else (own + once, 0.0)
     return Estimate(
         name=name,
         steps=len(schedule),
         parameters=layout.parameters,
         trained=trained_parameters(layout, schedule),
-        seconds=START_SECONDS + work.seconds(gflops) + time_of(own, gflops),
+        seconds=start + work.seconds(gflops) + time_of(own, gflops),
         encode_seconds=time_of(once, gflops),
         family=f"{known.family} {layout.reading.pool}" if work.is_frozen else "",
     )

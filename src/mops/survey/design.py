@@ -128,8 +128,8 @@ class Survey(Strict):
 
     def changed(self, **fields: Any) -> Survey:
         """Other fields; the baseline and the single-task candidate are found again."""
-        new = self.model_copy(update={"baseline": "", "single": None})
-        new = Survey.model_validate(new.model_dump() | fields)
+        data = {**self.model_dump(), "baseline": "", "single": None, **fields}
+        new = to_value(Survey, data, where=f"survey {self.name!r}", error=RecipeError)
         is_same = len(new.expanded) == len(self.expanded) and "blocks" not in fields
         return complete(
             new,

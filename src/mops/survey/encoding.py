@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mops.data.batches import Segment, TaskData
-from mops.data.schedule import PlannedStage
 from mops.encoder.packing import Packer
 from mops.fit.cache import FrozenCache, by_tokens, open_cache, segments_of
 from mops.fit.frozen import Rows, fill, rows_worth, windows
@@ -17,6 +16,7 @@ from mops.fit.loop import Loop
 from mops.fit.shelf import digests_of
 from mops.store import Store, find_store
 from mops.survey.stopwatch import Stopwatch
+from mops.survey.typical import Typical
 
 
 @dataclass(frozen=True)
@@ -44,31 +44,33 @@ class Encoding:
         stopwatch = Stopwatch(self.cache.device.type)
         for key, segments in self.sample:
             self.cache.compute(key, segments)
-        return (
-            stopwatch.seconds() * self.tokens / sum(len(s.ids) for _, of in self.sample for s in of)
-        )
+        tokens = sum(len(segment.ids) for _, segments in self.sample for segment in segments)
+        return stopwatch.seconds() * self.tokens / tokens
 
 
-def encoding_of(loop: Loop, stage: PlannedStage, steps: Collection[int], scratch: Path) -> Encoding:
-    """As `Frozen.enter` would, but only the rows of these steps are computed and kept.
+def encoding_of(loop: Loop, typical: Typical, scratch: Path) -> Encoding:
+    """As `Frozen.enter` would, but only the rows of typical steps are computed and kept.
 
     They are kept in a store of their own: what other runs left behind must not count.
     """
+    stage = typical.stage
     cache = open_cache(loop.network, Store(scratch / "store")) if find_store() else None
     worth = rows_worth(cache, loop.schedule, stage, stage.first) if cache else {}
     if cache is None or not any(map(len, worth.values())):
         return Encoding()
-    rows = {task: np.intersect1d(of, rows_in(loop, steps, task)) for task, of in worth.items()}
-    sample = tuple(sampled(cache, loop.data, rows).items())
-    fill(cache, loop.data, rows, lambda _: None)
-    chunks = tuple((key, chunk) for key, of in sample for chunk in by_tokens(of))
+    sample = sampled(cache, loop.data, chosen_in(loop, typical.rounds[0], worth))
+    fill(cache, loop.data, chosen_in(loop, typical.steps, worth), lambda _: None)
+    chunks = tuple((key, chunk) for key, of in sample.items() for chunk in by_tokens(of))
     return Encoding(cache, chunks, *count_distinct(cache, loop.data, worth))
 
 
-def rows_in(loop: Loop, steps: Collection[int], task: str) -> Rows:
-    """The training rows of a task in some steps."""
-    taken = [loop.chosen(step, [task])[task] for step in steps if task in loop.schedule.steps[step]]
-    return np.array([place.row for places in taken for place in places], dtype=np.int64)
+def chosen_in(loop: Loop, steps: Iterable[int], worth: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Those of the rows that come in these steps."""
+    taken: dict[str, set[int]] = {task: set() for task in worth}
+    for step in steps:
+        for task, places in loop.chosen(step, loop.schedule.steps[step]).items():
+            taken[task] |= {place.row for place in places}
+    return {task: np.intersect1d(rows, list(taken[task])) for task, rows in worth.items()}
 
 
 def sampled(

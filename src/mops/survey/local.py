@@ -134,7 +134,7 @@ class Local:
         self.is_stopping = True
         with self.guard:
             for child in self.children:
-                child.send_signal(signal.SIGINT)
+                child.terminate()
 
     @contextmanager
     def stopping_children(self) -> Iterator[None]:

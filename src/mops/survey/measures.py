@@ -61,33 +61,36 @@ class Measures:
         }
 
     def warm(self) -> dict[str, Any]:
-        """The largest steps, which set the peak of memory, and everything else once."""
+        """Everything once, so that nothing is new in a round; the largest steps are among it."""
         for typical in self.typical:
             self.enter(typical)
-            self.take(typical.largest)
-        peak = peak_memory()
-        self.round()
+        self.ask(self.one)
+        self.ask(self.many)
         return {
-            "peak_memory_bytes": peak,
+            "peak_memory_bytes": peak_memory(),
             "encode_sequences": sum(of.sequences for of in self.encodings.values()),
             "encode_measured": sum(of.measured for of in self.encodings.values()),
         }
 
-    def round(self) -> dict[str, float]:
-        """Seconds of a mean step, of encoding what is frozen, of a request, of a batch of them."""
+    def round(self, number: int) -> dict[str, float]:
+        """Seconds of a mean step, of encoding what is frozen, of a request, of a batch of them.
+
+        And the peak of memory so far: freed tensors leave holes, it grows over the first steps.
+        """
         step = encode = 0.0
         for typical in self.typical:
             self.enter(typical)
-            step += sum(part * self.take(of) for of, part in typical.weights.items())
+            step += sum(part * self.take(of) for of, part in typical.rounds[number].items())
             encode += self.encodings[typical.stage.first].seconds()
         self.ask(self.one)
         latency = median(self.ask(self.one) for _ in range(REQUESTS))
-        return {"step": step, "encode": encode, "latency": latency, "batch": self.ask(self.many)}
+        batch, peak = self.ask(self.many), peak_memory()
+        return {"step": step, "encode": encode, "latency": latency, "batch": batch, "peak": peak}
 
     # -------------------------------------------------------------- one thing at a time
 
     def enter(self, typical: Typical) -> None:
-        """Begin a stage, as a run does, with a step that makes its moments."""
+        """Begin a stage, as a run does, with its largest step, which makes its moments too."""
         stage, loop = typical.stage, self.loop
         if stage is self.stage:
             return
@@ -96,9 +99,8 @@ class Measures:
         for group in loop.optimiser.param_groups:
             group["base"] = 0.0
         if stage.first not in self.encodings:
-            steps = {*typical.weights, typical.largest}
-            self.encodings[stage.first] = encoding_of(loop, stage, steps, self.scratch)
-        self.take(next(iter(typical.weights)))
+            self.encodings[stage.first] = encoding_of(loop, typical, self.scratch)
+        self.take(typical.largest)
 
     def take(self, step: int) -> float:
         """Seconds of a training step; its rows are gathered before, as in a run."""

@@ -1,8 +1,8 @@
 """The child that measures one candidate: a word on stdin, one line of JSON on stdout.
 
     {"recipe": ..., "scratch": ...}   what is known without measuring
-    warm                              all once; the peak of memory
-    round                             seconds of each thing
+    warm                              all once
+    0, 1, ...                         a round: seconds of each thing; the peak of memory so far
 
 When its stdin is closed it ends at once, whatever it does: it never outlives who asked.
 """
@@ -13,22 +13,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from mops.errors import MopsError
 from mops.recipes import Recipe
-
-if TYPE_CHECKING:
-    from mops.survey.measures import Measures
-
-WORDS: dict[str, Callable[[Measures], Mapping[str, Any]]] = {
-    "warm": lambda measures: measures.warm(),
-    "round": lambda measures: measures.round(),
-}
 
 
 def main() -> None:
@@ -59,14 +51,15 @@ def own_output() -> IO[str]:
 
 
 def answer(words: SimpleQueue[str], output: IO[str]) -> None:
-    """To each word a line, for ever."""
+    """To each line one, for ever."""
     job = json.loads(words.get())
     from mops.survey.measures import Measures  # torch, after the ear is open
 
     measures = Measures(Recipe.model_validate(job["recipe"]), Path(job["scratch"]))
     say(output, measures.facts())
     while True:
-        say(output, WORDS[words.get()](measures))
+        word = words.get()
+        say(output, measures.warm() if word == "warm" else measures.round(int(word)))
 
 
 def say(output: IO[str], facts: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+ROUNDS = 7
 BATCH = 32  # rows of a batch of requests
 Rounds = Mapping[str, Sequence[float]]  # what -> seconds in each round
 # what is measured -> what of the baseline's it stands beside: it may have nothing to encode

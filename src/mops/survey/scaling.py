@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ def scaled(training: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
 
 def resized(count: int, ratio: float | None, most: int) -> int:
-    return min(most, max(1, round(count * ratio)) if ratio else count)
+    """Rounded up, so that there are never more evaluations than before."""
+    return min(most, math.ceil(count * ratio) if ratio else count)
 
 
 def warmup(part: Mapping[str, Any], ratio: float | None) -> dict[str, Any]:
@@ -52,12 +54,12 @@ def warmup(part: Mapping[str, Any], ratio: float | None) -> dict[str, Any]:
 
 
 def resized_stages(stages: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
-    """In proportion, with `steps` in all (at least one each)."""
+    """In proportion, with `steps` in all; at least one each."""
     total = sum(stage["steps"] for stage in stages)
     found, before, done = [], 0, 0
-    for stage in stages:
+    for later, stage in zip(reversed(range(len(stages))), stages, strict=True):
         before += stage["steps"]
-        here = max(1, round(steps * before / total) - done)
+        here = max(1, min(round(steps * before / total), steps - later) - done)
         done += here
         found.append({**stage, "steps": here, **warmup(stage, steps / total)})
     return found

@@ -49,6 +49,7 @@ class Standing:
     tasks: tuple[str, ...]  # that it has learnt
     reference: str  # what it is compared with: the baseline, where that learns the same tasks
     tie: int  # 1: cannot be told from the best
+    apart: tuple[str, ...]  # candidates that it can be told from
     scores: Mapping[str, Estimate]
     against: Mapping[str, Difference]
     gains: Mapping[str, Difference]  # over the single-task candidate

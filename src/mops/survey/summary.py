@@ -70,7 +70,7 @@ def on_common_rows(finished: Sequence[Result]) -> tuple[list[Result], list[Outsi
         if other:
             reason = (
                 f"its validation rows of {', '.join(other)} are not those of the other trials: "
-                "name a `validation` file, a `split` is drawn by the seed"
+                "train them again, or name another folder"
             )
             strangers.append(outside(one.trial, reason))
         else:
@@ -155,6 +155,7 @@ def standing(judged: Judged, results: Sequence[Result], seeds: Sequence[int]) ->
         tasks=tuple(name for name in judged.scores if name not in OVERALL),
         reference="",
         tie=judged.tie,
+        apart=tuple(judged.apart),
         scores=dict(judged.scores),
         against=dict(judged.against),
         gains=dict(judged.gains),

@@ -38,6 +38,7 @@ def plain_survey(
             raise RecipeError(f"{where}: either `blocks`, or one block with `set` and `axes`")
         block = {key: found.pop(key) for key in BLOCK if key in found}
         found["blocks"] = [{key: value for key, value in block.items() if value is not None}]
+    check_axes(found.get("blocks"), where)
     found["blocks"] = with_plan_rows(found.get("blocks"), folder)
     found["seeds"] = seeds_of(found.get("seeds", 1))
     return found
@@ -55,6 +56,18 @@ def base_of(given: Any, recipe: Recipe | None, folder: Path, where: str) -> dict
     if recipe is None:
         raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give --data")
     return recipe.to_data()
+
+
+def check_axes(blocks: Any, where: str) -> None:
+    """An axis is a list with at least one value."""
+    for block in blocks if isinstance(blocks, list) else ():
+        axes = block.get("axes") if isinstance(block, dict) else None
+        for key, values in axes.items() if isinstance(axes, dict) else ():
+            if not isinstance(values, list) or not values:
+                raise RecipeError(
+                    f"{where}: the axis {key!r} is {values!r}; it is a list of one value or more, "
+                    "and a key with one value for all belongs under `set`"
+                )
 
 
 def with_plan_rows(blocks: Any, folder: Path) -> Any:

@@ -21,11 +21,10 @@ from filelock import FileLock
 from mops.errors import RunError, UsageError, nearest
 from mops.files import write_text
 from mops.records import package_version, processor_name
-from mops.survey.rounds import settle
+from mops.survey.rounds import ROUNDS, settle
 from mops.survey.trials import Candidate, content_id
 from mops.survey.turns import Child, free_memory
 
-ROUNDS = 7
 TOGETHER = 3  # candidates that are alive beside the baseline
 SPARE = 1.5  # another child is started while this many times the largest one is free
 Costs = dict[str, dict[str, Any]]
@@ -84,10 +83,16 @@ def read_costs(path: Path, marks: Mapping[str, Mapping[str, Any]]) -> Costs:
         return {
             name: found[name]
             for name, mark in marks.items()
-            if name in found and found[name]["mark"] == mark and "rounds" in found[name]
+            if name in found and found[name]["mark"] == mark and is_measured(found[name])
         }
     except (OSError, ValueError, TypeError, KeyError):
         return {}
+
+
+def is_measured(entry: Mapping[str, Any]) -> bool:
+    """Beside the baseline, unless it is the baseline itself."""
+    mark = entry["mark"]
+    return "rounds" in entry and ("baseline_rounds" in entry or mark["content"] == mark["beside"])
 
 
 @contextmanager
@@ -160,11 +165,11 @@ class Pass:
         self.started += 1
         child = Child(candidate, self.scratch / str(self.started))
         alive.callback(child.stop)
-        fresh = {"mark": self.marks[name], "warnings": []}
-        entry = self.entries.setdefault(name, fresh)
+        known = self.entries.get(name, {})  # of the baseline, which is beside later ones again
+        known = self.entries[name] = {**known, "mark": self.marks[name], "warnings": []}
         try:
-            entry |= child.begin()
-            entry |= child.ask("warm")
+            self.entries[name] = child.begin() | known
+            self.entries[name] = child.ask("warm") | self.entries[name]
         except RunError as problem:
             self.fail(child, problem)
             return None
@@ -184,7 +189,7 @@ class Pass:
             self.watcher.phase(f"measuring costs: round {number + 1} of {ROUNDS} of {names}")
             for child in rotated(alive, number):
                 try:
-                    seconds[child].append(child.ask("round"))
+                    seconds[child].append(child.ask(str(number)))
                 except RunError as problem:
                     self.fail(child, problem)
                     alive.remove(child)
@@ -197,8 +202,10 @@ class Pass:
         self, child: Child, rounds: dict[str, list[float]], beside: dict[str, list[float]] | None
     ) -> None:
         entry = self.entries[child.name]
+        peaks, before = rounds.pop("peak"), entry.get("rounds", {})
+        if not before:  # after as many steps as the others
+            entry["peak_memory_bytes"] = peaks[-1]
         if child.name == self.baseline.name:  # over all groups
-            before = entry.get("rounds", {})
             entry["rounds"] = {what: before.get(what, []) + of for what, of in rounds.items()}
             return
         entry["rounds"] = rounds

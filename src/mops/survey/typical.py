@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 
 from mops.data.orders import Step
 from mops.data.schedule import PlannedStage, Schedule
+from mops.survey.rounds import ROUNDS
 
 LOOKED_AT = 100  # steps of a kind
 Tokens = Callable[[int], int]  # of a step
@@ -19,12 +21,16 @@ class Typical:
     """Steps of one stage that are measured."""
 
     stage: PlannedStage
-    weights: Mapping[int, float]  # step -> its part in the mean step of the whole training
+    rounds: tuple[Mapping[int, float], ...]  # step -> its part in the whole training's mean step
     largest: int  # the step with the most tokens: it sets the peak of memory
+
+    @property
+    def steps(self) -> set[int]:
+        return {self.largest, *(step for weights in self.rounds for step in weights)}
 
 
 def typical_steps(schedule: Schedule, tokens: Tokens) -> list[Typical]:
-    """Of each stage and each kind of step two, whose mean is nearest to the kind's mean."""
+    """Of each stage, for each round and each kind of step, two that have the kind's mean size."""
     return [typical_of(schedule, stage, tokens) for stage in schedule.stages if len(stage)]
 
 
@@ -32,14 +38,14 @@ def typical_of(schedule: Schedule, stage: PlannedStage, tokens: Tokens) -> Typic
     kinds: dict[str, list[int]] = {}
     for step in range(stage.first, stage.stop):
         kinds.setdefault(kind_of(schedule.steps[step]), []).append(step)
-    weights: dict[int, float] = {}
+    rounds: list[dict[int, float]] = [{} for _ in range(ROUNDS)]
     looked_at: dict[int, int] = {}
     for steps in kinds.values():
         sizes = {step: tokens(step) for step in spaced(steps, LOOKED_AT)}
         looked_at |= sizes
-        pair = middle_pair(sizes)
-        weights |= dict.fromkeys(pair, len(steps) / len(pair) / len(schedule))
-    return Typical(stage, weights, max(looked_at, key=looked_at.__getitem__))
+        for weights, pair in zip(rounds, cycle(middle_pairs(sizes)), strict=False):
+            weights.update(dict.fromkeys(pair, len(steps) / len(pair) / len(schedule)))
+    return Typical(stage, tuple(rounds), max(looked_at, key=looked_at.__getitem__))
 
 
 def kind_of(step: Step) -> str:
@@ -53,10 +59,10 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
     return [steps[place] for place in places.round().astype(int).tolist()]
 
 
-def middle_pair(sizes: Mapping[int, int]) -> tuple[int, ...]:
-    """A small and a large step that together are nearest to two mean ones."""
+def middle_pairs(sizes: Mapping[int, int]) -> list[tuple[int, ...]]:
+    """A small and a large step each; first those that are nearest to two mean ones."""
     order = sorted(sizes, key=sizes.__getitem__)
-    mean = sum(sizes.values()) / len(sizes)
+    twice = 2 * sum(sizes.values()) / len(sizes)
     pairs = [(order[n], order[-1 - n]) for n in range((len(order) + 1) // 2)]
-    small, large = min(pairs, key=lambda pair: abs(sum(sizes[s] for s in pair) - 2 * mean))
-    return tuple(dict.fromkeys((small, large)))
+    pairs.sort(key=lambda pair: abs(sum(sizes[step] for step in pair) - twice))
+    return [tuple(dict.fromkeys(pair)) for pair in pairs]

@@ -40,25 +40,33 @@ def parse_weights(text: str) -> dict[str, float]:
 
 
 def weigh(standings: Sequence[Standing], weights: Mapping[str, float] | None) -> dict[str, Weighed]:
-    """As the survey was judged, or by these weights; tasks that are not named weigh 1.
-
-    With one seed the survey calls no difference of plans real. A decision is then one between
-    trained models, and these are told apart by their rows.
-    """
-    if not weights and standings[0].overall.seeds > 1:
-        return {o.name: Weighed(o.overall.mean, o.overall.stderr, o.tie) for o in standings}
-    if weights:
-        shares = normalised(weights, standings[0].tasks)
-        means = {o.name: sum(w * o.scores[t].mean for t, w in shares.items()) for o in standings}
-        # How the errors of tasks go together is not known here: their sum is the most they can be.
-        errors = {o.name: sum(w * o.scores[t].stderr for t, w in shares.items()) for o in standings}
+    """These candidates by `overall`, or by weights; tasks that are not named weigh 1."""
+    means, errors = by_weights(standings, weights) if weights else by_overall(standings)
+    if weights or any(one.overall.seeds == 1 for one in standings):
+        # With one seed the survey calls no difference of plans real. A decision is then one between
+        # trained models, and these are told apart by their rows.
+        apart = told_apart(means, errors, {one.name: one.overall.seeds for one in standings})
     else:
-        means = {o.name: o.overall.mean for o in standings}
-        errors = {o.name: o.overall.stderr for o in standings}
-    ties = tie_groups(
-        means, told_apart(means, errors, {o.name: o.overall.seeds for o in standings})
-    )
+        apart = {frozenset((one.name, other)) for one in standings for other in one.apart}
+    ties = tie_groups(means, apart)
     return {name: Weighed(means[name], errors[name], ties[name]) for name in means}
+
+
+def by_overall(standings: Sequence[Standing]) -> tuple[dict[str, float], dict[str, float]]:
+    found = {one.name: one.overall for one in standings}
+    return {n: of.mean for n, of in found.items()}, {n: of.stderr for n, of in found.items()}
+
+
+def by_weights(
+    standings: Sequence[Standing], weights: Mapping[str, float]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How the errors of tasks go together is not known here: their sum is the most they can be."""
+    means, errors = {}, {}
+    for one in standings:
+        shares = normalised(weights, one.tasks)
+        means[one.name] = sum(w * one.scores[task].mean for task, w in shares.items())
+        errors[one.name] = sum(w * one.scores[task].stderr for task, w in shares.items())
+    return means, errors
 
 
 def normalised(weights: Mapping[str, float], tasks: Sequence[str]) -> dict[str, float]:

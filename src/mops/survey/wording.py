@@ -17,7 +17,7 @@ COSTS = {  # fact -> (column, how it reads)
     "parameters": ("parameters", count_words),
     "trained_parameters": ("trained", count_words),
     "weight_bytes": ("weights", byte_words),
-    "peak_memory_bytes": ("peak memory", byte_words),
+    "peak_memory_bytes": ("memory", byte_words),
     "step_seconds": ("a step", second_words),
     "train_seconds": ("training", second_words),
     "latency_seconds": ("latency", second_words),
@@ -165,8 +165,8 @@ def cost_rows(summary: Summary) -> Table:
         for one in summary.standings
     ]
     note = (
-        "Training: steps only. TM: score x time x memory (weights), each beside "
-        f"{summary.baseline}, whose own is 1."
+        "Memory: peak of a training. Training: steps only. TM: score x time x memory (weights), "
+        f"each beside {summary.baseline}, whose own is 1."
     )
     return ["candidate", *(COSTS[key][0] for key in known), "TM"], rows, note
 

@@ -7,7 +7,7 @@ from mops.errors import RecipeError, nearest
 from mops.recipes import Recipe
 from mops.survey.design import Survey, to_survey
 from mops.survey.experiments import added, everything, habits, late, trunks
-from mops.survey.experiments.table import ENTRIES, Experiment, Given, text_of
+from mops.survey.experiments.table import ENTRIES, NOMINAL_GFLOPS, Experiment, Given, text_of
 
 DEFAULT = "everything"
 FAMILIES = [family.__name__ for family in (everything, late, trunks, added, habits)]
@@ -52,6 +52,7 @@ def tasks_for(name: str, data: str) -> list[str] | None:
 __all__ = [
     "DEFAULT",
     "EXPERIMENTS",
+    "NOMINAL_GFLOPS",
     "Experiment",
     "find_experiment",
     "named_survey",

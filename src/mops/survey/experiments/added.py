@@ -36,7 +36,7 @@ GRADIENTS = ("stop", "full")  # beside frozen-head, the short form's
     differs="batches of 8 (not given there); what is added learns ten times as fast and starts at "
     "identity; the single-task model is one model per task, so that each task has one",
     baseline="shared",
-    hours=1.0,
+    hours=5.2,
 )
 def pals(given: Given) -> list[Block]:
     told = training(schedule="annealed", loss_weights={}, gradients="sum")
@@ -48,9 +48,9 @@ def pals(given: Given) -> list[Block]:
     about="earlier tasks feed later ones: single edges, all edges, three kinds of gradient, norm",
     source="Progressive Layer Sharing on BERT, section 5",
     differs="epochs of 1000 steps with 8 rows of each task; logits are fed, and the last layer is "
-    "linear; mean pooling",
+    "linear; pooling as in the recipe",
     baseline="shared",
-    hours=1.0,
+    hours=30,
 )
 def progressive(given: Given) -> list[Block]:
     if len(given.tasks) < 2:
@@ -87,7 +87,7 @@ def feeding(gradient: str) -> dict[str, Any]:
     source="milestone report of the MOPS project, section 4 (planned there)",
     differs="sizes and budget are ours",
     baseline=lambda given: wide("frozen+late:SIS", given.encoder.width).name,
-    hours=1.0,
+    hours=1.5,
 )
 def width(given: Given) -> list[Block]:
     own = given.encoder.width

@@ -6,7 +6,7 @@ from mops.plans import fsi
 from mops.survey.design import Block
 from mops.survey.experiments.table import Given, budget, experiment, training
 
-STEPS, EVALUATIONS = 120, 3
+STEPS, EVALUATIONS = 100, 2
 
 
 @experiment(
@@ -15,7 +15,7 @@ STEPS, EVALUATIONS = 120, 3
     source="ours",
     baseline="shared",
     seeds=2,
-    hours=0.3,
+    hours=0.2,
 )
 def everything(given: Given) -> list[Block]:
     several = ["progressive"] if len(given.tasks) > 1 else []

@@ -26,7 +26,7 @@ WHOLE_BATCH = ("together", "mixed")  # schedules whose steps have rows of every 
     source=f"{HYBRID}, table 3 (seven of the twelve)",
     differs=DIFFERS,
     baseline="shared, lr_scheduler_type=none, weight_decay=0.001",
-    hours=1.0,
+    hours=35,
 )
 def schedulers(given: Given) -> list[Block]:
     decay = "training.weight_decay"
@@ -46,7 +46,7 @@ def schedulers(given: Given) -> list[Block]:
     source=f"{HYBRID}, section 4.2; features and pooling of other CS224N reports",
     differs=DIFFERS,
     baseline="shared, pair=cross, pool=mean",
-    hours=1.0,
+    hours=35,
 )
 def pairs(given: Given) -> list[Block]:
     if not given.pairs:
@@ -68,7 +68,7 @@ def pairs(given: Given) -> list[Block]:
     source=f"{HYBRID}, section 4.2",
     differs=DIFFERS,
     baseline="shared, head=mlp/2/256",
-    hours=1.0,
+    hours=29,
 )
 def heads(given: Given) -> list[Block]:
     deep = [{"kind": "mlp", "depth": d, "width": w} for d in DEPTHS for w in WIDTHS]
@@ -82,7 +82,7 @@ def heads(given: Given) -> list[Block]:
     source=f"{HYBRID}, section 5.3",
     differs=DIFFERS,
     baseline="shared, head_dropout=0.3, dropout=0.1",
-    hours=1.0,
+    hours=20,
 )
 def dropout(given: Given) -> list[Block]:
     keys = {"heads": "training.head_dropout", "encoder": "training.dropout"}
@@ -102,7 +102,7 @@ def dropout(given: Given) -> list[Block]:
     source=f"{HYBRID}, section 4.2 (PCGrad); the other ways by their papers",
     differs=DIFFERS,
     baseline="shared, gradients=sum",
-    hours=1.0,
+    hours=100,
 )
 def surgery(given: Given) -> list[Block]:
     # `mean` moves as the sum does under Adam; those that need a solver are left to --values.
@@ -118,7 +118,7 @@ def surgery(given: Given) -> list[Block]:
     source="Stickland and Murray 2019 (annealed); Hybrid BERT (in turn, together); CS224N reports",
     differs="where a step has one task, its batch is as large as the batches of all tasks together",
     baseline="shared, schedule=together",
-    hours=1.0,
+    hours=29,
 )
 def schedules(given: Given) -> list[Block]:
     keys = ("training.schedule", "training.per_task_batch_size")
@@ -141,7 +141,7 @@ def schedules(given: Given) -> list[Block]:
     differs="plans and budget are ours; read it from curve.jsonl of each trial",
     baseline="shared",
     seeds=1,
-    hours=1.0,
+    hours=0.92,
 )
 def time(given: Given) -> list[Block]:
     plans = ["shared", "separate", f"hybrid:{given.half}", "pals:parallel", "frozen+late:SIS"]

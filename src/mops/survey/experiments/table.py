@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from mops.recipes import Recipe
 from mops.shapes import EncoderShape
 from mops.survey.design import Block
 
-Settings = Mapping[str, Any]
+NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Experiment:
     differs: str = ""  # from the source
     baseline: str | Callable[[Given], str]  # name of a candidate, or a plan
     single: str | Callable[[Given], str] = ""  # default: the plan with a model per task
-    hours: float  # expected, of all trials: see docs/experiments.md
+    hours: float  # expected, of all trials, on the sample with minilm at NOMINAL_GFLOPS
     seeds: int = 3
     joins: tuple[str, ...] = ()  # tasks that are left out otherwise, and take part where data has
     build: Build = field(repr=False)

@@ -1,0 +1,116 @@
+"""`mops survey`, `mops recommend` and `mops quickstart` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from running import QUICK, World, run_cli_with, world
+
+PLANS = ("--plan", "shared", "--plan", "separate", "--plan", "frozen+late:SI")
+
+
+@pytest.fixture
+def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    return run_cli_with(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def made() -> World:
+    return world()
+
+
+def options(made: World, *more: str) -> list[str]:
+    found = ["--data", str(made.data), "--encoder", str(made.encoder), "--max-steps", "4"]
+    for key in ("training.max_length", "training.threads", "training.per_task_batch_size"):
+        found += ["--set", f"{key}={QUICK[key]}"]
+    return [*found, *PLANS, *more]
+
+
+def test_from_a_survey_to_a_decision(run_cli: Any, made: World, tmp_path: Path) -> None:
+    """Trained once, judged, recommended; a larger survey trains only what is new."""
+    folder = tmp_path / "mine"
+    words = ["survey", "trunks", *options(made, "--seeds", "2", "--out", str(folder))]
+    code, out, err = run_cli(*words)
+    assert code == 0, err
+    assert all(plan in out for plan in ("shared", "separate", "frozen+late:SI"))
+    assert {f"summary.{kind}" for kind in ("md", "csv", "json")} <= {
+        f.name for f in folder.iterdir()
+    }
+    models = list(folder.glob("trials/*/model"))
+    assert len(models) == 3  # one of each candidate stays
+    written = {f: f.stat().st_mtime_ns for f in folder.glob("trials/*/record.json")}
+    code, out, _ = run_cli("survey", "--status", "--out", str(folder), "--json")
+    assert code == 0 and set(json.loads(out)["states"].values()) == {"finished"}
+    code, out, _ = run_cli(*words[:-4], "--seeds", "3", "--out", str(folder), "--json")
+    assert code == 0 and len(list(folder.glob("trials/*/record.json"))) == 9
+    assert all(f.stat().st_mtime_ns == then for f, then in written.items())
+    summary = json.loads(out)
+    assert summary["seeds"] == [11711, 11712, 11713] or len(summary["seeds"]) == 3
+    code, out, _ = run_cli("recommend", str(folder), "--json")
+    decision = json.loads(out)
+    assert code == 0 and decision["candidate"] in ("shared", "separate", "frozen+late:SI")
+    code, out, err = run_cli("recommend", str(folder), "--max-params", "10")
+    assert code == 1
+
+
+def test_a_dry_run_trains_nothing(run_cli: Any, made: World, tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    code, out, _ = run_cli("survey", *options(made, "--out", str(folder)), "--dry-run")
+    assert code == 0 and "frozen+late:SI" in out and not folder.exists()
+    code, out, _ = run_cli("survey", *options(made), "--dry-run", "--json")
+    assert len(json.loads(out)["candidates"]) == 3
+
+
+def test_the_named_experiments_are_listed(run_cli: Any) -> None:
+    code, out, _ = run_cli("survey", "--list", "--json")
+    names = {entry["name"] for entry in json.loads(out)}
+    assert code == 0 and {"late-frozen", "trunks", "pals", "everything"} <= names
+    code, out, _ = run_cli("survey", "--list")
+    assert code == 0 and "late-frozen" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["late-frosen"], "late-frozen"),
+        (["--seeds", "few"], "--seeds 'few'"),
+        (["--budget", "soon"], "--budget 'soon'"),
+        (["--budget", "5m"], "give one"),
+        (["--address", "here:1"], "--engine ray"),
+        (["nowhere.yaml"], "nowhere.yaml"),
+        (["--set", "training.learning_rat=1"], "learning_rate"),
+    ],
+)
+def test_wrong_words_exit_2_and_start_nothing(
+    run_cli: Any, made: World, tmp_path: Path, words: list[str], said: str
+) -> None:
+    folder = tmp_path / "survey"
+    given = options(made, *words, "--out", str(folder))
+    if words[0] == "--budget" and said != "give one":
+        given = [word for word in given if word not in ("--max-steps", "4")]
+    code, _, err = run_cli("survey", *given)
+    assert code == 2 and said in err and len(err.strip().splitlines()) == 1
+    assert not folder.exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    run_cli: Any, made: World, tmp_path: Path
+) -> None:
+    (tmp_path / "letter.txt").write_text("mine", "utf-8")
+    code, _, err = run_cli("survey", *options(made, "--out", str(tmp_path)))
+    assert code == 2 and "holds no survey" in err
+    code, _, err = run_cli("survey", "--status", "--out", str(tmp_path))
+    assert code == 2 and "holds no survey" in err
+    assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_quickstart_ends_with_a_decision(run_cli: Any, made: World, tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    words = ["--encoder", str(made.encoder), "--steps", "2", "--out", str(folder)]
+    code, out, err = run_cli("quickstart", *words, "--plan", "shared", "--plan", "frozen+shared")
+    assert code == 0, err
+    assert "frozen+shared" in out and (folder / "summary.md").is_file()

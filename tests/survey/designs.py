@@ -1,0 +1,32 @@
+"""Recipes of two, three and four tasks, and small surveys of them; nothing here needs torch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from mops.data.compose import compose_recipe, sample_tasks
+from mops.recipes import Recipe, to_recipe
+from mops.survey.design import Survey, to_survey
+
+
+def recipe(*tasks: str, **training: Any) -> Recipe:
+    """The sample's tasks; `movies` is its sentiment once more, under another name."""
+    found = sample_tasks()
+    found["movies"] = copy.deepcopy(found["sentiment"])
+    names = tasks or ("sentiment", "paraphrase", "similarity")
+    data = {"tasks": {name: found[name] for name in names}, "training": training}
+    return to_recipe(data)
+
+
+def survey(axes: dict[str, Any] | None = None, **fields: Any) -> Survey:
+    """One block of plans on the sample."""
+    base = fields.pop("recipe", None) or compose_recipe(data="sample")
+    data = {"name": "mine", "axes": axes or {"plan": ["shared", "separate"]}, **fields}
+    if "blocks" in fields:
+        del data["axes"]
+    return to_survey(data, base)
+
+
+def names(of: Survey) -> list[str]:
+    return [candidate.name for candidate in of.candidates()]
