@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from mops.errors import RunError
 from mops.judge.differences import Difference
 from mops.survey.ledger import STOPPED, Ledger
-from mops.survey.search import close, evaluations
+from mops.survey.search import close, evaluations, train_trial
 from mops.survey.trials import Candidate, Trial
 from mops.survey.verdict import look_up, pick_winner, warn
 from running import world
@@ -43,7 +46,7 @@ def test_a_real_gain_has_no_warning_and_the_default_may_win() -> None:
     assert "keep it" in warn(default, default, None)
 
 
-def test_what_was_stopped_is_noted_with_its_step(tmp_path) -> None:
+def test_what_was_stopped_is_noted_with_its_step(tmp_path: Path) -> None:
     ledger, (one, other) = Ledger(tmp_path), trials("shared", "separate")
     ledger.enter([one, other])
     close(ledger, one.id, {"step": 12, "score": 0.5}, None)
@@ -55,9 +58,30 @@ def test_what_was_stopped_is_noted_with_its_step(tmp_path) -> None:
         pick_winner([one, other], ledger)
 
 
-def test_evaluations_are_read_back_from_a_curve_that_was_cut_off(tmp_path) -> None:
+def test_evaluations_are_read_back_from_a_curve_that_was_cut_off(tmp_path: Path) -> None:
     curve = tmp_path / "curve.jsonl"
     assert evaluations(curve, "overall") == []
     lines = ['{"step": 1, "loss": 2.0}', '{"step": 5, "overall": 0.25}', '{"step": 10, "over']
     curve.write_text("\n".join(lines), "utf-8")
     assert evaluations(curve, "overall") == [(5, 0.25)]
+
+
+def test_a_trial_tells_each_evaluation_once_and_again_when_it_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best score so far, after 4 and 8 steps; a finished or stopped trial is not trained."""
+    tune = pytest.importorskip("ray.tune", reason="ray is not installed: pip install 'mops[ray]'")
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(tune, "report", told.append)
+    ledger, (one, other) = Ledger(tmp_path), trials("shared", "frozen+shared")
+    ledger.enter([one, other])
+    train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
+    assert [(line["step"], line["evaluations"]) for line in told] == [(4, 1), (8, 2)]
+    assert told[1]["score"] == ledger.record(one.id).train_info["best_score"]
+    written = (ledger.run_folder(one.id) / "record.json").stat().st_mtime_ns
+    train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
+    assert told[2:] == told[:2]
+    assert (ledger.run_folder(one.id) / "record.json").stat().st_mtime_ns == written
+    close(ledger, other.id, {"step": 4, "score": 0.5}, None)
+    train_trial({"folder": str(tmp_path), "trial": other.id, "best_by": "overall"})
+    assert ledger.state(other.id) == STOPPED and not ledger.run_folder(other.id).exists()

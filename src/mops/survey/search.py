@@ -67,24 +67,27 @@ def close(
     ledger: Ledger, trial_id: str, metrics: Mapping[str, Any], error: Exception | None
 ) -> None:
     """Note what was stopped, and what Tune could not finish."""
-    if not ledger.is_open(trial_id):
+    note = ledger.stopped_file(trial_id)
+    if not ledger.is_open(trial_id) or note.is_file():
         return
     if error is not None:
         ledger.fail(trial_id, f"its Ray worker died {DEATHS} times. {str(error)[:300]}")
         return
     facts = {"step": metrics.get("step", 0), "best_score": metrics.get("score")}
-    write_text(ledger.stopped_file(trial_id), json.dumps(facts, indent=2) + "\n")
+    write_text(note, json.dumps(facts, indent=2) + "\n")
 
 
 # ------------------------------------------------------------------ in a worker
 
 
 def train_trial(config: Mapping[str, Any]) -> None:
+    """Tell what is known of the trial, then train what is left; what was stopped stays so."""
     ledger, trial_id = Ledger(Path(config["folder"])), config["trial"]
     reporter = Reporter(config["best_by"])
     for step, score in evaluations(ledger.run_folder(trial_id) / "curve.jsonl", reporter.by):
         reporter.tell_score(step, score)
-    work(ledger.folder, [trial_id], reporter)
+    if not ledger.stopped_file(trial_id).is_file():
+        work(ledger.folder, [trial_id], reporter)
 
 
 def evaluations(curve: Path, by: str) -> list[tuple[int, float]]:
