@@ -46,7 +46,7 @@ class Estimate:
     parameters: int
     trained: int
     seconds: float  # steps, evaluations, the scores at the end, the start of its process
-    encode_seconds: float  # of texts that a whole frozen encoder computes once for its family
+    encode_seconds: float  # once for a family on a frozen encoder: its process and all texts
     family: str  # candidates with the same one share that; empty: none
 
 
@@ -160,14 +160,14 @@ def estimate(name: str, known: Known, gflops: float) -> Estimate:
     own = judging * evaluations_of(schedule)
     once = work.frozen_flops + ending
     start = SMALL_START_SECONDS if work.is_frozen else START_SECONDS
-    own, once = (own, once) if work.is_frozen else (own + once, 0.0)
+    own += 0.0 if work.is_frozen else once
     return Estimate(
         name=name,
         steps=len(schedule),
         parameters=layout.parameters,
         trained=trained_parameters(layout, schedule),
         seconds=start + work.seconds(gflops) + time_of(own, gflops),
-        encode_seconds=time_of(once, gflops),
+        encode_seconds=START_SECONDS + time_of(once, gflops) if work.is_frozen else 0.0,
         family=f"{known.family} {layout.reading.pool}" if work.is_frozen else "",
     )
 
