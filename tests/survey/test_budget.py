@@ -151,6 +151,17 @@ def test_a_budget_is_met(name: str, minutes: int) -> None:
     assert fitted.survey.steps == fitted.steps > LEAST_STEPS
 
 
+def test_evaluations_do_not_eat_the_budget() -> None:
+    """Twenty of them, as the report has, would leave hardly a step of a small budget."""
+    found = named_survey("trunks", recipe())
+    fitted = fit_budget(found, 800, estimator=estimator())
+    assert fitted.survey.evaluations in (2, 5)
+    assert fitted.forecast.judge_share <= 0.25
+    assert fitted.forecast.seconds == pytest.approx(800, rel=0.06)
+    plenty = fit_budget(found, 40000, estimator=estimator())
+    assert plenty.survey.evaluations is None
+
+
 def test_two_jobs_allow_more_steps() -> None:
     found = named_survey("everything", recipe())
     alone, both = (

@@ -90,3 +90,13 @@ def test_the_baseline_is_followed_when_names_change() -> None:
     found = survey(blocks=blocks, baseline="shared, max_steps=20")
     assert names(found.with_steps(7)) == ["shared"]  # now they are equal
     assert found.with_steps(7).baseline == "shared"
+
+
+def test_evaluations_can_be_fewer_but_not_more() -> None:
+    given = {"training.max_steps": 1000, "training.eval_steps": 100}
+    few = survey(set=given).with_steps(501, evaluations=2).candidates()[0].recipe.training
+    assert (few.max_steps, few.eval_steps) == (501, 251)
+    many = survey(set=given).with_steps(500, evaluations=50).candidates()[0].recipe.training
+    assert many.eval_steps == 50
+    epochs = survey(set={"training.max_steps": 90, "training.steps_per_epoch": 10}, evaluations=3)
+    assert epochs.candidates()[0].recipe.training.eval_steps == 30
