@@ -16,7 +16,7 @@ from mops.judge.differences import Difference, Estimate
 from mops.judge.scores import OVERALL, score
 from mops.recipes import Recipe, to_recipe
 from mops.records import Record, write_record
-from mops.survey.standings import Rows, Standing, Summary, TrialFacts
+from mops.survey.judged.standings import Rows, Standing, Summary, TrialFacts
 from mops.survey.trials import Candidate, Trial
 
 ROWS = 400

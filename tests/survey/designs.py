@@ -7,7 +7,7 @@ from typing import Any
 
 from mops.data.compose import compose_recipe, sample_tasks
 from mops.recipes import Recipe, to_recipe
-from mops.survey.design import Survey, to_survey
+from mops.survey.design.survey import Survey, to_survey
 
 RATES = "training.learning_rate"
 BOTH = "training.learning_rate+training.head_learning_rate"

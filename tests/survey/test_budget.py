@@ -13,14 +13,14 @@ from mops.encoder.sources import find_encoder
 from mops.layout import lay_out
 from mops.parsing import read_plan
 from mops.settings import Training
-from mops.survey.budget import (
+from mops.survey.design.budget import (
     LEAST_STEPS,
     SAMPLE,
     Estimate,
     Estimator,
     fit_budget,
 )
-from mops.survey.estimate import evaluations_of, frozen_share, work_of
+from mops.survey.design.estimate import evaluations_of, frozen_share, work_of
 from mops.survey.experiments import named_survey
 
 SPEED = 100.0  # GFLOP/s
@@ -129,7 +129,7 @@ def test_evaluations_are_counted(training: dict[str, Any], expected: int) -> Non
 
 
 def test_tokens_are_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mops.survey.budget.SAMPLE", 200)
+    monkeypatch.setattr("mops.survey.design.budget.SAMPLE", 200)
     assert SAMPLE == 2000
     few = Estimator(gflops=SPEED)
     found = few.survey(survey())

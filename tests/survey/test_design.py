@@ -12,7 +12,7 @@ from designs import BOTH, RATES, STAGES, names, recipe, survey
 from mops.errors import MopsError
 from mops.outside import format_yaml
 from mops.parsing import read_plan
-from mops.survey.design import read_survey, to_survey
+from mops.survey.design.survey import read_survey, to_survey
 from running import run_python
 
 # ------------------------------------------------------------------ expansion and names
@@ -219,9 +219,9 @@ def test_a_file_that_is_no_survey(tmp_path: Path, text: str, said: str) -> None:
 def test_a_survey_is_read_and_estimated_without_torch(tmp_path: Path) -> None:
     (tmp_path / "survey.yaml").write_text(survey(seeds=2).to_yaml(), "utf-8")
     code = (
-        "import sys; from mops.survey.design import read_survey; "
+        "import sys; from mops.survey.design.survey import read_survey; "
         "from mops.survey.experiments import EXPERIMENTS, named_survey; "
-        "from mops.survey.budget import Estimator; "
+        "from mops.survey.design.budget import Estimator; "
         f"found = read_survey({str(tmp_path / 'survey.yaml')!r}); "
         "print(len(found.trials()), len({t.id for t in found.trials()}), "
         "Estimator().survey(found).seconds > 0, 'torch' in sys.modules)"

@@ -17,8 +17,8 @@ from mops.fit.prepare import Prepared
 from mops.many.stackable import why_not
 from mops.outside import parse_yaml
 from mops.recipes import to_recipe
-from mops.survey.budget import Estimator
-from mops.survey.design import Survey, to_survey
+from mops.survey.design.budget import Estimator
+from mops.survey.design.survey import Survey, to_survey
 from mops.survey.experiments import (
     DEFAULT,
     EXPERIMENTS,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mops.data.material import read_material
-from mops.survey.measures import Measures, request_of
-from mops.survey.stopwatch import Stopwatch
+from mops.survey.costs.measures import Measures, request_of
+from mops.survey.costs.stopwatch import Stopwatch
 from running import world
 
 FROZEN = "frozen+late:SIS"

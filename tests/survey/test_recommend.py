@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from mops.errors import UsageError
-from mops.survey.amounts import BYTES, COUNTS, SECONDS, parse_amount
-from mops.survey.pareto import Point, front
-from mops.survey.recommend import recommend
-from mops.survey.weighing import parse_weights
+from mops.survey.judged.amounts import BYTES, COUNTS, SECONDS, parse_amount
+from mops.survey.judged.pareto import Point, front
+from mops.survey.judged.recommend import recommend
+from mops.survey.judged.weighing import parse_weights
 from surveying import made_difference, made_standing, made_summary
 
 

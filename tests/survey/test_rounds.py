@@ -8,8 +8,8 @@ import pytest
 
 from mops.data.schedule import Schedule, plan_steps
 from mops.settings import Stage, Training
-from mops.survey.rounds import settle
-from mops.survey.typical import middle_pairs, typical_steps
+from mops.survey.costs.rounds import settle
+from mops.survey.costs.typical import middle_pairs, typical_steps
 
 SIZES = {"a": 40, "b": 20, "c": 20}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mops.errors import RecipeError
-from mops.survey.spaces import Draw, budgeted, default_space, plan_search, read_space
+from mops.survey.tuning.spaces import Draw, budgeted, default_space, plan_search, read_space
 from running import world
 
 

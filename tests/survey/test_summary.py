@@ -16,10 +16,10 @@ from mops.fit.finish import write_predictions
 from mops.judge.evaluate import judge
 from mops.predict.answers import Answers
 from mops.records import read_record
-from mops.survey.rescoring import mismatches, read_predictions
-from mops.survey.standings import Standing, Summary, read_summary
-from mops.survey.summary import summarise
-from mops.survey.summary_files import to_markdown, write_summary
+from mops.survey.judged.rescoring import mismatches, read_predictions
+from mops.survey.judged.standings import Standing, Summary, read_summary
+from mops.survey.judged.summary import summarise
+from mops.survey.judged.summary_files import to_markdown, write_summary
 from mops.survey.trials import Candidate
 from running import run_python, world
 from surveying import (
@@ -209,7 +209,7 @@ def test_nothing_is_finished(tmp_path: Path, survey: MadeSurvey) -> None:
 
 def test_without_torch() -> None:
     code = (
-        "import sys, mops.survey.summary, mops.survey.summary_files, mops.cli.recommend;"
+        "import sys, mops.survey.judged.summary_files, mops.cli.recommend;"
         "print('torch' in sys.modules)"
     )
     done = run_python("-c", code)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mops.errors import UsageError
-from mops.survey.standings import Standing, Summary, read_summary
-from mops.survey.summary import summarise
-from mops.survey.summary_files import to_csv, to_markdown, write_summary
+from mops.survey.judged.standings import Standing, Summary, read_summary
+from mops.survey.judged.summary import summarise
+from mops.survey.judged.summary_files import to_csv, to_markdown, write_summary
 from surveying import MadeSurvey, Skill, made_survey, write_survey
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mops.survey.guards import findings
-from mops.survey.standings import Summary
-from mops.survey.summary import summarise
+from mops.survey.judged.guards import findings
+from mops.survey.judged.standings import Summary
+from mops.survey.judged.summary import summarise
 from surveying import (
     Named,
     Skill,

@@ -18,9 +18,9 @@ import pytest
 from mops.errors import RunError, UsageError
 from mops.fit.machine import peak_memory
 from mops.survey import timing
-from mops.survey.timing import measure_costs
+from mops.survey.costs.timing import measure_costs
+from mops.survey.costs.turns import Child
 from mops.survey.trials import Candidate
-from mops.survey.turns import Child
 from running import SOURCE, run_python, world
 
 MEASURED = ("step_seconds", "latency_seconds", "throughput", "train_seconds", "peak_memory_bytes")
@@ -101,7 +101,7 @@ def test_a_broken_candidate_is_a_warning(measured: tuple[Path, dict[str, Any]]) 
 def test_children_end_with_who_started_them(tmp_path: Path) -> None:
     """The parent is killed while a child prepares; the child is gone soon after."""
     code = (
-        "import sys, time; from pathlib import Path; from mops.survey.turns import Child;"
+        "import sys, time; from pathlib import Path; from mops.survey.costs.turns import Child;"
         f"child = Child(None, Path({str(tmp_path / 'scratch')!r}));"
         "print(child.process.pid, flush=True); time.sleep(60)"
     )
@@ -275,7 +275,7 @@ def test_the_baseline_must_be_a_candidate(tmp_path: Path) -> None:
 
 
 def test_who_asks_needs_no_torch() -> None:
-    code = "import sys, mops.survey.timing; print('torch' in sys.modules)"
+    code = "import sys, mops.survey.costs.timing; print('torch' in sys.modules)"
     assert run_python("-c", code).stdout == "False\n"
 
 

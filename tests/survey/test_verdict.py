@@ -10,9 +10,9 @@ import pytest
 from mops.errors import RunError
 from mops.judge.differences import Difference
 from mops.survey.ledger import STOPPED, Ledger
-from mops.survey.search import close, evaluations, train_trial
 from mops.survey.trials import Candidate, Trial
-from mops.survey.verdict import look_up, pick_winner, warn
+from mops.survey.tuning.search import close, evaluations, train_trial
+from mops.survey.tuning.verdict import look_up, pick_winner, warn
 from running import world
 
 

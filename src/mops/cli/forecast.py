@@ -13,7 +13,7 @@ from mops.data.schedule import plan_steps
 from mops.data.tokens import TokenTable, tokenise
 from mops.layout import Layout
 from mops.recipes import Recipe
-from mops.survey.estimate import matrix_speed, work_of
+from mops.survey.design.estimate import matrix_speed, work_of
 
 if TYPE_CHECKING:
     from mops.encoder.sources import EncoderSource

@@ -13,7 +13,7 @@ from mops.cli.main import echo_json
 from mops.cli.options import JSON
 
 if TYPE_CHECKING:
-    from mops.survey.recommend import Decision
+    from mops.survey.judged.recommend import Decision
 
 
 @click.command()
@@ -38,9 +38,9 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
     Example:
       mops recommend runs/survey --max-params 40M --max-latency 20ms
     """
-    from mops.survey.recommend import recommend
-    from mops.survey.standings import read_summary
-    from mops.survey.weighing import parse_weights
+    from mops.survey.judged.recommend import recommend
+    from mops.survey.judged.standings import read_summary
+    from mops.survey.judged.weighing import parse_weights
 
     decision = recommend(
         read_summary(folder),
@@ -57,7 +57,7 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
 
 
 def read_limits(given: dict[str, str | None]) -> dict[str, float]:
-    from mops.survey.amounts import BYTES, COUNTS, SECONDS, parse_amount
+    from mops.survey.judged.amounts import BYTES, COUNTS, SECONDS, parse_amount
 
     units = {
         "max_params": COUNTS,

@@ -12,7 +12,7 @@ from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SET, TASKS, pa
 from mops.errors import UsageError
 
 if TYPE_CHECKING:
-    from mops.survey.design import Survey
+    from mops.survey.design.survey import Survey
     from mops.survey.run import Engine
 
 
@@ -94,8 +94,8 @@ def run(
     from mops.cli.screen import OUT
     from mops.cli.survey_screen import SurveyScreen
     from mops.cli.survey_tables import print_decision, print_summary
+    from mops.survey.judged.recommend import recommend
     from mops.survey.ledger import Ledger
-    from mops.survey.recommend import recommend
     from mops.survey.run import run_survey
 
     if retry:
@@ -148,8 +148,8 @@ def read_design(
 def within(survey: Survey, budget: str, jobs: int) -> Survey:
     """As many steps as fit into the time."""
     from mops.cli.screen import print_warnings
-    from mops.survey.amounts import SECONDS, parse_amount
-    from mops.survey.budget import fit_budget
+    from mops.survey.design.budget import fit_budget
+    from mops.survey.judged.amounts import SECONDS, parse_amount
 
     fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
     print_warnings([fitted.note] if fitted.note else [])
@@ -159,7 +159,7 @@ def within(survey: Survey, budget: str, jobs: int) -> Survey:
 def base_survey(what: str, given: dict[str, Any]) -> Survey:
     """A file of the user's own, or a named experiment on the named data."""
     from mops.cli.options import read_recipe
-    from mops.survey.design import read_survey
+    from mops.survey.design.survey import read_survey
     from mops.survey.experiments import named_survey, tasks_for
 
     is_file = what.endswith((".yaml", ".yml"))
@@ -218,9 +218,9 @@ def show_status(folder: Path, as_json: bool) -> None:
 
     from mops.cli.screen import OUT
     from mops.cli.survey_tables import print_summary
+    from mops.survey.judged.summary import summarise
     from mops.survey.ledger import STATES, Ledger
     from mops.survey.run import open_survey
-    from mops.survey.summary import summarise
 
     survey, ledger = open_survey(folder), Ledger(folder)
     states = {trial.name: ledger.state(trial.id) for trial in survey.trials()}

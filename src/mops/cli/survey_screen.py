@@ -7,11 +7,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from mops.cli.screen import ERR, ProgressBar, duration
-from mops.survey.budget import Estimator
+from mops.survey.design.budget import Estimator
 from mops.survey.ledger import Ledger
 
 if TYPE_CHECKING:
-    from mops.survey.design import Survey
+    from mops.survey.design.survey import Survey
     from mops.survey.jobs import Job
 
 

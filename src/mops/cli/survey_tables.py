@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from mops.cli.screen import OUT, print_table, print_warnings
 
 if TYPE_CHECKING:
-    from mops.survey.recommend import Decision
-    from mops.survey.standings import Summary
+    from mops.survey.judged.recommend import Decision
+    from mops.survey.judged.standings import Summary
 
 
 def print_summary(summary: Summary) -> None:
     """What is known so far: scores by tie, gains, costs, and what is missing."""
-    from mops.survey.wording import (
+    from mops.survey.judged.wording import (
         cost_rows,
         difference_rows,
         gain_rows,
@@ -41,7 +41,7 @@ def print_summary(summary: Summary) -> None:
 
 
 def print_decision(decision: Decision) -> None:
-    from mops.survey.wording import decided, front_rows
+    from mops.survey.judged.wording import decided, front_rows
 
     for line in decided(decision):
         OUT.print(line, soft_wrap=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from mops.errors import RecipeError
 from mops.files import write_text
-from mops.survey.design import Survey, read_survey
+from mops.survey.costs.timing import measure_costs
+from mops.survey.design.survey import Survey, read_survey
 from mops.survey.jobs import Job, plan_jobs
+from mops.survey.judged.standings import Summary
+from mops.survey.judged.summary import summarise
+from mops.survey.judged.summary_files import write_summary
 from mops.survey.ledger import Ledger
 from mops.survey.local import Local, SurveyWatcher
-from mops.survey.standings import Summary
-from mops.survey.summary import summarise
-from mops.survey.summary_files import write_summary
-from mops.survey.timing import measure_costs
 
 FILE = "survey.yaml"
 KEEP = ("best", "all", "none")  # models: one per candidate, of its best seed; all; none

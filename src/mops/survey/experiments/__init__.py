@@ -5,7 +5,7 @@ from __future__ import annotations
 from mops.data.compose import is_optional, tasks_in
 from mops.errors import RecipeError, nearest
 from mops.recipes import Recipe
-from mops.survey.design import Survey, to_survey
+from mops.survey.design.survey import Survey, to_survey
 from mops.survey.experiments import added, everything, habits, late, trunks
 from mops.survey.experiments.table import ENTRIES, NOMINAL_GFLOPS, Experiment, Given, text_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mops.parsing import parse_plan
 from mops.sharing import Feed, SharingPlan
-from mops.survey.design import Block
+from mops.survey.design.survey import Block
 from mops.survey.experiments.table import (
     PLAIN,
     Given,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mops.plans import fsi
-from mops.survey.design import Block
+from mops.survey.design.survey import Block
 from mops.survey.experiments.table import Given, budget, experiment, training
 
 STEPS, EVALUATIONS = 100, 2

@@ -6,7 +6,7 @@ from typing import get_args
 
 from mops.combining import AGGREGATORS, SUM
 from mops.settings import ScheduleName
-from mops.survey.design import Block
+from mops.survey.design.survey import Block
 from mops.survey.experiments.table import Given, budget, experiment, training
 from mops.survey.experiments.trunks import DIFFERS, HYBRID, hybrid_report
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mops.data.schedule import generator
-from mops.survey.design import Block
+from mops.survey.design.survey import Block
 from mops.survey.experiments.table import (
     BOTH_RATES,
     PLAIN,

@@ -11,7 +11,7 @@ from mops.encoder.sources import find_encoder
 from mops.errors import RecipeError
 from mops.recipes import Recipe
 from mops.shapes import EncoderShape
-from mops.survey.design import Block
+from mops.survey.design.survey import Block
 
 NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
 

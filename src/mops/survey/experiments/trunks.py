@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mops.survey.design import Block
+from mops.survey.design.survey import Block
 from mops.survey.experiments.table import (
     PLAIN,
     Given,

@@ -15,9 +15,9 @@ from mops.data.schedule import generator, plan_steps
 from mops.errors import RecipeError, nearest
 from mops.outside import read_yaml
 from mops.recipes import Recipe
-from mops.survey.design import Survey, to_survey
+from mops.survey.design.scaling import steps_of
+from mops.survey.design.survey import Survey, to_survey
 from mops.survey.experiments import DEFAULT, named_survey
-from mops.survey.scaling import steps_of
 
 EVALUATIONS = 8  # of every trial, evenly over its own budget
 DIGITS = 3  # of a drawn number: more say nothing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from mops.survey.standings import Standing, Summary
-from mops.survey.weighing import Weighed
+from mops.survey.judged.standings import Standing, Summary
+from mops.survey.judged.weighing import Weighed
 
 CONSERVATIVE = (
     "weighted scores are judged from the task scores alone, as if each candidate had answered "

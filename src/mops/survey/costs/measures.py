@@ -17,10 +17,10 @@ from mops.judge.cost import analytic_costs
 from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.recipes import Recipe
-from mops.survey.encoding import Encoding, encoding_of
-from mops.survey.rounds import BATCH
-from mops.survey.stopwatch import Stopwatch
-from mops.survey.typical import Typical, typical_steps
+from mops.survey.costs.encoding import Encoding, encoding_of
+from mops.survey.costs.rounds import BATCH
+from mops.survey.costs.stopwatch import Stopwatch
+from mops.survey.costs.typical import Typical, typical_steps
 
 REQUESTS = 3  # of a round, after one that is not counted
 

@@ -13,9 +13,9 @@ from typing import Any
 from mops.files import write_text
 from mops.judge.differences import Difference
 from mops.judge.scores import OVERALL
-from mops.survey.recommend import recommend
-from mops.survey.standings import Standing, Summary
-from mops.survey.wording import (
+from mops.survey.judged.recommend import recommend
+from mops.survey.judged.standings import Standing, Summary
+from mops.survey.judged.wording import (
     cost_rows,
     decided,
     difference_rows,

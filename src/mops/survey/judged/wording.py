@@ -7,10 +7,10 @@ from statistics import mean
 from typing import Any
 
 from mops.judge.differences import Difference
-from mops.survey.amounts import byte_words, count_words, second_words
-from mops.survey.pareto import COSTS as FRONT
-from mops.survey.recommend import Decision
-from mops.survey.standings import Standing, Summary
+from mops.survey.judged.amounts import byte_words, count_words, second_words
+from mops.survey.judged.pareto import COSTS as FRONT
+from mops.survey.judged.recommend import Decision
+from mops.survey.judged.standings import Standing, Summary
 
 Table = tuple[list[str], list[list[str]], str]  # columns, rows, a note
 COSTS = {  # fact -> (column, how it reads)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mops.errors import RecipeError, nearest
 
 if TYPE_CHECKING:
-    from mops.survey.design import Survey
+    from mops.survey.design.survey import Survey
 
 SINGLE = "separate"  # the plan that has a model per task
 

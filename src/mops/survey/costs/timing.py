@@ -21,9 +21,9 @@ from filelock import FileLock
 from mops.errors import RunError, UsageError, nearest
 from mops.files import write_text
 from mops.records import package_version, processor_name
-from mops.survey.rounds import ROUNDS, settle
+from mops.survey.costs.rounds import ROUNDS, settle
+from mops.survey.costs.turns import Child, free_memory
 from mops.survey.trials import Candidate, content_id
-from mops.survey.turns import Child, free_memory
 
 TOGETHER = 3  # candidates that are alive beside the baseline
 SPARE = 1.5  # another child is started while this many times the largest one is free

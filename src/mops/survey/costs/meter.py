@@ -53,7 +53,7 @@ def own_output() -> IO[str]:
 def answer(words: SimpleQueue[str], output: IO[str]) -> None:
     """To each line one, for ever."""
     job = json.loads(words.get())
-    from mops.survey.measures import Measures  # torch, after the ear is open
+    from mops.survey.costs.measures import Measures  # torch, after the ear is open
 
     measures = Measures(Recipe.model_validate(job["recipe"]), Path(job["scratch"]))
     say(output, measures.facts())

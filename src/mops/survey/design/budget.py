@@ -15,8 +15,7 @@ from mops.layout import Layout
 from mops.recipes import Recipe
 from mops.settings import Training
 from mops.shapes import Reading
-from mops.survey.design import Survey
-from mops.survey.estimate import (
+from mops.survey.design.estimate import (
     evaluations_of,
     frozen_share,
     matrix_speed,
@@ -24,6 +23,7 @@ from mops.survey.estimate import (
     time_of,
     work_of,
 )
+from mops.survey.design.survey import Survey
 from mops.survey.trials import Trial
 
 SAMPLE = 2000  # rows of a task whose tokens are counted

@@ -10,7 +10,7 @@ from itertools import combinations
 from mops.errors import UsageError, nearest
 from mops.judge.significance import LEVEL, holm, off_zero
 from mops.judge.ties import tie_groups
-from mops.survey.standings import Standing
+from mops.survey.judged.standings import Standing
 
 
 @dataclass(frozen=True)

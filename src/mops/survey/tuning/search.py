@@ -20,8 +20,8 @@ from mops.survey.child import Teller, work
 from mops.survey.ledger import Ledger
 from mops.survey.local import DEATHS
 from mops.survey.ray_engine import ray_running
-from mops.survey.spaces import EVALUATIONS
 from mops.survey.trials import Trial
+from mops.survey.tuning.spaces import EVALUATIONS
 
 GRACE = 2  # evaluations before a trial may be stopped: the first one is hardly after the warm-up
 KEEP = 3  # one of so many goes on at each comparison

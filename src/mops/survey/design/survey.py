@@ -14,9 +14,9 @@ from mops.errors import RecipeError
 from mops.outside import format_yaml, to_value
 from mops.recipes import Recipe
 from mops.settings import Count, Strict
-from mops.survey.baselines import complete, followed
-from mops.survey.expansion import Point, expand, value_at
-from mops.survey.survey_files import plain_survey, plan_rows, seeds_of, survey_in
+from mops.survey.design.baselines import complete, followed
+from mops.survey.design.expansion import Point, expand, value_at
+from mops.survey.design.survey_files import plain_survey, plan_rows, seeds_of, survey_in
 from mops.survey.trials import Candidate, Trial
 
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mops.errors import UsageError
-from mops.survey.amounts import count_words, second_words
-from mops.survey.limits import Excluded, comparable, over, unmet
-from mops.survey.pareto import Point, front, point_of
-from mops.survey.reasons import notes, reason_for
-from mops.survey.standings import Standing, Summary
-from mops.survey.weighing import Weighed, weigh
+from mops.survey.judged.amounts import count_words, second_words
+from mops.survey.judged.limits import Excluded, comparable, over, unmet
+from mops.survey.judged.pareto import Point, front, point_of
+from mops.survey.judged.reasons import notes, reason_for
+from mops.survey.judged.standings import Standing, Summary
+from mops.survey.judged.weighing import Weighed, weigh
 
 # Inside a tie: fact, what its smallest is called, how it reads, and the share by which two may
 # differ and still count as equal (times are measured, and machines are noisy).

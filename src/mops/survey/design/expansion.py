@@ -11,7 +11,7 @@ from typing import Any
 from mops.data.compose import set_key
 from mops.errors import RecipeError
 from mops.recipes import Recipe, to_recipe
-from mops.survey.scaling import scaled, seldom, steps_of
+from mops.survey.design.scaling import scaled, seldom, steps_of
 from mops.survey.trials import Candidate
 
 NAME_LENGTH = 160

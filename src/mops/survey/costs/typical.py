@@ -10,7 +10,7 @@ import numpy as np
 
 from mops.data.orders import Step
 from mops.data.schedule import PlannedStage, Schedule
-from mops.survey.rounds import ROUNDS
+from mops.survey.costs.rounds import ROUNDS
 
 LOOKED_AT = 100  # steps of a kind
 Tokens = Callable[[int], int]  # of a step

@@ -12,7 +12,7 @@ from typing import Protocol
 from mops.errors import MopsError, RunError
 from mops.recipes import Recipe
 from mops.records import Record, read_record
-from mops.survey.rescoring import SPLIT_OF, Values, mismatches, read_predictions
+from mops.survey.judged.rescoring import SPLIT_OF, Values, mismatches, read_predictions
 from mops.survey.trials import Candidate, Trial
 from mops.tasks import Task
 

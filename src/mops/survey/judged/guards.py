@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from mops.judge.cost import noise_sentences
-from mops.survey.expense import PASS
-from mops.survey.standings import Finding, Standing, Summary
+from mops.survey.judged.expense import PASS
+from mops.survey.judged.standings import Finding, Standing, Summary
 
 SHOWN = 4  # names in a sentence
 SLACK = 0.01  # rows of a task may differ by this share: some schedules draw the next task

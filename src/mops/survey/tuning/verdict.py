@@ -9,8 +9,8 @@ from typing import Any
 
 from mops.errors import RunError
 from mops.judge.differences import Answered, Difference, compare
+from mops.survey.judged.results import read_result
 from mops.survey.ledger import Ledger
-from mops.survey.results import read_result
 from mops.survey.trials import Candidate, Trial
 
 

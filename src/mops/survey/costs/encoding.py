@@ -15,8 +15,8 @@ from mops.fit.frozen import Rows, fill, rows_worth, windows
 from mops.fit.loop import Loop
 from mops.fit.shelf import digests_of
 from mops.store import Store, find_store
-from mops.survey.stopwatch import Stopwatch
-from mops.survey.typical import Typical
+from mops.survey.costs.stopwatch import Stopwatch
+from mops.survey.costs.typical import Typical
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mops.survey.amounts import byte_words, count_words, second_words
-from mops.survey.standings import Standing, Summary
+from mops.survey.judged.amounts import byte_words, count_words, second_words
+from mops.survey.judged.standings import Standing, Summary
 
 LIMITED: dict[str, tuple[str, str, Callable[[float], str]]] = {  # -> cost fact, name, how it reads
     "max_params": ("parameters", "parameters", count_words),

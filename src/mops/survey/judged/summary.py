@@ -11,10 +11,10 @@ from typing import Any
 
 from mops.judge.differences import Answered, Judged, compare
 from mops.judge.scores import OVERALL
-from mops.survey.expense import expenses, relative
-from mops.survey.guards import findings
-from mops.survey.results import Design, Outside, Result, outside, read_results
-from mops.survey.standings import Rows, Standing, Summary, TrialFacts
+from mops.survey.judged.expense import expenses, relative
+from mops.survey.judged.guards import findings
+from mops.survey.judged.results import Design, Outside, Result, outside, read_results
+from mops.survey.judged.standings import Rows, Standing, Summary, TrialFacts
 
 
 def summarise(survey: Design, folder: Path) -> Summary:

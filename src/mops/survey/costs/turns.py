@@ -23,7 +23,7 @@ class Child:
         scratch.mkdir(parents=True)
         with self.errors.open("w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mops.survey.meter"],
+                [sys.executable, "-P", "-m", "mops.survey.costs.meter"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

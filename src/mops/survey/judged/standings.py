@@ -11,7 +11,7 @@ from typing import Any
 from mops.errors import UsageError
 from mops.judge.differences import Difference, Estimate
 from mops.outside import to_value
-from mops.survey.results import Outside
+from mops.survey.judged.results import Outside
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from mops.judge.cost import tm_relative
-from mops.survey.results import Result
+from mops.survey.judged.results import Result
 
 PASS, RECORDS = "cost pass", "records of the trainings"
 COUNTED = (  # the same in every trial of a candidate

@@ -1,0 +1,1 @@
+"""The cost pass: every candidate measured on the same machine, in turns."""

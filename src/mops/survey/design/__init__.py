@@ -1,0 +1,1 @@
+"""A survey as data: what varies, what it becomes, how long it would take. No torch."""

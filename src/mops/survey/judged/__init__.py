@@ -1,0 +1,1 @@
+"""What a survey found: results joined, compared, said in words. No torch."""
