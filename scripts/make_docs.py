@@ -174,8 +174,8 @@ on: report                 # rows that judge: half of validation, or the test fi
 
 `set` and `axes` at the top are one block. With `blocks`, a list of such pairs, a survey has the
 candidates of all of them. `steps: 300` gives every trial as many steps, whatever its recipe says:
-stages, evaluations and limits in steps keep their proportion. Candidates with equal recipes are
-one.
+stages, evaluations and limits in steps keep their proportion. `evaluations: 5` gives it at most so
+many evaluations, which take long on large data. Candidates with equal recipes are one.
 """
 
 PAGES = {

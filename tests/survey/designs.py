@@ -9,6 +9,13 @@ from mops.data.compose import compose_recipe, sample_tasks
 from mops.recipes import Recipe, to_recipe
 from mops.survey.design import Survey, to_survey
 
+RATES = "training.learning_rate"
+BOTH = "training.learning_rate+training.head_learning_rate"
+STAGES = [
+    {"steps": 300, "frozen": True},
+    {"steps": 100, "warmup_steps": 20, "learning_rate": 1e-5},
+]
+
 
 def recipe(*tasks: str, **training: Any) -> Recipe:
     """The sample's tasks; `movies` is its sentiment once more, under another name."""

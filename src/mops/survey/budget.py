@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mops.data.budgets import trained_parameters
@@ -32,6 +32,7 @@ TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
 START_SECONDS, SMALL_START_SECONDS = 6.0, 1.0
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 ROUNDS = 6  # of looking for the number of steps
+MOST_JUDGING, FEWER = 0.25, (5, 2)  # share of the time for evaluations; else so many of them
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Estimate:
     parameters: int
     trained: int
     seconds: float  # steps, evaluations, the scores at the end, the start of its process
-    encode_seconds: float  # of texts that a whole frozen encoder computes once for its family
+    judge_seconds: float  # of these the evaluations
+    encode_seconds: float  # once for a family on a frozen encoder: its process and all texts
     family: str  # candidates with the same one share that; empty: none
 
 
@@ -67,6 +69,11 @@ class Forecast:
     def seconds(self) -> float:
         """Of all trials, one after the other."""
         return self.encode_seconds + self.seeds * sum(one.seconds for one in self.candidates)
+
+    @property
+    def judge_share(self) -> float:
+        """The part of the time that evaluations take."""
+        return self.seeds * sum(one.judge_seconds for one in self.candidates) / self.seconds
 
 
 @dataclass(frozen=True)
@@ -147,17 +154,18 @@ def estimate(name: str, known: Known, gflops: float) -> Estimate:
         validation = len(known.material.splits[task]["validation"].rows)
         judging += validation / 2 * (trunk * (1 - share) + added)
         ending += (validation + TRAIN_SAMPLE) * (trunk + added)
-    own = judging * evaluations_of(schedule)
+    judging_seconds = time_of(judging * evaluations_of(schedule), gflops)
     once = work.frozen_flops + ending
     start = SMALL_START_SECONDS if work.is_frozen else START_SECONDS
-    own, once = (own, once) if work.is_frozen else (own + once, 0.0)
+    own = 0.0 if work.is_frozen else time_of(once, gflops)
     return Estimate(
         name=name,
         steps=len(schedule),
         parameters=layout.parameters,
         trained=trained_parameters(layout, schedule),
-        seconds=start + work.seconds(gflops) + time_of(own, gflops),
-        encode_seconds=time_of(once, gflops),
+        seconds=start + work.seconds(gflops) + judging_seconds + own,
+        judge_seconds=judging_seconds,
+        encode_seconds=START_SECONDS + time_of(once, gflops) if work.is_frozen else 0.0,
         family=f"{known.family} {layout.reading.pool}" if work.is_frozen else "",
     )
 
@@ -178,28 +186,42 @@ class Fitted:
 def fit_budget(
     survey: Survey, seconds: float, *, jobs: int = 1, estimator: Estimator | None = None
 ) -> Fitted:
-    """The number of steps, the same for all trials, with which the whole survey takes `seconds`."""
+    """The number of steps, the same for all trials, with which the whole survey takes `seconds`.
+
+    Where evaluations would take more than a quarter of that, there are fewer of them.
+    """
     estimator = estimator or Estimator()
+    for evaluations in (survey.evaluations, *FEWER):
 
-    def with_steps(steps: int) -> Fitted:
-        scaled = survey.with_steps(steps)
-        return Fitted(scaled, steps, estimator.survey(scaled), "")
+        def with_steps(steps: int, most: int | None = evaluations) -> Fitted:
+            scaled = survey.with_steps(steps, most)
+            return Fitted(scaled, steps, estimator.survey(scaled), "")
 
-    low = with_steps(LEAST_STEPS)
-    needed = low.forecast.seconds / jobs
-    if needed > seconds:
-        trials = len(survey.candidates()) * len(survey.seeds)
-        note = (
-            f"a budget of {seconds:.0f} s is too small for {trials} trials: {LEAST_STEPS} steps "
-            f"each take about {needed:.0f} s; name fewer plans or seeds, or a larger budget"
-        )
-        return replace(low, note=note)
-    # Nearly a line in the number of steps: what the frozen encoder reads bends it a little.
-    high = with_steps(10 * LEAST_STEPS)
-    for _ in range(ROUNDS):
-        slope = (high.forecast.seconds - low.forecast.seconds) / (high.steps - low.steps) / jobs
-        steps = int(low.steps + (seconds - low.forecast.seconds / jobs) / max(slope, 1e-9))
-        if steps == high.steps:
+        found = search(with_steps, seconds * jobs)
+        if found.forecast.judge_share <= MOST_JUDGING and found.forecast.seconds <= seconds * jobs:
             break
-        high = with_steps(min(MOST_STEPS, max(LEAST_STEPS + 1, steps)))
-    return high
+    if found.steps > LEAST_STEPS:
+        return found
+    trials = len(survey.candidates()) * len(survey.seeds)
+    note = (
+        f"a budget of {seconds:.0f} s is too small for {trials} trials: {LEAST_STEPS} steps each "
+        f"take about {found.forecast.seconds / jobs:.0f} s; name fewer plans or seeds, or a larger "
+        "budget"
+    )
+    return replace(found, note=note)
+
+
+def search(with_steps: Callable[[int], Fitted], seconds: float) -> Fitted:
+    """Nearly a line in the number of steps: what a frozen encoder reads bends it a little."""
+    low = with_steps(LEAST_STEPS)
+    if low.forecast.seconds > seconds:
+        return low
+    found = with_steps(10 * LEAST_STEPS)
+    for _ in range(ROUNDS):
+        slope = (found.forecast.seconds - low.forecast.seconds) / (found.steps - low.steps)
+        steps = int(low.steps + (seconds - low.forecast.seconds) / max(slope, 1e-9))
+        steps = min(MOST_STEPS, max(LEAST_STEPS + 1, steps))
+        if steps == found.steps:
+            break
+        found = with_steps(steps)
+    return found

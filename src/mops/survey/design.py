@@ -62,6 +62,9 @@ class Survey(Strict):
     steps: Count | None = Field(
         None, description="of every trial, instead of what its recipe says; stages in proportion"
     )
+    evaluations: Count | None = Field(
+        None, description="of every trial at most, evenly spread; on large data they take long"
+    )
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field((1,), description="of trials")
     baseline: str = Field("", description="name of the candidate that others are compared with")
     single: str | None = Field(None, description="name of the candidate with a model per task")
@@ -73,7 +76,13 @@ class Survey(Strict):
     def expanded(self) -> tuple[Candidate, ...]:
         """A candidate for each combination, in order; equal recipes are the same candidate."""
         points = [Point(given, block.axes) for block in self.blocks for given in block.points()]
-        return expand(self.recipe, points, steps=self.steps, with_test=self.on == "test")
+        return expand(
+            self.recipe,
+            points,
+            steps=self.steps,
+            evaluations=self.evaluations,
+            with_test=self.on == "test",
+        )
 
     def candidates(self) -> tuple[Candidate, ...]:
         return tuple({candidate.name: candidate for candidate in self.expanded}.values())
@@ -119,9 +128,9 @@ class Survey(Strict):
         blocks = [Block(set={**block.set, **settings}, axes=block.axes) for block in self.blocks]
         return self.changed(blocks=blocks)
 
-    def with_steps(self, steps: int) -> Survey:
+    def with_steps(self, steps: int, evaluations: int | None = None) -> Survey:
         """The same number of steps in every trial; what counts in steps is scaled with it."""
-        return self.changed(steps=steps)
+        return self.changed(steps=steps, evaluations=evaluations or self.evaluations)
 
     def with_seeds(self, seeds: int | Sequence[int]) -> Survey:
         return self.changed(seeds=seeds_of(seeds))

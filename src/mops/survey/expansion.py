@@ -11,7 +11,7 @@ from typing import Any
 from mops.data.compose import set_key
 from mops.errors import RecipeError
 from mops.recipes import Recipe, to_recipe
-from mops.survey.scaling import scaled, steps_of
+from mops.survey.scaling import scaled, seldom, steps_of
 from mops.survey.trials import Candidate
 
 NAME_LENGTH = 160
@@ -27,12 +27,19 @@ class Point:
 
 
 def expand(
-    base: Mapping[str, Any], points: Sequence[Point], *, steps: int | None, with_test: bool
+    base: Mapping[str, Any],
+    points: Sequence[Point],
+    *,
+    steps: int | None = None,
+    evaluations: int | None = None,
+    with_test: bool = False,
 ) -> tuple[Candidate, ...]:
     """A candidate for each point; those with equal recipes are the same one."""
     data = [apply(base, point.given, with_test) for point in points]
     if steps is not None:
         data = rescaled(data, points, steps)
+    if evaluations is not None:
+        data = [{**d, "training": seldom(d.get("training") or {}, evaluations)} for d in data]
     recipes = [to_recipe(copy.deepcopy(one), where=where(points[n])) for n, one in enumerate(data)]
     digests = [key_of(recipe.to_data()) for recipe in recipes]
     first = {digest: n for n, digest in reversed(list(enumerate(digests)))}

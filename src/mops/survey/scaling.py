@@ -63,3 +63,12 @@ def resized_stages(stages: list[dict[str, Any]], steps: int) -> list[dict[str, A
         done += here
         found.append({**stage, "steps": here, **warmup(stage, steps / total)})
     return found
+
+
+def seldom(training: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
+    """The same training with at most so many evaluations, evenly spread; no more than it had."""
+    steps = steps_of(training)
+    if steps is None:
+        return dict(training)
+    now = training.get("eval_steps") or training.get("steps_per_epoch") or 1
+    return {**training, "eval_steps": max(now, math.ceil(steps / evaluations))}
