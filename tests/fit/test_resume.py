@@ -45,8 +45,8 @@ class Deadly(Silent):
 def train():
     if moment == "judging":  # the bundle is there, the predictions are not complete
         write, written = finish.write_predictions, []
-        def write_some(*given):
-            write(*given)
+        def write_some(*given, **named):
+            write(*given, **named)
             written.append(1)
             if len(written) == number:
                 die()
