@@ -111,15 +111,11 @@ HEARD: dict[str, Callable[..., None]] = {
 
 
 def finish_job(folder: Path, job: Job, watcher: SurveyWatcher) -> None:
-    """In a worker. Ray has set OMP_NUM_THREADS to the cores of the task."""
-    engine = Local(Ledger(folder), watcher)
-    try:
-        engine.finish(job)
-    except BaseException:  # cancelled: the child saves its state
-        engine.stop()
-        for child in engine.children:
-            child.wait()
-        raise
+    """In a worker, whose OMP_NUM_THREADS Ray has set to the cores of the task.
+
+    When it is cancelled, the local engine asks the child to save its state, and waits for it.
+    """
+    Local(Ledger(folder), watcher).run([job])
 
 
 @dataclass
