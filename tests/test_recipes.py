@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mops.data.compose import relative_to, set_key
-from mops.errors import PlanError, RecipeError, UsageError
-from mops.outside import format_yaml, parse_yaml, read_yaml
+from mops.errors import UsageError
+from mops.outside import parse_yaml
 from mops.recipes import (
     FORMER,
     Recipe,
@@ -298,34 +298,3 @@ def test_set_key() -> None:
     assert changed["tasks"] == {"a": {"type": "similarity"}}
     with pytest.raises(UsageError, match="'plan' is not a mapping"):
         set_key(changed, "plan.name", "x")
-
-
-# ------------------------------------------------------------------ YAML
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"a: [1", "not valid YAML"),
-        (b"- 1\n- 2\n", "not a mapping"),
-        (b"a: \xff\xfe", "not UTF-8"),
-        (b"a: !!python/object:os.system x", "not valid YAML"),
-        (b"a: 1\na: 2\n", "not valid YAML"),
-    ],
-)
-def test_yaml_files_that_cannot_be_read(tmp_path: Path, content: bytes, words: str) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_bytes(content)
-    with pytest.raises(PlanError) as caught:
-        read_yaml(path, PlanError)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_yaml_files_that_can(tmp_path: Path) -> None:
-    path = tmp_path / "x.yaml"
-    value = {"a": [1, "1", 1e-05, None, True, "true", "1e-3", ""], "b": {"c": ["ä", "x: y"]}}
-    path.write_bytes(b"\xef\xbb\xbf" + format_yaml(value).encode())  # as some editors save it
-    assert read_yaml(path) == value
-    with pytest.raises(RecipeError, match="cannot read"):
-        read_yaml(tmp_path / "none.yaml")
