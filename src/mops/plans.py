@@ -34,6 +34,7 @@ from mops.short_forms import (
 )
 
 DEFAULT = "shared"
+SINGLE = "separate"  # a model per task
 EXAMPLE = "hybrid:3"
 FIRST_LOOK = ("shared", "separate", "hybrid:3")  # what a starter recipe names
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mops.errors import RecipeError, nearest
+from mops.plans import SINGLE
 
 if TYPE_CHECKING:
     from mops.survey.design.survey import Survey
-
-SINGLE = "separate"  # the plan that has a model per task
 
 
 def complete(survey: Survey, baseline: str = "", single: str = "") -> Survey:

@@ -1,11 +1,12 @@
 """How long trainings would take: matrix products counted, at the speed this machine shows now.
 
-What it is worth: one share of the machine's peak stands for all plans, so a training takes about a
-quarter more or less than its estimate, and as much longer as other programs use the machine. Steps
-of MiniLM with 8 rows of three tasks on one core, processor seconds measured and estimated: shared
-0.64 and 0.69, separate 0.76 and 0.77, pals:parallel 0.75 and 0.72, frozen+adapters:64 0.53 and
-0.46, frozen+lora:8 0.44 and 0.43. Whole trials of 20 steps on the sample: shared 48 and 46,
-layers:FFSSII 46 and 41, frozen+late:SIS 33 and 31. Without torch.
+What it is worth: one share of the machine's peak stands for all plans, so a training takes about
+a quarter more or less than its estimate, and as much longer as other programs use the machine.
+Steps of MiniLM with 8 rows of three tasks on one core, processor seconds measured and estimated:
+one encoder 0.64 and 0.69, one per task 0.76 and 0.77, projected attention in every layer 0.75 and
+0.72, bottlenecks in a frozen encoder 0.53 and 0.46. Whole trials of 20 steps on the sample: one
+encoder 48 and 46, two layers frozen and two per task 46 and 41, late layers on a frozen one 33
+and 31. Without torch.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def keys_of(points: Sequence[Point]) -> list[str]:
 
 
 def name_of(point: Point, data: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """`late:SIS, learning_rate=0.001`: the plan, and the keys that this point sets."""
+    """The plan, and what this point sets: `PLAN, learning_rate=0.001`."""
     plan = data["plan"]
     words = [plan["name"] if isinstance(plan, dict) else plan]
     for key in keys:
