@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mops.data.budgets import Share
     from mops.fit.step import StepFacts
 
-WIDE = 110  # columns where there is no terminal to ask
+WIDE = 118  # columns where there is no terminal to ask
 OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
 ERR = Console(stderr=True, highlight=False, markup=False)
 
