@@ -17,7 +17,7 @@ import pytest
 
 from mops.errors import RunError, UsageError
 from mops.fit.machine import peak_memory
-from mops.survey import timing
+from mops.survey.costs import timing
 from mops.survey.costs.timing import measure_costs
 from mops.survey.costs.turns import Child
 from mops.survey.trials import Candidate
