@@ -22,7 +22,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "pretrain": "Train an encoder further on masked words of the tasks' texts.",
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Answer every row of a file with a trained model.",
-    "survey": "Train many plans under one budget, and say which differences are real.",
+    "survey": "Train many plans under one budget and compare them.",
     "tune": "Search plan, learning rates, loss weights and budget together.",
     "recommend": "Say which plan of a finished survey to use, and why.",
     "conflicts": "Measure where the tasks' gradients disagree.",
