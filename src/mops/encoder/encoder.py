@@ -73,15 +73,7 @@ def serve(bank: nn.ModuleDict, spans: tuple[Span, ...], seen: list[Tensor]) -> T
 def add(bank: nn.ModuleDict, added: tuple[Added, ...], seen_TX: Tensor, onto_TX: Tensor) -> Tensor:
     """What the additions at one site make of what they see, added onto the stream there."""
     for addition in added:
-        found = [
-            addition.equation(
-                {part: bank[owner] for part, owner in unit.parts.items()},
-                seen_TX[unit.tokens],
-                unit.buckets,
-            )
-            for unit in addition.units
-        ]
-        onto_TX = onto_TX + join(found)
+        onto_TX = onto_TX + made_of(bank, addition, seen_TX)
     return onto_TX
 
 
@@ -93,7 +85,20 @@ def add_within(
     onto: list[Tensor],
 ) -> list[Tensor]:
     """The same onto pieces, which stay apart where nothing is added."""
-    if not added:
-        return onto
-    whole_TX = add(bank, added, seen_TX, join(onto))
-    return [whole_TX[s.tokens] for s in spans]
+    for addition in added:
+        whole_TX = join(onto) + made_of(bank, addition, seen_TX)
+        onto = [whole_TX[s.tokens] for s in spans]
+    return onto
+
+
+def made_of(bank: nn.ModuleDict, addition: Added, seen_TX: Tensor) -> Tensor:
+    return join(
+        [
+            addition.equation(
+                {part: bank[owner] for part, owner in unit.parts.items()},
+                seen_TX[unit.tokens],
+                unit.buckets,
+            )
+            for unit in addition.units
+        ]
+    )

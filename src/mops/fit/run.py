@@ -133,12 +133,17 @@ def assemble(
     )
     state = folder / "state" / "state.safetensors"
     if state.is_file():
-        loop.progress = load_state(state, network, loop.optimiser, ready.key, loop.parts)
-        check_processes(folder, loop.progress, together)
-        moments = loop.optimiser.state
-        loop.optimiser = enter(network, loop.stage, weighting)
-        loop.optimiser.state.update(moments)
+        go_on(loop, state)
     return loop
+
+
+def go_on(loop: Loop, state: Path) -> None:
+    """Put the loop where it was interrupted."""
+    loop.progress = load_state(state, loop.network, loop.optimiser, loop.key, loop.parts)
+    check_processes(loop.folder, loop.progress, loop.together)
+    moments = loop.optimiser.state
+    loop.optimiser = enter(loop.network, loop.stage, loop.weighting)
+    loop.optimiser.state.update(moments)
 
 
 def check_processes(folder: Path, progress: Progress, together: Together) -> None:

@@ -82,8 +82,7 @@ def compare(
     """The candidates in the order they came, each judged; `by` is the score that makes ties."""
     check_names([one.name for one in answered], (baseline, single or baseline))
     check_rows(tasks, targets, answered)
-    if by not in (*tasks, *OVERALL):
-        raise UsageError(f"no score is named {by!r}; allowed: {', '.join((*tasks, *OVERALL))}")
+    check_score(by, (*tasks, *OVERALL))
     scored = score_runs(tasks, targets, {name: dict(runs(answered, name)) for name in tasks})
     names = [one.name for one in answered]
     against = {
@@ -113,6 +112,11 @@ def compare(
         )
         for name in names
     )
+
+
+def check_score(by: str, known: Sequence[str]) -> None:
+    if by not in known:
+        raise UsageError(f"no score is named {by!r}; allowed: {', '.join(known)}")
 
 
 # ------------------------------------------------------------------ comparisons
