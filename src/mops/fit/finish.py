@@ -105,9 +105,10 @@ def judge_run(
 def write_predictions(
     path: Path, rows: Sequence[Row], answers: Answers, *, is_halved: bool
 ) -> None:
-    """Every input row in input order, with its label where it was scored.
+    """Every input row in input order, with its label and its loss where it was scored.
 
-    Of a validation row also its half: whether it picked the best state or is reported.
+    Of a class also how sure the answer is; of a validation row its half: whether it picked the
+    best state or is reported.
     """
     columns: dict[str, Sequence[object]] = {
         "id": [row.id for row in rows],
@@ -118,6 +119,11 @@ def write_predictions(
         columns["label"] = labels
     if is_halved:
         columns["half"] = [half(row) for row in rows]
+    if confidences := answers.confidences():
+        columns["confidence"] = [f"{value:.4f}" for value in confidences]
+    if "label" in columns:
+        losses = answers.losses(targets_of(answers.task, rows))
+        columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
     with beside(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -28,6 +28,23 @@ class Answers:
             return [repr(float(value)) for value in self.predictions]
         return [self.task.labels[int(number)] for number in self.predictions]
 
+    def confidences(self) -> list[float]:
+        """The share of each predicted class; of a similarity there is none."""
+        return [] if self.task.is_similarity else self.shares.max(axis=1).tolist()
+
+    def losses(self, targets: Values) -> Values:
+        """How wrong each answer is: -log of the true class's share, or the squared error.
+
+        NaN where the target is.
+        """
+        if self.task.is_similarity:
+            return (self.predictions - targets) ** 2
+        known = ~np.isnan(targets)
+        losses = np.full(len(targets), np.nan)
+        shares = self.shares[known, targets[known].astype(int)]
+        losses[known] = -np.log(np.maximum(shares, np.finfo(np.float64).tiny))
+        return losses
+
 
 def decide(task: Task, outputs: NDArray[np.float32]) -> Answers:
     """Outputs of a head as answers."""

@@ -48,6 +48,7 @@ class Answers:
 class Result:
     """A finished trial whose predictions give the scores that it recorded."""
 
+    id: str  # the name of its folder
     trial: Trial
     record: Record
     on: str  # the rows that judge: report or test
@@ -133,7 +134,8 @@ def read_result(trial: Trial, run: Path, on: str) -> Result:
         digest.update(f"{name}:".encode() + rows.predictions.tobytes())
     scores = record.scores["tasks"]
     chosen_on = {name: int(scores[name].get("selection", {}).get("rows", 0)) for name in tasks}
-    return Result(trial, record, on, tasks, judged, chosen_on, digest.hexdigest()[:DIGEST_LENGTH])
+    key = digest.hexdigest()[:DIGEST_LENGTH]
+    return Result(run.name, trial, record, on, tasks, judged, chosen_on, key)
 
 
 def trained_tasks(record: Record, run: Path) -> dict[str, Task]:

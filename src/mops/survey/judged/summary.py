@@ -13,15 +13,26 @@ from mops.judge.differences import Answered, Judged, compare
 from mops.judge.scores import OVERALL
 from mops.survey.judged.expense import expenses, relative
 from mops.survey.judged.guards import findings
-from mops.survey.judged.results import Design, Outside, Result, outside, read_results
+from mops.survey.judged.results import (
+    Design,
+    Outside,
+    Result,
+    Results,
+    outside,
+    read_results,
+)
 from mops.survey.judged.standings import Rows, Standing, Summary, TrialFacts
 
 
 def summarise(survey: Design, folder: Path) -> Summary:
     """Everything that is known so far; nothing in the folder is changed."""
-    results = read_results(survey, folder)
+    return judge_results(survey, read_results(survey, folder), read_costs(folder / "costs.json"))
+
+
+def judge_results(
+    survey: Design, results: Results, costs: Mapping[str, Mapping[str, Any]]
+) -> Summary:
     finished, strangers = on_common_rows(results.finished)
-    costs = read_costs(folder / "costs.json")
     standings: list[Standing] = []
     for group in by_tasks(finished, survey.baseline):
         standings += judge_group(survey, group, costs)
@@ -173,7 +184,7 @@ def trial_facts(result: Result) -> TrialFacts:
     scores = {name: record.scores["tasks"][name][on][key] for name, key in main.items()}
     is_stopped = bool(info["stopped_early"])
     return TrialFacts(
-        id=result.trial.id,
+        id=result.id,
         seed=result.trial.seed,
         digest=result.digest,
         selection=record.scores["overall"].get("selection", {}).get("overall"),
