@@ -210,6 +210,25 @@ def test_the_loaded_bundle_gives_the_recorded_predictions(made: World, name: str
         assert found == written
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_written_losses_and_confidences_are_those_of_the_answers(made: World, name: str) -> None:
+    model = mops.load(made.run / "model")
+    given = inputs(made.data / f"{FILES[name]}-dev.csv")
+    texts = [line[2] if name == "sentiment" else tuple(line[2:4]) for line in given]
+    rows = table(made.run / "predictions" / f"{name}-validation.csv")
+    losses = np.array([float(row["loss"]) for row in rows])
+    if name == "similarity":
+        assert "confidence" not in rows[0]
+        errors = [float(row["prediction"]) - float(row["label"]) for row in rows]
+        assert losses == pytest.approx(np.square(errors), rel=1e-3, abs=1e-6)
+        return
+    shares = model.answers({name: texts})[name].shares
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(shares.max(axis=1), abs=1e-4)
+    labels = np.array([int(row["label"]) for row in rows])
+    expected = metrics.log_loss(labels, shares, labels=range(shares.shape[1]))
+    assert losses.mean() == pytest.approx(expected, rel=1e-3)
+
+
 # ------------------------------------------------------------------ the same folder again
 
 
