@@ -174,7 +174,8 @@ class Loop:
         self, facts: StepFacts, tokens: int, seconds: float, measure: Callable[[], dict[str, float]]
     ) -> None:
         """Count the step that was taken; now and then write a line and measure."""
-        now, rate = self.progress, self.learning_rate
+        now, stage = self.progress, self.stage
+        factor = rate_factor(stage.training, now.step - stage.first, len(stage))
         now.step += 1
         now.seconds += seconds
         now.tokens += tokens
@@ -183,20 +184,13 @@ class Loop:
         if now.step % LOG_STEPS == 0 or now.step == 1:
             line = {"loss": facts.loss, "losses": facts.losses}
             line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
-            line |= {"learning_rate": rate}
+            line |= {"learning_rate": stage.training.learning_rate * factor}
             self.log(line | ({"gradient_shares": measured} if measured else {}))
 
     @property
     def stage(self) -> PlannedStage:
         """The stage of the next step."""
         return self.schedule.stage_at(self.progress.step)
-
-    @property
-    def learning_rate(self) -> float:
-        """Of the encoder in the next step, where nothing else says a rate of its own."""
-        stage = self.stage
-        factor = rate_factor(stage.training, self.progress.step - stage.first, len(stage))
-        return stage.training.learning_rate * factor
 
     @cached_property
     def curve(self) -> Curve:
