@@ -31,9 +31,12 @@ STATES = {
 
 @pytest.mark.parametrize("name", STAND_INS)
 def test_a_stand_in_is_told_in_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
 ) -> None:
-    """Begun, broken off, gone on with by its key, ended."""
+    """Begun, broken off, gone on with by its key, ended; stdout is for results."""
     for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_MODE"):
         monkeypatch.delenv(variable, raising=False)
     store, label = Store(), Label("late:SI, seed 1", tmp_path, group="mine")
@@ -57,6 +60,7 @@ def test_a_stand_in_is_told_in_its_own_words(
         "final/overall": [(0, 0.6)],
     }
     assert store.states == STATES[name]
+    assert not capsys.readouterr().out
 
 
 def test_nothing_leaves_the_machine_unless_a_variable_says_so(
@@ -75,7 +79,7 @@ def test_nothing_leaves_the_machine_unless_a_variable_says_so(
     TRACKERS["mlflow"].begin(start)
     assert store.places == [
         f"offline {tmp_path}",
-        f"sqlite:///{tmp_path}/mlflow.db",
+        f"sqlite:///{tmp_path}/mlflow/mlflow.db",
         f"online {tmp_path}",
         "http://there",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -181,6 +182,8 @@ def wandb_stand_in(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
 
 
 def trackio_stand_in(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    current: ContextVar[Any] = ContextVar("current")
+
     class Run:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -189,17 +192,22 @@ def trackio_stand_in(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
             store.add(0 if step is None else step, metrics)
 
         def finish(self) -> None:
+            print("* Run finished")
             store.states.append("FINISHED")
 
     def init(
-        *, project: str, name: str, group: str | None, config: dict[str, Any], resume: str,
-        embed: bool,
+        *, project: str, name: str, config: dict[str, Any], resume: str, embed: bool
     ) -> Run:  # fmt: skip
         assert (resume == "must") == (name in store.keys)
+        if (before := current.get(None)) is not None:  # as trackio does
+            before.finish()
+        print("* Trackio project initialized")
         if resume == "never":
-            store.names.append((name, group))
+            store.names.append((name, project))
         store.keys.append(name)
         store.parameters |= {key: str(value) for key, value in config.items()}
-        return Run(name)
+        run = Run(name)
+        current.set(run)
+        return run
 
     install(monkeypatch, "trackio", init=init)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from contextvars import Context
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
+
+from filelock import FileLock
 
 from mops.errors import RecipeError
 from mops.settings import Training
@@ -85,12 +90,13 @@ class MLflow:
     """A run of an experiment, by mlflow's client: several may be open at once."""
 
     def __init__(self, start: Start) -> None:
-        label = start.label
-        store = f"sqlite:///{label.folder.resolve()}/mlflow.db"
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or store
-        self.client: Any = import_module("mlflow").MlflowClient(tracking_uri=uri)
-        self.key = start.key or self.begin(label, start.parameters)
-        self.client.update_run(self.key, status="RUNNING")
+        place = start.label.folder.resolve() / "mlflow"
+        place.mkdir(exist_ok=True)
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place}/mlflow.db"
+        with FileLock(place / "lock"):  # trials begin side by side, tables are made once
+            self.client: Any = import_module("mlflow").MlflowClient(tracking_uri=uri)
+            self.key = start.key or self.begin(start.label, start.parameters)
+            self.client.update_run(self.key, status="RUNNING")
 
     def begin(self, label: Label, parameters: Mapping[str, Any]) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or label.group or PROJECT
@@ -146,15 +152,16 @@ class Trackio:
     """A run of a project in trackio's own folder, unless TRACKIO_SPACE_ID names a space."""
 
     def __init__(self, start: Start) -> None:
-        label = start.label
-        self.run: Any = import_module("trackio").init(
-            project=os.environ.get("TRACKIO_PROJECT") or PROJECT,
-            name=start.key or label.name,
-            group=label.group or None,
-            config=dict(start.parameters),
-            resume="must" if start.key else "never",
-            embed=False,
-        )
+        # In a context of its own: there it finds no run before this one that it would finish.
+        with redirect_stdout(sys.stderr):
+            self.run: Any = Context().run(
+                import_module("trackio").init,
+                project=os.environ.get("TRACKIO_PROJECT") or start.label.group or PROJECT,
+                name=start.key or start.label.name,
+                config=dict(start.parameters),
+                resume="must" if start.key else "never",
+                embed=False,
+            )
         self.key: str = self.run.name
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -163,7 +170,8 @@ class Trackio:
     def end(self, scores: Mapping[str, float]) -> None:
         if scores:
             self.run.log(dict(scores))
-        self.run.finish()
+        with redirect_stdout(sys.stderr):
+            self.run.finish()
 
 
 @dataclass(frozen=True)
