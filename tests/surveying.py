@@ -180,6 +180,10 @@ def write_survey(folder: Path, survey: MadeSurvey, skills: Mapping[str, Skill]) 
     return folder
 
 
+def by_name(summary: Summary) -> dict[str, Standing]:
+    return {one.name: one for one in summary.standings}
+
+
 def write_failure(folder: Path, trial: Trial, reason: str) -> None:
     path = folder / "failed" / f"{trial.id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

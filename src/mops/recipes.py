@@ -38,7 +38,13 @@ class Recipe(Strict):
     def to_yaml(self) -> str:
         return format_yaml(self.to_data())
 
+    def without(self, *keys: str) -> Recipe:
+        """The same with these keys of `training` as if nobody had set them."""
+        plain = {key: Training.model_fields[key].default for key in keys}
+        return self.model_copy(update={"training": self.training.model_copy(update=plain)})
 
+
+TOLD = "training.report_to"
 # transformers' former spellings -> what to write
 FORMER = {
     "warmup_ratio": "warmup_steps (a number below 1 is a share of all steps)",
@@ -166,9 +172,14 @@ def check_methods(training: Training, where: str) -> None:
 
 
 def differing_key(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> str:
-    """The first dotted key in which two recipes differ, with both values; empty when equal."""
+    """The first dotted key in which two recipes differ, with both values; empty when equal.
+
+    Who is told how a run goes is no difference.
+    """
     for key in dict.fromkeys((*one, *other)):
         a, b = one.get(key), other.get(key)
+        if f"{prefix}{key}" == TOLD:
+            continue
         if isinstance(a, dict) and isinstance(b, dict):
             inner = differing_key(a, b, f"{prefix}{key}.")
             if inner:

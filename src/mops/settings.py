@@ -21,6 +21,7 @@ ScheduleName = Literal[
     "mixed", "annealed", "staggered",
 ]  # fmt: skip
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
+Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 Warmup = Annotated[float, Field(ge=0)]
 
 
@@ -204,7 +205,17 @@ class Training(Strict):
     threads: Count | None = Field(None, description="of the processor; default: its cores")
     device: str = Field("auto", description="where to compute: auto, cpu, cuda, cuda:1, mps, ...")
     torch_compile: bool = Field(False, description="compile the feed-forward blocks")
-    report_to: Literal["none"] = Field("none", description="trackers beside curve.jsonl")
+    report_to: Literal["none", Tracker] | tuple[Tracker, ...] = Field(
+        "none",
+        description="who is told what curve.jsonl gets: tensorboard, mlflow, wandb, trackio, or a "
+        "list of these; changes nothing that is trained",
+    )
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names in `report_to`, each once."""
+        told = (self.report_to,) if isinstance(self.report_to, str) else self.report_to
+        return tuple(name for name in dict.fromkeys(told) if name != "none")
 
     def batch_size(self, task: str) -> int:
         sizes = self.per_task_batch_size

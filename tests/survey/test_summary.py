@@ -17,7 +17,7 @@ from mops.judge.evaluate import judge
 from mops.predict.answers import Answers
 from mops.records import read_record
 from mops.survey.judged.rescoring import mismatches, read_predictions
-from mops.survey.judged.standings import Standing, Summary, read_summary
+from mops.survey.judged.standings import read_summary
 from mops.survey.judged.summary import summarise
 from mops.survey.judged.summary_files import to_markdown, write_summary
 from mops.survey.trials import Candidate
@@ -26,29 +26,13 @@ from surveying import (
     MadeSurvey,
     Named,
     Skill,
+    by_name,
     made_survey,
     plain_recipe,
     write_failure,
     write_survey,
     write_trial,
 )
-
-
-def by_name(summary: Summary) -> dict[str, Standing]:
-    return {one.name: one for one in summary.standings}
-
-
-@pytest.fixture
-def survey() -> MadeSurvey:
-    return made_survey("shared", "separate", "twin", "poor", single="separate")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, survey: MadeSurvey) -> Path:
-    """Three that are equally good, and one that is not."""
-    costs = {"parameters": 40_000_000, "weight_bytes": 160_000_000, "train_seconds": 20.0}
-    skills = {"shared": Skill(0.7), "separate": Skill(0.7, costs=costs), "twin": Skill(0.7)}
-    return write_survey(tmp_path, survey, skills | {"poor": Skill(0.45)})
 
 
 def test_a_survey_is_judged(folder: Path, survey: MadeSurvey) -> None:

@@ -10,26 +10,10 @@ from pathlib import Path
 import pytest
 
 from mops.errors import UsageError
-from mops.survey.judged.standings import Standing, Summary, read_summary
+from mops.survey.judged.standings import read_summary
 from mops.survey.judged.summary import summarise
 from mops.survey.judged.summary_files import to_csv, to_markdown, write_summary
-from surveying import MadeSurvey, Skill, made_survey, write_survey
-
-
-def by_name(summary: Summary) -> dict[str, Standing]:
-    return {one.name: one for one in summary.standings}
-
-
-@pytest.fixture
-def survey() -> MadeSurvey:
-    return made_survey("shared", "separate", "twin", "poor", single="separate")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, survey: MadeSurvey) -> Path:
-    """Three that are equally good, and one that is not."""
-    equal = {"shared": Skill(0.7), "separate": Skill(0.7), "twin": Skill(0.7)}
-    return write_survey(tmp_path, survey, equal | {"poor": Skill(0.45)})
+from surveying import MadeSurvey, by_name
 
 
 def test_summary_reads_back_as_it_was(folder: Path, survey: MadeSurvey) -> None:

@@ -78,7 +78,7 @@ def command(
       mops pretrain --data sample --max-steps 200 --out encoders/sample
       mops train --data sample --encoder encoders/sample --out runs/pretrained
     """
-    from mops.cli.screen import OUT, PretrainingScreen
+    from mops.cli.screen import PretrainingScreen
 
     steps = () if max_steps is None else (f"training.max_steps={max_steps}",)
     options["settings"] = (*options["settings"], *steps)
@@ -94,11 +94,8 @@ def command(
         )
     if as_json:
         echo_json(made.record)
-        return
-    if made.was_finished:
-        said = f"{out} holds this encoder already, finished; nothing was done"
-        OUT.print(said, soft_wrap=True)
-    show(made)
+    else:
+        show(made)
 
 
 def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
@@ -111,6 +108,9 @@ def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -
 def show(made: Pretrained) -> None:
     from mops.cli.screen import OUT, duration, print_table, print_warnings
 
+    if made.was_finished:
+        said = f"{made.folder} holds this encoder already, finished; nothing was done"
+        OUT.print(said, soft_wrap=True)
     record = made.record
     texts, info = record["texts"], record["train_info"]
     print_table(

@@ -39,14 +39,11 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
       mops recommend runs/survey --max-params 40M --max-latency 20ms
     """
     from mops.survey.judged.recommend import recommend
-    from mops.survey.judged.standings import read_summary
+    from mops.survey.judged.reweighing import read_weighed
     from mops.survey.judged.weighing import parse_weights
 
-    decision = recommend(
-        read_summary(folder),
-        weights=parse_weights(weights) if weights else None,
-        **read_limits(limits),
-    )
+    given = parse_weights(weights) if weights else None
+    decision = recommend(read_weighed(folder, given), weights=given, **read_limits(limits))
     model = model_of(folder, decision)
     if as_json:
         echo_json(to_data(decision, model))

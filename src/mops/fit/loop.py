@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -18,15 +17,16 @@ from mops.data.batches import Batch, TaskData
 from mops.data.budgets import Share, doubts, shares
 from mops.data.schedule import Place, PlannedStage, Schedule
 from mops.encoder.network import Network
-from mops.errors import RunError
 from mops.fit.ahead import Ahead
 from mops.fit.checkpoints import Part, Progress, save_best, save_state
+from mops.fit.curve import Curve
 from mops.fit.distributed import ALONE, Together
 from mops.fit.frozen import Frozen
 from mops.fit.gradients import Gradients
 from mops.fit.guards import GUARDED_STEP, check_gradients
 from mops.fit.machine import give_back_memory
 from mops.fit.pull import Start
+from mops.fit.rates import rate_factor
 from mops.fit.selection import Scores
 from mops.fit.shares import SHARE_STEPS, gradient_shares
 from mops.fit.stages import enter
@@ -174,7 +174,8 @@ class Loop:
         self, facts: StepFacts, tokens: int, seconds: float, measure: Callable[[], dict[str, float]]
     ) -> None:
         """Count the step that was taken; now and then write a line and measure."""
-        now = self.progress
+        now, stage = self.progress, self.stage
+        factor = rate_factor(stage.training, now.step - stage.first, len(stage))
         now.step += 1
         now.seconds += seconds
         now.tokens += tokens
@@ -183,12 +184,17 @@ class Loop:
         if now.step % LOG_STEPS == 0 or now.step == 1:
             line = {"loss": facts.loss, "losses": facts.losses}
             line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
+            line |= {"learning_rate": stage.training.learning_rate * factor}
             self.log(line | ({"gradient_shares": measured} if measured else {}))
 
     @property
     def stage(self) -> PlannedStage:
         """The stage of the next step."""
         return self.schedule.stage_at(self.progress.step)
+
+    @cached_property
+    def curve(self) -> Curve:
+        return Curve(self.folder / "curve.jsonl")
 
     @cached_property
     def guarded(self) -> dict[int, tuple[str, ...]]:
@@ -276,20 +282,12 @@ class Loop:
         epoch = self.progress.step / self.schedule.steps_per_epoch
         line = {"step": self.progress.step, "epoch": round(epoch, 4)}
         line |= {"seconds": round(self.progress.seconds, 3), **facts}
-        path = self.folder / "curve.jsonl"
-        try:
-            with path.open("a", encoding="utf-8") as curve:
-                curve.write(json.dumps(line) + "\n")
-                self.progress.curve_bytes = curve.tell()
-        except OSError as cause:
-            raise RunError(f"cannot write {path}: {cause.strerror}; free some space") from cause
+        self.progress.curve_bytes = self.curve.write(line)
 
     def cut_curve(self) -> None:
         """Forget lines that were written after the state that this run goes on from."""
-        if not self.together.is_first:
-            return
-        with (self.folder / "curve.jsonl").open("ab") as curve:
-            curve.truncate(self.progress.curve_bytes)
+        if self.together.is_first:
+            self.curve.cut(self.progress.curve_bytes)
 
 
 def median(values: list[float]) -> float:

@@ -23,6 +23,7 @@ from mops.data.splits import half
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.errors import RecipeError
 from mops.fit.machine import prepare_machine
+from mops.fit.trackers import refuse_missing_trackers
 from mops.layout import Layout
 from mops.recipes import Recipe
 from mops.records import machine_info
@@ -43,13 +44,15 @@ class Prepared:
     @cached_property
     def key(self) -> str:
         """Names the recipe, the data and the encoder: what an interrupted run must go on with."""
-        parts = [self.recipe.to_data(), dict(self.material.digests), self.source.digest]
+        recipe = self.recipe.without("report_to")
+        parts = [recipe.to_data(), dict(self.material.digests), self.source.digest]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     device = prepare_machine(recipe.training)
     refuse_missing(recipe.training.gradients)
+    refuse_missing_trackers(recipe.training)
     tell("reading data")
     material = read_material(recipe)
     recipe = resolve(recipe, material)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from mops.encoder.network import Network
 from mops.encoder.pretrained import load_pretrained
 from mops.errors import RecipeError
 from mops.files import is_draft, remove_drafts, write_text
+from mops.fit.audience import final_scores
 from mops.fit.checkpoints import Progress, load_best, load_state
 from mops.fit.distributed import ALONE, Together, gathered
 from mops.fit.finish import Answering, answer_with, finish
@@ -24,6 +26,7 @@ from mops.fit.prepare import Prepared, batch_maker, prepare, selection_data, tra
 from mops.fit.pull import keep_start
 from mops.fit.selection import Scores, selection_scores
 from mops.fit.stages import enter
+from mops.fit.trackers import Label, label_of
 from mops.fit.weights import build_weighting
 from mops.outside import read_yaml
 from mops.recipes import Recipe, differing_key
@@ -43,14 +46,25 @@ class Run:
         return self.record.scores
 
 
-def train(recipe: Recipe, out: str | Path, watcher: Watcher | None = None) -> Run:
-    """Train what the recipe says into the folder `out`; goes on where an interrupted run was."""
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    watcher: Watcher | None = None,
+    label: Label | None = None,
+) -> Run:
+    """Train what the recipe says into the folder `out`; goes on where an interrupted run was.
+
+    `label` is what trackers call the run; else the name of its folder.
+    """
+    folder = Path(out)
     with gathered() as together:
         heard = watcher if watcher and together.is_first else Silent()
-        return train_together(recipe, Path(out), heard, together)
+        return train_together(recipe, folder, heard, together, label or label_of(folder))
 
 
-def train_together(recipe: Recipe, folder: Path, watcher: Watcher, together: Together) -> Run:
+def train_together(
+    recipe: Recipe, folder: Path, watcher: Watcher, together: Together, label: Label
+) -> Run:
     """One process, or one of several; the first one writes the files."""
     ready = prepare(recipe, watcher.phase)
     together.agree("the recipe, the data or the encoder", lambda: ready.key)
@@ -63,8 +77,9 @@ def train_together(recipe: Recipe, folder: Path, watcher: Watcher, together: Tog
     together.agree("the saved state", lambda: loop.progress.step)
     if together.is_first:
         begin_folder(folder, ready.recipe)
-    loop.run(watcher)
-    run = conclude(ready, loop, watcher) if together.is_first else None
+    with tracked(loop, ready.recipe, label):
+        loop.run(watcher)
+        run = conclude(ready, loop, watcher) if together.is_first else None
     together.wait()
     return run or Run(folder, read_record(folder / "record.json"))
 
@@ -77,8 +92,17 @@ def conclude(
     loop.release()
     load_best(folder / "state" / "best.safetensors", loop.network)
     record = finish(folder, ready, loop, watcher.phase, answering)
+    loop.curve.audience.end(final_scores(record.scores))
     shutil.rmtree(folder / "state", ignore_errors=True)
     return Run(folder, record)
+
+
+def tracked(loop: Loop, recipe: Recipe, label: Label) -> AbstractContextManager[None]:
+    """The recipe's trackers hear the run, of several processes the first."""
+    if not loop.together.is_first:
+        return nullcontext()
+    kept, state = loop.progress.curve_bytes, loop.folder / "state"
+    return loop.curve.heard(recipe, label, kept_bytes=kept, state=state)
 
 
 def build_loop(folder: Path, ready: Prepared, together: Together = ALONE) -> Loop:

@@ -74,13 +74,8 @@ def take_step(
         group["lr"] = group["base"] * rate_factor(training, step - first, total)
     with dense(network):
         optimiser.step()
-    here = {task: batch.parts.get(task, 1.0) * float(losses[task].detach()) for task in losses}
-    facts = StepFacts(
-        losses=together.sum_of(here),
-        loss=together.sum_of({"loss": float(loss.detach())})["loss"],
-        gradient_norm=float(norm),
-        weights=weights,
-    )
+    whole = sum_losses(losses, loss, batch, together)
+    facts = StepFacts(*whole, gradient_norm=float(norm), weights=weights)
     weighting.note(facts.losses, step)
     return refuse_nan(facts, step)
 
@@ -112,6 +107,14 @@ def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -
         )
         for task, targets in batch.targets.items()
     }
+
+
+def sum_losses(
+    losses: Mapping[str, Tensor], loss: Tensor, batch: Batch, together: Together
+) -> tuple[Mapping[str, float], float]:
+    """The losses of all processes: by task, and as they were weighed."""
+    here = {task: batch.parts.get(task, 1.0) * float(losses[task].detach()) for task in losses}
+    return together.sum_of(here), together.sum_of({"loss": float(loss.detach())})["loss"]
 
 
 def refuse_nan(facts: StepFacts, step: int) -> StepFacts:

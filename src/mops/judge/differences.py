@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mops.errors import UsageError, nearest
 from mops.judge.noise import Mean, Scored
 from mops.judge.runs import Run, score_runs
-from mops.judge.scores import OVERALL
+from mops.judge.scores import EQUAL, OVERALL, Weights
 from mops.judge.significance import LEVEL, holm, mcnemar, off_zero, student_quantile
 from mops.judge.ties import tie_groups
 from mops.tasks import Task
@@ -78,25 +78,23 @@ def compare(
     baseline: str,
     single: str | None = None,
     by: str = "overall",
+    weights: Weights = EQUAL,
 ) -> tuple[Judged, ...]:
-    """The candidates in the order they came, each judged; `by` is the score that makes ties."""
+    """The candidates in the order they came, each judged; `by` is the score that makes ties.
+
+    `weights` are what tasks count in an overall score.
+    """
     check_names([one.name for one in answered], (baseline, single or baseline))
     check_rows(tasks, targets, answered)
     check_score(by, (*tasks, *OVERALL))
-    scored = score_runs(tasks, targets, {name: dict(runs(answered, name)) for name in tasks})
+    answers = {name: dict(runs(answered, name)) for name in tasks}
+    scored = score_runs(tasks, targets, answers, weights)
     names = [one.name for one in answered]
     against = {
         key: differences({name: of.mean(name, baseline) for name in names if name != baseline})
         for key, of in scored.items()
     }
-    gains = differences(
-        {
-            (name, task): scored[task].mean(name, single)
-            for name in names
-            for task in tasks
-            if single and name != single and task in scored
-        }
-    )
+    gains = gains_over(single, scored, [task for task in tasks if task in scored], names)
     different = told_apart(scored[by]) if by in scored else set()
     ties = find_ties(scored[by], different) if by in scored else {}
     by_name = {one.name: one for one in answered}
@@ -164,6 +162,16 @@ def tested(means: Mapping[Key, Mean]) -> Iterator[tuple[Key, Difference]]:
                 seeds=mean.seeds,
             ),
         )
+
+
+def gains_over(
+    single: str | None, scored: Mapping[str, Scored], tasks: Sequence[str], names: Sequence[str]
+) -> dict[tuple[str, str], Difference]:
+    """(candidate, task) -> what it gains over a model of its own; nothing without such models."""
+    others = [name for name in names if single and name != single]
+    return differences(
+        {(name, task): scored[task].mean(name, single or "") for name in others for task in tasks}
+    )
 
 
 def told_apart(scored: Scored) -> set[frozenset[str]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mops.judge.noise import Scored
 from mops.judge.resampling import row_covariance
-from mops.judge.scores import OVERALL, scores_of
+from mops.judge.scores import EQUAL, OVERALL, Weights, scores_of
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -20,6 +20,7 @@ def score_runs(
     tasks: Mapping[str, Task],
     targets: Mapping[str, Values],
     answers: Mapping[str, Mapping[Run, Values]],
+    weights: Weights = EQUAL,
 ) -> dict[str, Scored]:
     """By task, if any run answered it, and by overall score, if any run answered every task."""
     found = {
@@ -28,7 +29,7 @@ def score_runs(
         if answers[name]
     }
     complete = [run for run in answers[min(tasks)] if all(run in of for of in answers.values())]
-    return found | (dict(overall_scores(tasks, found, complete)) if complete else {})
+    return found | (dict(overall_scores(tasks, found, complete, weights)) if complete else {})
 
 
 def score_task(task: Task, targets_N: Values, answers: Mapping[Run, Values]) -> Scored:
@@ -41,15 +42,15 @@ def score_task(task: Task, targets_N: Values, answers: Mapping[Run, Values]) -> 
 
 
 def overall_scores(
-    tasks: Mapping[str, Task], scored: Mapping[str, Scored], runs: list[Run]
+    tasks: Mapping[str, Task], scored: Mapping[str, Scored], runs: list[Run], weights: Weights
 ) -> Iterator[tuple[str, Scored]]:
     """An overall score is linear in the tasks' scores, and tasks have rows of their own."""
     at = stand(runs)
     places = {name: [of.at[name][seed] for name, seed in runs] for name, of in scored.items()}
     nothing = dict.fromkeys(tasks, 0.0)
     for key, overall in OVERALL.items():
-        start = overall(tasks, nothing)
-        slope = {name: overall(tasks, nothing | {name: 1.0}) - start for name in tasks}
+        start = overall(tasks, nothing, weights)
+        slope = {name: overall(tasks, nothing | {name: 1.0}, weights) - start for name in tasks}
         values = [slope[name] * scored[name].values_R[place] for name, place in places.items()]
         moved = [
             slope[name] ** 2 * scored[name].covariance_RR[np.ix_(place, place)]

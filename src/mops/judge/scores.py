@@ -110,22 +110,33 @@ def standard_error(task: Task, targets: Values, predictions: Values, seed: int =
     return float(np.std([of(targets[pick], predictions[pick]) for pick in picks], ddof=1))
 
 
-def overall(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
-    """The plain mean of the tasks' own scores."""
-    return float(np.mean([scores[name] for name in tasks if name in scores]))
+Weights = Mapping[str, float]  # what tasks count in an overall score; others count 1
+EQUAL: Weights = {}
 
 
-def overall_normalised(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
+def overall(
+    tasks: Mapping[str, Task], scores: Mapping[str, float], weights: Weights = EQUAL
+) -> float:
+    """The mean of the tasks' own scores."""
+    return mean_of({name: scores[name] for name in tasks if name in scores}, weights)
+
+
+def overall_normalised(
+    tasks: Mapping[str, Task], scores: Mapping[str, float], weights: Weights = EQUAL
+) -> float:
     """The mean with (r + 1) / 2 in place of a correlation r."""
-    return float(
-        np.mean(
-            [
-                (scores[name] + 1) / 2 if task.score_name in CORRELATIONS else scores[name]
-                for name, task in tasks.items()
-                if name in scores
-            ]
-        )
-    )
+    moved = {
+        name: (scores[name] + 1) / 2 if task.score_name in CORRELATIONS else scores[name]
+        for name, task in tasks.items()
+        if name in scores
+    }
+    return mean_of(moved, weights)
+
+
+def mean_of(scores: Mapping[str, float], weights: Weights) -> float:
+    """Plain unless there are weights: the same bits as ever."""
+    counted = [weights.get(name, 1.0) for name in scores] if weights else None
+    return float(np.average(list(scores.values()), weights=counted))
 
 
 OVERALL = {"overall": overall, "overall_normalised": overall_normalised}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from mops.errors import RunError
 from mops.fit.checkpoints import saved_step
 from mops.fit.loop import Watcher
 from mops.fit.prepare import Prepared, selection_rows
-from mops.fit.run import Run, assemble, begin_folder, conclude
+from mops.fit.run import Run, assemble, begin_folder, conclude, tracked
+from mops.fit.trackers import Label
 from mops.judge.evaluate import sample
 from mops.judge.scores import score
 from mops.many.abreast import Abreast, Order, Runner, Shelf, training_rows
@@ -40,6 +42,7 @@ class Planned:
 
     ready: Prepared
     folder: Path
+    label: Label  # what trackers call it
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -113,13 +116,18 @@ def train_batch(
         except RunError as problem:  # a saved state that cannot be read
             results[run.folder] = problem
     abreast = Abreast(list(runners.values()), shelf)
-    abreast.run(watcher)
-    results |= abreast.failed
-    for run in batch:
-        if run.folder not in results:
-            answering = partial(answer_known, shelf)
-            loop = runners[run.folder].loop
-            results[run.folder] = conclude(run.ready, loop, watcher, answering)
+    with ExitStack() as heard:
+        for run in batch:
+            if run.folder in runners:
+                loop = runners[run.folder].loop
+                heard.enter_context(tracked(loop, run.ready.recipe, run.label))
+        abreast.run(watcher)
+        results |= abreast.failed
+        for run in batch:
+            if run.folder not in results:
+                answering = partial(answer_known, shelf)
+                loop = runners[run.folder].loop
+                results[run.folder] = conclude(run.ready, loop, watcher, answering)
     return results
 
 

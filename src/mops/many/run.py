@@ -14,6 +14,7 @@ from mops.fit.loop import Silent, Watcher
 from mops.fit.machine import prepare_machine
 from mops.fit.prepare import Prepared
 from mops.fit.run import Run, is_finished
+from mops.fit.trackers import Label, label_of, refuse_missing_trackers
 from mops.many.family import Planned, grouped, train_family
 from mops.many.stackable import family_of, why_not
 from mops.many.vectors import Features
@@ -26,12 +27,13 @@ def train_many(
     outs: Sequence[str | Path],
     watcher: Watcher | None = None,
     features: Features | None = None,
+    labels: Sequence[Label] | None = None,
 ) -> list[Run | RunError]:
     """Train recipes that differ only in what they add to a frozen encoder, as `train` would.
 
     Each folder gets what `train` writes into it. A run that fails gives its error, and the others
     go on; the same call goes on with interrupted runs. `features` gives the pooled vectors of a
-    task's sequences; without it they are computed here.
+    task's sequences; without it they are computed here. `labels` are what trackers call the runs.
     """
     watcher, folders = watcher or Silent(), [Path(out) for out in outs]
     if len(set(folders)) != len(recipes) or len(folders) != len(recipes):
@@ -39,10 +41,9 @@ def train_many(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "
             "every recipe needs a folder of its own"
         )
-    planned = [
-        Planned(ready, folder)
-        for ready, folder in zip(prepare_many(recipes, watcher.phase), folders, strict=True)
-    ]
+    ready = prepare_many(recipes, watcher.phase)
+    called = labels or [label_of(folder) for folder in folders]
+    planned = [Planned(*of) for of in zip(ready, folders, called, strict=True)]
     for one in planned:
         if reason := why_not(one.ready):
             raise RecipeError(
@@ -76,6 +77,7 @@ def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list
     for recipe in recipes:
         device = prepare_machine(recipe.training)
         refuse_missing(recipe.training.gradients)
+        refuse_missing_trackers(recipe.training)
         if (key := material_key(recipe)) not in materials:
             tell("reading data")
             materials[key] = read_material(recipe)

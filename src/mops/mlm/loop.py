@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from mops.encoder.network import Network
-from mops.errors import RunError
 from mops.fit.checkpoints import Progress, save_best, save_state
+from mops.fit.curve import Curve
 from mops.fit.loop import (
     LOG_STEPS,
     SAVE_SECONDS,
@@ -50,7 +50,7 @@ class Loop:
 
     def run(self, watcher: Watcher) -> None:
         """Judge the start, run the control, train to the end or until nothing gets better."""
-        self.cut_curve()
+        self.curve.cut(self.progress.curve_bytes)
         watcher.begin(self.budget.total, self.progress.step)
         with stop_requests() as asked:
             if not self.progress.evaluations:
@@ -88,6 +88,10 @@ class Loop:
         """The head as it first was, no moments: what the control learnt leaves no trace."""
         self.network.bank[head_owner(self.network)].load_state_dict(self.first_head)
         self.optimiser.state.clear()
+
+    @cached_property
+    def curve(self) -> Curve:
+        return Curve(self.state / CURVE)
 
     @cached_property
     def learners(self) -> Mapping[str, Collection[str]]:
@@ -137,19 +141,8 @@ class Loop:
     def log(self, phase: str, step: int, facts: Mapping[str, Any]) -> None:
         now = self.progress
         line = {"phase": phase, "step": step, "seconds": round(now.seconds, 3), **facts}
-        path = self.state / CURVE
-        try:
-            with path.open("a", encoding="utf-8") as curve:
-                curve.write(json.dumps(line) + "\n")
-                now.curve_bytes = curve.tell()
-        except OSError as cause:
-            raise RunError(f"cannot write {path}: {cause.strerror}; free some space") from cause
-
-    def cut_curve(self) -> None:
-        """Forget lines that were written after the state that this run goes on from."""
-        with (self.state / CURVE).open("ab") as curve:
-            curve.truncate(self.progress.curve_bytes)
+        now.curve_bytes = self.curve.write(line)
 
     def read_curve(self) -> list[dict[str, Any]]:
-        lines = (self.state / CURVE).read_text("utf-8").splitlines()
+        lines = self.curve.path.read_text("utf-8").splitlines()
         return [json.loads(line) for line in lines]

@@ -11,6 +11,7 @@ from functools import cached_property
 from mops.data.material import Material, read_material
 from mops.encoder.sources import EncoderSource, find_encoder
 from mops.fit.machine import prepare_machine
+from mops.fit.trackers import refuse_missing_trackers
 from mops.mlm.corpus import Corpus, build_corpus
 from mops.mlm.masking import Vocabulary, read_vocabulary
 from mops.mlm.settings import Settings
@@ -44,6 +45,7 @@ class Prepared:
 def prepare(settings: Settings, tell: Callable[[str], None]) -> Prepared:
     recipe = settings.recipe
     device = prepare_machine(recipe.training)
+    refuse_missing_trackers(recipe.training)
     source = find_encoder(recipe.encoder)
     reading = Reading(max_length=recipe.training.max_length)
     check_length(reading, source.shape)

@@ -17,6 +17,7 @@ from mops.files import remove_drafts, write_text
 from mops.fit.checkpoints import load_best, load_state
 from mops.fit.loop import Silent, Watcher
 from mops.fit.rates import build_optimiser
+from mops.fit.trackers import label_of
 from mops.mlm.head import begin_head, load_head
 from mops.mlm.loop import BEST, STATE, Loop
 from mops.mlm.model import build_network, head_owner, held_out_losses
@@ -61,18 +62,28 @@ def pretrain(
     loop = build_loop(state, ready, network, is_new_head=is_new_head)
     remove_drafts(folder)
     write_text(state / SETTINGS, json.dumps(ready.settings.to_data(), indent=2))
-    loop.run(watcher)
+    kept = loop.progress.curve_bytes
+    with loop.curve.heard(recipe, label_of(folder), kept_bytes=kept, state=state):
+        loop.run(watcher)
+        record = conclude(folder, ready, loop, watcher, is_new_head=is_new_head)
+        loop.curve.audience.end({"final/perplexity": record["held_out"]["end"]["perplexity"]})
+    shutil.rmtree(state, ignore_errors=True)
+    return Pretrained(folder, record)
+
+
+def conclude(
+    folder: Path, ready: Prepared, loop: Loop, watcher: Watcher, *, is_new_head: bool
+) -> dict[str, Any]:
+    """Write the best state as an encoder, judge it as a user will load it, write that down."""
     loop.release()
-    load_best(state / BEST, network)
+    load_best(loop.state / BEST, loop.network)
     watcher.phase("writing")
-    write_encoder(folder, network, ready.source)
-    # Judged as a user will load it, from the files.
+    write_encoder(folder, loop.network, ready.source)
     written, _ = begin_network(ready, EncoderSource(str(folder), folder))
     losses = held_out_losses(written, ready.corpus.held_out)
     record = build_record(ready, loop, losses, is_new_head=is_new_head)
     write_text(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-    shutil.rmtree(state, ignore_errors=True)
-    return Pretrained(folder, record)
+    return record
 
 
 def begin_network(ready: Prepared, source: EncoderSource) -> tuple[Network, bool]:

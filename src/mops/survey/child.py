@@ -20,6 +20,7 @@ from mops.fit.loop import Silent
 from mops.fit.machine import keep_memory
 from mops.fit.run import train
 from mops.fit.step import StepFacts
+from mops.fit.trackers import Label
 from mops.many.run import prepare_many, train_many
 from mops.many.stackable import why_not
 from mops.survey.ledger import Ledger
@@ -70,7 +71,8 @@ def work(folder: Path, trial_ids: Sequence[str], teller: Teller | None = None) -
 
 def train_alone(ledger: Ledger, trial_id: str, teller: Teller) -> None:
     try:
-        train(ledger.recipe(trial_id), ledger.run_folder(trial_id), teller)
+        recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
+        train(recipe, ledger.run_folder(trial_id), teller, label)
     except Exception as error:
         note_failure(ledger, trial_id, error)
 
@@ -89,12 +91,19 @@ def train_together(ledger: Ledger, trial_ids: Sequence[str], teller: Teller) -> 
     folders = [ledger.run_folder(trial_id) for trial_id in trial_ids]
     results: Sequence[object]
     try:
-        results = train_many(recipes, folders, teller)
+        labels = [trial_label(ledger, trial_id) for trial_id in trial_ids]
+        results = train_many(recipes, folders, teller, labels=labels)
     except Exception as error:
         results = [error] * len(trial_ids)
     for trial_id, result in zip(trial_ids, results, strict=True):
         if isinstance(result, Exception) and not ledger.is_finished(trial_id):
             note_failure(ledger, trial_id, result)
+
+
+def trial_label(ledger: Ledger, trial_id: str) -> Label:
+    """Trackers show the trials of a survey together, by candidate and seed."""
+    name = ledger.names().get(trial_id, trial_id)
+    return Label(name, ledger.folder, group=ledger.folder.resolve().name)
 
 
 def note_failure(ledger: Ledger, trial_id: str, error: Exception) -> None:

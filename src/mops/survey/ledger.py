@@ -28,6 +28,8 @@ FINISHED, FAILED, STOPPED, RUNNING, STARTED, WAITING = STATES = (
     "finished", "failed", "stopped", "running", "started", "waiting",
 )  # fmt: skip
 
+NAMES = "names.json"
+
 
 @dataclass(frozen=True)
 class Ledger:
@@ -39,11 +41,23 @@ class Ledger:
         return self.folder / "trials" / trial_id
 
     def enter(self, trials: Iterable[Trial]) -> None:
-        """Write down what each trial is, so that any process can train it."""
+        """Write down what each trial is, so that any process can train it.
+
+        One that has begun goes on as it began: with its threads, its saves, its trackers.
+        """
+        names = self.names()
         for trial in trials:
+            names[trial.id] = trial.name
             path = self.recipe_file(trial.id)
-            if not path.is_file():
+            if not (path.is_file() and self.run_folder(trial.id).is_dir()):
                 write_text(path, trial.recipe.to_yaml())
+        write_text(self.folder / NAMES, json.dumps(names, indent=2, ensure_ascii=False) + "\n")
+
+    def names(self) -> dict[str, str]:
+        """Trial -> candidate and seed, as people read it."""
+        path = self.folder / NAMES
+        found: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return found
 
     def recipe(self, trial_id: str) -> Recipe:
         path = self.recipe_file(trial_id)

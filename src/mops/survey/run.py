@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mops.errors import RecipeError
 from mops.files import write_text
+from mops.fit.trackers import refuse_missing_trackers
 from mops.survey.costs.timing import measure_costs
 from mops.survey.design.survey import Survey, read_survey
 from mops.survey.jobs import Job, plan_jobs
@@ -58,9 +59,11 @@ def begin(survey: Survey, folder: Path) -> Ledger:
         raise RecipeError(
             f"{folder} is not empty and holds no survey; name a new folder with --out"
         )
-    ledger = Ledger(folder)
+    ledger, trials = Ledger(folder), survey.trials()
+    for trial in trials:
+        refuse_missing_trackers(trial.recipe.training)
     write_text(folder / FILE, survey.to_yaml())
-    ledger.enter(survey.trials())
+    ledger.enter(trials)
     return ledger
 
 

@@ -14,7 +14,8 @@ from mops.encoder.sources import find_encoder
 from mops.recipes import Recipe
 from mops.records import package_version
 
-UNTOLD = ("threads", "save_steps")  # settings of a training that do not change what is trained
+# Settings of a training that do not change what is trained.
+UNTOLD = ("threads", "save_steps", "report_to")
 ID_LENGTH = 12
 
 
@@ -51,12 +52,10 @@ class Trial:
 
 def content_id(recipe: Recipe) -> str:
     """The same for the same content, wherever its files lie."""
-    data = recipe.to_data()
+    data = recipe.without(*UNTOLD).to_data()
     for name, entry in recipe.tasks.items():
         data["tasks"][name] |= {split: sha_of(file) for split, file in entry.files().items()}
     data["encoder"] = encoder_digest(recipe.encoder)
-    for key in UNTOLD:
-        data["training"].pop(key, None)
     text = json.dumps([package_version("mops"), data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 

@@ -48,7 +48,10 @@ def recommend(
     max_memory: float | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> Decision:
-    """The cheapest of those that cannot be told from the best, among those within the limits."""
+    """The cheapest of those that cannot be told from the best, among those within the limits.
+
+    A summary that was judged by the same weights (`read_weighed`) tells more candidates apart.
+    """
     if not summary.standings:
         raise UsageError(f"survey {summary.name}: no trial is finished, nothing can be recommended")
     given = {
@@ -64,6 +67,7 @@ def decide(
     summary: Summary, limits: Mapping[str, float], weights: Mapping[str, float] | None
 ) -> Decision:
     judged, unjudged = comparable(summary)
+    weights = None if weights == summary.weights else weights  # overall scores are weighed so
     scores = weigh(judged, weights)
     excluded = [Excluded(one.name, why) for one in judged if (why := over(one.costs, limits))]
     within = [one for one in judged if not over(one.costs, limits)]

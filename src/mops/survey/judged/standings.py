@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,9 @@ class Summary:
     doubtful: tuple[Outside, ...]
     waiting: tuple[Outside, ...]
     findings: tuple[Finding, ...] = ()
+    weights: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of tasks, where they do not all count 1
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)

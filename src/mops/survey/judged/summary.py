@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mops.judge.differences import Answered, Judged, compare
-from mops.judge.scores import OVERALL
+from mops.judge.scores import EQUAL, OVERALL, Weights
 from mops.survey.judged.expense import expenses, relative
 from mops.survey.judged.guards import findings
 from mops.survey.judged.results import (
@@ -129,7 +129,10 @@ def judge_group(
 
 
 def compare_results(
-    of: Mapping[str, Sequence[Result]], reference: str, single: str | None
+    of: Mapping[str, Sequence[Result]],
+    reference: str,
+    single: str | None,
+    weights: Weights = EQUAL,
 ) -> tuple[Judged, ...]:
     everyone = [one for results in of.values() for one in results]
     first = everyone[0]
@@ -146,7 +149,7 @@ def compare_results(
         for name, results in of.items()
     ]
     targets = {name: first.judged[name].targets for name in tasks}
-    return compare(tasks, targets, answered, reference, single)
+    return compare(tasks, targets, answered, reference, single, weights=weights)
 
 
 # ------------------------------------------------------------------ what is known of one
