@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mops.report.papers.measures import MEASURES, Asked
-from mops.report.papers.ours import SCORES, Ours
-from mops.report.papers.paper import Column, PaperRow, PaperTable
+from mops.report.papers.ours import Ours
+from mops.report.papers.paper import OURS, Column, PaperRow, PaperTable
 from mops.report.parts import Cell, Table
 from mops.survey.judged.standings import Standing
 
@@ -28,8 +28,8 @@ def beside(table: PaperTable, ours: Ours) -> Table:
 
 
 def names_of(column: Column) -> list[str]:
-    names = [f"{column.name}, paper", f"{column.name}, ours"]
-    return [*names, f"{column.name}, ours judged"] if column.measure in OVERALL else names
+    names = [f"{column.name}, paper", f"{column.name}{OURS}"]
+    return [*names, f"{column.name}{OURS} judged"] if column.measure in OVERALL else names
 
 
 def row_cells(table: PaperTable, row: PaperRow, ours: Ours) -> Iterator[Cell]:
@@ -55,10 +55,8 @@ def paper_cell(row: PaperRow, measure: str) -> Cell:
 
 
 def as_printed(measure: str, number: float) -> str:
-    """Scores with a fourth digit where the paper has one."""
-    if measure in SCORES and round(number, 3) != number:
-        return f"{number:.4f}"
-    return MEASURES[measure].words(number)
+    found = MEASURES[measure]
+    return (found.printed or found.words)(number)
 
 
 def our_cell(asked: Asked, measure: str) -> Cell:
@@ -85,17 +83,21 @@ def judged_cell(one: Standing, measure: str, ours: Ours) -> Cell:
 def notes(table: PaperTable, ours: Ours) -> Iterator[str]:
     if table.note:
         yield table.note
+    yield from wrong_numbers(table)
+    known = {one.name: one for one in shown(table, ours)}
+    yield from called(table, ours)
+    others = len(ours.summary.standings) - len(known)
+    if others:
+        yield f"Candidates of ours that are not in this table: {others}."
+
+
+def wrong_numbers(table: PaperTable) -> Iterator[str]:
     for row in table.rows:
         for measure, right in row.should.items():
             printed = row.numbers.get(measure)
             told = "not printed" if printed is None else f"printed {as_printed(measure, printed)}"
             why = f" ({row.remark})" if row.remark else ""
             yield f"{WRONG} {row.label}: {told}, should be {as_printed(measure, right)}{why}."
-    known = {one.name: one for one in shown(table, ours)}
-    yield from called(table, ours)
-    others = len(ours.summary.standings) - len(known)
-    if others:
-        yield f"Candidates of ours that are not in this table: {others}."
 
 
 def shown(table: PaperTable, ours: Ours) -> list[Standing]:

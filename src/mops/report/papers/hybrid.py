@@ -149,7 +149,10 @@ HYBRID = Paper(
     name="hybrid",
     title="Hybrid BERT",
     source="North and Weissberg: Hybrid BERT, Stanford CS224N default project, 2024",
-    surveys=("trunks", "hybrid-depth", "schedulers", "pairs", "heads", "dropout", "surgery"),
+    surveys=(
+        "trunks", "hybrid-depth", "schedulers", "pairs", "heads", "dropout", "surgery",
+        "single-task",
+    ),
     setting=Setting(rows={"sentiment": 8_544, "paraphrase": 141_498, "similarity": 6_040}),
     tables=(
         PaperTable("hybrid-models", "Table 1, the final models",

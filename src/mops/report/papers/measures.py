@@ -31,6 +31,7 @@ class Measure:
 
     of: Callable[[Asked], float | None]
     words: Callable[[float], str]
+    printed: Callable[[float], str] | None = None  # of the paper's numbers, where these read else
 
 
 def score_of(asked: Asked, task: str) -> float | None:
@@ -94,14 +95,20 @@ def three_digits(value: float) -> str:
     return f"{value:.3f}"
 
 
+def all_digits(value: float) -> str:
+    return three_digits(value) if round(value, 3) == value else f"{value:.4f}"
+
+
 MEASURES = {
-    **{task: Measure(partial(score_of, task=task), three_digits) for task in SCORES},
+    **{task: Measure(partial(score_of, task=task), three_digits, all_digits) for task in SCORES},
     **{
         name: Measure(partial(overall_of, convention=name), three_digits)
         for name in ("overall", "overall_normalised")
     },
     "epoch": Measure(epoch_of, lambda value: f"{value:.1f}".removesuffix(".0")),
-    "seconds": Measure(seconds_of, lambda value: f"{value:,.0f} s"),
+    "seconds": Measure(
+        seconds_of, lambda value: f"{value:,.0f} s", lambda value: f"{value:,.2f} s"
+    ),
     "hours": Measure(seconds_of, second_words),
     "size": Measure(size_of, lambda value: f"{value:,.0f}K"),
     "tm_printed": Measure(tm_printed_of, three_digits),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 Judgement = tuple[Verdict, str]  # and why
 Test = Callable[["Ours"], Judgement]
+OURS = ", ours"  # ends the name of a column with our numbers
 TASKS = ("sentiment", "paraphrase", "similarity")  # of all five papers; ours by these names
 
 
@@ -117,3 +118,13 @@ class PaperView:
     tables: tuple[Table, ...]
     claims: tuple[Claim, ...]
     differences: tuple[str, ...]
+
+    @property
+    def matched(self) -> tuple[Table, ...]:
+        """The tables in which this survey has a number."""
+        return tuple(table for table in self.tables if has_ours(table))
+
+
+def has_ours(table: Table) -> bool:
+    places = [n for n, column in enumerate(table.columns) if column.endswith(OURS)]
+    return any(row[n].text for row in table.rows for n in places)
