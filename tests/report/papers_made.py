@@ -18,7 +18,7 @@ from mops.survey.judged.standings import Standing, Summary
 from surveying import made_standing, made_summary
 
 METRICS = {"similarity": "pearson"}  # else accuracy
-SHAPE = {"depth": 12, "width": 768}
+BASE, SMALL = {"depth": 12, "width": 768}, {"depth": 6, "width": 384}
 
 
 def candidate(name: str, score: float = 0.6, **facts: Any) -> Standing:
@@ -58,18 +58,20 @@ def trials_of(
     one: Standing,
     by_seed: Sequence[Mapping[str, float]],
     recipe: Mapping[str, Any] | None = None,
-    split: str = "validation",
+    shape: Mapping[str, int] = BASE,
 ) -> list[TrialFiles]:
-    """Its records, with these scores of tasks on a whole split."""
+    """Its records, with these scores of tasks on the dev rows."""
     return [
-        TrialFiles(one.name, facts, Path("made"), record(scores, recipe or {}, split))
+        TrialFiles(one.name, facts, Path("made"), record(scores, recipe or {}, shape))
         for facts, scores in zip(one.trials, by_seed, strict=True)
     ]
 
 
-def record(scores: Mapping[str, float], recipe: Mapping[str, Any], split: str) -> Record:
+def record(
+    scores: Mapping[str, float], recipe: Mapping[str, Any], shape: Mapping[str, int]
+) -> Record:
     tasks = {
-        task: {split: {METRICS.get(task, "accuracy"): score, "matthews": score}}
+        task: {"validation": {METRICS.get(task, "accuracy"): score, "matthews": score}}
         for task, score in scores.items()
     }
     rows = {task: {"rows": 100} for task in scores}
@@ -77,7 +79,7 @@ def record(scores: Mapping[str, float], recipe: Mapping[str, Any], split: str) -
         run_info={"recipe": dict(recipe), "encoder": "base"},
         train_info={"tasks": rows},
         scores={"tasks": tasks},
-        costs={"encoder": SHAPE},
+        costs={"encoder": shape},
         warnings=(),
         meta_info={},
     )
@@ -86,7 +88,7 @@ def record(scores: Mapping[str, float], recipe: Mapping[str, Any], split: str) -
 # ------------------------------------------------------------------ named experiments
 
 
-def four_tasks(depth: int = 12) -> Recipe:
+def four_tasks() -> Recipe:
     """The sample's tasks, and its sentiment once more as `movies`."""
     found = sample_tasks()
     return to_recipe({"tasks": {**found, "movies": copy.deepcopy(found["sentiment"])}})
@@ -102,7 +104,7 @@ def tied_survey(name: str) -> Material:
     files = [
         trial
         for one, recipe in made
-        for trial in trials_of(one, [dict.fromkeys(tasks, 0.5)] * 3, recipe)
+        for trial in trials_of(one, [dict.fromkeys(tasks, 0.5)] * 3, recipe, SMALL)
     ]
     return material(*(one for one, _ in made), trials=files, baseline=survey.baseline)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -10,6 +11,7 @@ from papers_made import candidate, material, tied_survey, trials_of
 
 from mops.cli.paper_screen import print_paper
 from mops.cli.screen import OUT
+from mops.data.compose import compose_recipe
 from mops.errors import UsageError
 from mops.layout import lay_out
 from mops.parsing import parse_plan
@@ -19,7 +21,6 @@ from mops.report.papers.ours import Ours
 from mops.report.papers.paper import TASKS, Match, Paper, PaperRow
 from mops.shapes import EncoderShape, HeadShape, Reading
 from mops.survey.experiments import EXPERIMENTS
-from mops.tasks import Task
 
 OVERALL = {"overall": lambda r: r, "overall_normalised": lambda r: (r + 1) / 2}
 ROUNDING = 0.001  # three digits, some cut and some rounded
@@ -66,11 +67,8 @@ def test_printed_tm_scores_lack_the_division_by_the_baseline() -> None:
 
 def base_size(plan: str) -> dict[str, float]:
     """What the founding paper trained: BERT-base, [CLS] pooler, sums of pairs, cosine."""
-    tasks = [
-        Task("sentiment", "classification", ("s",), "l", tuple("01234")),
-        Task("paraphrase", "pair_classification", ("s", "t"), "l", ("0", "1")),
-        Task("similarity", "similarity", ("s", "t"), "l", (), (0.0, 5.0)),
-    ]
+    tasks = list(compose_recipe(data="sample").task_values().values())
+    tasks[0] = replace(tasks[0], labels=tuple("01234"))
     shape = EncoderShape(
         family="bert", depth=12, width=768, heads=12, inner=3072, words=30522, positions=512
     )
