@@ -9,10 +9,13 @@ experiment of a paper, the paper's numbers stand beside it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from mops.files import write_text
+from mops.report.material import read_material
+from mops.report.papers import PAPERS, claim_table, compare_with
+from mops.report.parts import Table
 from mops.survey.design.survey import Survey, read_survey
 from mops.survey.experiments import EXPERIMENTS
 from mops.survey.judged.recommend import recommend
@@ -36,31 +39,6 @@ the same number of steps and rows. [surveys.md](surveys.md) says how differences
 costs are measured. The encoders were tuned on sentence pairs that include Quora duplicates, so
 the paraphrase column is no clean transfer result.
 """
-# Founding paper, table 1: overall, paraphrase, sentiment, similarity; seconds; size in KiB; TM.
-LATE_FROZEN = {
-    "III": (0.328, 0.609, 0.397, -0.021, 3188, 497051, 0.328),
-    "IIS": (0.354, 0.625, 0.410, 0.027, 3252, 483205, 0.357),
-    "ISI": (0.260, 0.375, 0.409, -0.004, 3191, 483205, 0.267),
-    "SII": (0.342, 0.625, 0.408, -0.008, 3419, 483205, 0.328),
-    "ISS": (0.339, 0.625, 0.404, -0.013, 3198, 469359, 0.358),
-    "SIS": (0.274, 0.375, 0.393, 0.054, 3631, 469359, 0.255),
-    "SSI": (0.377, 0.587, 0.397, 0.147, 3390, 469359, 0.375),
-    "SSS": (0.288, 0.625, 0.272, -0.032, 3344, 455513, 0.300),
-}
-PAPER_COLUMNS = (
-    "regime", "score", "epoch", "PD acc", "SC acc", "STS corr", "time", "size", "TM",
-    "paper: score", "PD", "SC", "STS", "time", "size", "TM",
-)  # fmt: skip
-WHAT_DIFFERS = """\
-Beside the paper's numbers (means over seeds on the report half; the paper: one run, on the rows
-that picked its epoch). What differs, and why the paper's ranking cannot be found again: its
-paraphrase loss compared a rounded probability with the label and so had no gradient; its column
-PD is the share of one class (0.625 or 0.375), a coin toss of the first weights that moves its
-score by 0.083. Its similarity labels were cut to whole numbers and its cosine of the frozen
-[CLS] vector hardly varied. Its sizes are checkpoints with the optimiser's moments, its times
-include evaluation. Ours: a gradient for every task, mean pooling with the difference and the
-product of the two vectors, weights alone as size, steps (and the encoding of the texts, once)
-alone as time; a smaller encoder (MiniLM, six layers of 384)."""
 
 
 def main() -> None:
@@ -84,9 +62,7 @@ def section(folder: Path) -> Iterator[str]:
     }.items():
         if rows:
             yield f"### {title}\n\n{markdown_table(columns, rows)}\n\n{note}"
-    if summary.name == "late-frozen":
-        yield f"### Beside the paper\n\n{WHAT_DIFFERS}"
-        yield markdown_table(PAPER_COLUMNS, list(beside_paper(summary)))
+    yield from beside_papers(folder, summary.name)
     if summary.findings:
         yield "\n".join(f"- {finding.text}" for finding in summary.findings)
 
@@ -105,20 +81,23 @@ def heading(survey: Survey, summary: Summary) -> str:
     )
 
 
-def beside_paper(summary: Summary) -> Iterator[Sequence[str]]:
-    for one in summary.standings:
-        regime = one.name.rpartition(":")[2]
-        names = ("overall", "paraphrase", "sentiment", "similarity")
-        scores = [f"{one.scores[name].mean:.3f}" for name in names]
-        epoch = sum(trial.best_epoch for trial in one.trials) / len(one.trials)
-        theirs = LATE_FROZEN[regime]
-        yield [
-            "-".join(regime), scores[0], f"{epoch:.1f}", *scores[1:],
-            f"{one.costs['train_seconds']:.0f} s", f"{one.costs['weight_bytes'] / 1e6:.1f} MB",
-            f"{one.tm_relative:.3f}",
-            *(f"{value:.3f}" for value in theirs[:4]), f"{theirs[4]} s",
-            f"{theirs[5] * 1024 / 1e6:.0f} MB", f"{theirs[6]:.3f}",
-        ]  # fmt: skip
+def beside_papers(folder: Path, name: str) -> Iterator[str]:
+    """The tables of the papers that this survey repeats, where it has a row of them."""
+    material = read_material(folder)
+    for paper in PAPERS.values():
+        view = compare_with(paper.name, material)
+        if name not in paper.surveys or not view.matched:
+            continue
+        yield f"### Beside the paper: {view.title}"
+        for table in view.matched:
+            yield f"**{table.title}**\n\n{written(table)}\n\n{table.note}"
+        claims = claim_table(view)
+        yield f"{written(claims)}\n\n{claims.note}"
+        yield "What differs:\n\n" + "\n".join(f"- {text}" for text in view.differences)
+
+
+def written(table: Table) -> str:
+    return markdown_table(table.columns, [[cell.text for cell in row] for row in table.rows])
 
 
 if __name__ == "__main__":
