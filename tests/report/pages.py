@@ -18,7 +18,10 @@ EVIL = (
     "</title></style></script><script>window.taken=1</script><!--"
     "<img src=x onerror=window.taken=1>\"'><b>&amp;</b>{{ 7 * 7 }}"
 )
-MARK = '<svg viewBox="0 0 40 20" role="img"><g data-candidate="0"><circle r="9" cx="9" cy="9"/></g></svg>'
+MARK = (
+    '<svg viewBox="0 0 40 20" role="img"><g data-candidate="0">'
+    '<circle r="9" cx="9" cy="9"/></g></svg>'
+)
 
 
 def hostile(place: str) -> str:

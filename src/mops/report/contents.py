@@ -10,7 +10,7 @@ from mops.report.errors import TaskErrors, find_errors
 from mops.report.figures import draw_figures
 from mops.report.honesty import Section, make_honest
 from mops.report.material import Material
-from mops.report.papers import PaperView, compare_with
+from mops.report.papers import PaperView, claim_table, compare_with
 from mops.report.parts import Card, Picture, Table
 from mops.report.tables import make_tables
 
@@ -26,6 +26,19 @@ class Contents:
     errors: tuple[TaskErrors, ...] = ()
     honesty: tuple[Section, ...] = ()
     papers: tuple[PaperView, ...] = ()
+
+    @property
+    def paper_tables(self) -> tuple[Table, ...]:
+        """A paper's tables, then its findings."""
+        return tuple(
+            table for view in self.papers for table in (*view.tables, claim_table(view))
+        )
+
+    @property
+    def all_tables(self) -> tuple[Table, ...]:
+        """Every table that has a name of its own."""
+        slices = tuple(table for of in self.errors for table in (of.by_length, of.by_label))
+        return (*self.tables, *slices, *self.paper_tables)
 
 
 def gather(material: Material, like: Sequence[str] = ()) -> Contents:

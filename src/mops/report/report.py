@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mops.errors import UsageError
-from mops.files import write_text
+from mops.files import beside
 from mops.report.contents import Contents, gather
+from mops.report.figures import draw
 from mops.report.flat import to_csv
 from mops.report.latex import to_latex
 from mops.report.markdown import to_markdown
@@ -16,12 +17,13 @@ from mops.report.material import read_material
 from mops.report.page import render_page
 
 NEEDS = ("jinja2", "matplotlib")  # the extra `report`
+PAGE = "report.html"
 
 
 def write_report(
     folder: Path, out: Path | None = None, *, like: Sequence[str] = (), has_png: bool = False
 ) -> Path:
-    """The report of a survey's or a run's folder, written there or in `out`; where its page lies."""
+    """The report of a survey's or a run's folder, there or in `out`; says where its page lies."""
     check_needs()
     contents = gather(read_material(folder), like)
     return write_contents(contents, out or folder, has_png=has_png)[0]
@@ -34,24 +36,41 @@ def missing() -> list[str]:
 def check_needs() -> None:
     if found := missing():
         raise UsageError(
-            f'a report needs {" and ".join(found)}, which is not installed: pip install "mops[report]"'
+            f"a report needs {' and '.join(found)}, not installed here: "
+            'pip install "mops[report]", then the same command'
         )
 
 
 def write_contents(contents: Contents, place: Path, *, has_png: bool = False) -> list[Path]:
-    """All files, the page first."""
-    written = []
-    for name, text in texts_of(contents):
-        write_text(place / name, text)
-        written.append(place / name)
-    return written
+    """All files, the page first; it is written last, when all that it speaks of is there."""
+    texts = {place / name: text.encode() for name, text in texts_of(contents)}
+    page = texts.pop(place / PAGE)
+    images = {place / name: image for name, image in images_of(contents)} if has_png else {}
+    for path, data in (texts | images | {place / PAGE: page}).items():
+        with beside(path) as draft:
+            draft.write_bytes(data)
+    return [place / PAGE, *texts, *images]
 
 
 def texts_of(contents: Contents) -> Iterator[tuple[str, str]]:
-    yield "report.html", render_page(contents)
-    yield "report.md", to_markdown(contents)
+    yield PAGE, render_page(contents)
+    yield (
+        "report.md",
+        to_markdown(
+            contents.material,
+            tables=(*contents.tables, *contents.paper_tables),
+            pictures=contents.pictures,
+            errors=contents.errors,
+            honest=contents.honesty,
+        ),
+    )
     for table in contents.all_tables:
         yield f"tables/{table.name}.csv", to_csv(table)
         yield f"tables/{table.name}.tex", to_latex(table)
     for picture in contents.pictures:
         yield f"figures/{picture.name}.svg", picture.file
+
+
+def images_of(contents: Contents) -> Iterator[tuple[str, bytes]]:
+    for drawn in draw(contents.material):
+        yield f"figures/{drawn.name}.png", drawn.png()

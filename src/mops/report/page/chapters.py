@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mops.report.contents import Contents
 from mops.report.errors import Example, TaskErrors
 from mops.report.page.shown import MAIN, Candidate, ShownTable, candidates_of, show_table
+from mops.report.papers import Claim
 from mops.report.parts import Card, Picture, Table
 
 OUTSIDE = "outside"  # the table of trials without a result
@@ -59,7 +59,7 @@ class Chapter:
     tables: tuple[ShownTable, ...] = ()
     sections: tuple[ShownSection, ...] = ()
     tasks: tuple[ShownErrors, ...] = ()
-    claims: tuple[Any, ...] = ()
+    claims: tuple[Claim, ...] = ()
     cards: tuple[tuple[int, Card], ...] = ()
 
     @property
@@ -109,8 +109,14 @@ def honesty(contents: Contents, known: Mapping[str, Candidate]) -> Chapter:
 def paper_chapters(contents: Contents, known: Mapping[str, Candidate]) -> Iterator[Chapter]:
     for n, view in enumerate(contents.papers):
         tables = tuple(show_table(table, known) for table in view.tables)
-        lines = (view.source, *view.differences)
-        yield Chapter(f"paper-{n}", view.title, lines, tables=tables, claims=view.claims)
+        yield Chapter(
+            f"paper-{n}",
+            f"Beside {view.title}",
+            (view.source,),
+            tables=tables,
+            claims=view.claims,
+            sections=(ShownSection("What differs", view.differences, None),),
+        )
 
 
 def numbered(cards: Sequence[Card], known: Mapping[str, Candidate]) -> tuple[tuple[int, Card], ...]:
