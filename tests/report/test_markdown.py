@@ -69,7 +69,7 @@ def test_the_page_has_everything(material: Material) -> None:
     page = shown(source)
     assert '<img src="figures/front.svg" alt="Score | size" />' in page
     assert re.search(r"<h1>.*</h1>\n<p>Use shared", page)
-    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    headings = re.findall(r"<h[23]>(.*?)</h[23]>", page)
     for words in ("Plans", "Costs", "Trials without a result", "Errors: sentiment", "Data"):
         assert words in headings
     assert "separate, seed 2" in page

@@ -109,9 +109,9 @@ def compared(material: Material, task: str) -> list[str]:
         one.name: one for one in summary.standings if task in one.tasks and material.of(one.name)
     }
     wanted = [
-        decision.candidate if decision else None,
+        (decision.candidate if decision else None) or "",
         summary.baseline,
-        summary.single,
+        summary.single or "",
         *best_of_ties(list(able.values())),
     ]
     return list(dict.fromkeys(name for name in wanted if name in able))[:MOST]

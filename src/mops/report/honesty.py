@@ -106,7 +106,7 @@ def machine_lines(material: Material) -> Iterator[str]:
         yield "Some were trained abreast: their own times are those of all divided by their number."
 
 
-def machine_table(material: Material) -> Table | None:
+def machine_table(material: Material) -> Table:
     """Each fact with its values and how many trials have it."""
     rows = tuple(
         (Cell(name), Cell(value), number_cell(count, "{:,}"))

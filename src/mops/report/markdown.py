@@ -33,6 +33,7 @@ def to_markdown(
         *(part for picture in pictures for part in picture_parts(picture)),
         *(part for table in tables for part in table_parts(table, "##")),
         *(part for found in errors for part in error_parts(found)),
+        "## What to know before believing this" if honest else "",
         *(part for section in honest for part in section_parts(section)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -96,7 +97,7 @@ def example_lines(plans: Sequence[str], examples: Sequence[Example]) -> str:
 
 
 def section_parts(section: Section) -> Iterator[str]:
-    yield f"## {escape(section.title)}"
+    yield f"### {escape(section.title)}"
     yield "\n".join(f"- {escape(line)}" for line in section.lines)
     if section.table and section.table.rows:
         yield markdown_table(section.table)

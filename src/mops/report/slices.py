@@ -30,7 +30,7 @@ def by_length(side: Side, texts: Sequence[Texts]) -> Table:
         return score(task, side.targets[where], numbers[where])[task.score_name]
 
     groups = list(quarters(np.array([words_in(row) for row in texts]))) if texts else []
-    note = f"{task.score_name} in quarters of the rows, by the words of their texts."
+    note = f"By {task.score_name}, in quarters of the rows, by the words of their texts."
     return sliced(side, "length", "words", groups, own_score, note)
 
 
