@@ -1,0 +1,164 @@
+"""The house style of charts, and how a matplotlib figure becomes a picture of a report."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mops.report.figures.colours import GRID, INK, PALE
+from mops.report.figures.svg import for_file, for_page, read_body
+from mops.report.parts import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 460.0  # points; a phone shows it at three quarters of that
+SIZE, SMALL = 10.5, 9.5  # of text
+LETTER = 0.58  # width of a mean letter as a share of the size
+LONGEST = 30  # letters of a name
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": SMALL,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "mops",  # same figure, same bytes
+    "text.color": INK,
+    "text.parse_math": False,  # a $ in a name is a $
+    "path.simplify": True,
+}
+NO_FACTS: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart with its words; `picture` and `png` render it."""
+
+    figure: Figure
+    name: str
+    title: str
+    caption: str
+    group: str = ""
+    choice: str = ""
+
+    def picture(self) -> Picture:
+        words = (self.title, self.caption, self.group, self.choice)
+        return to_picture(self.figure, self.name, *words)
+
+    def png(self) -> bytes:
+        """On white, at twice the size of its points."""
+        out = io.BytesIO()
+        with house_style():
+            self.figure.patch.set(visible=True, facecolor="white")
+            self.figure.savefig(out, format="png", dpi=144, metadata={"Software": None})
+            self.figure.patch.set_visible(False)
+        return out.getvalue()
+
+
+def to_picture(
+    figure: Figure, name: str, title: str, caption: str, group: str = "", choice: str = ""
+) -> Picture:
+    """Rendered once, in two versions."""
+    out = io.StringIO()
+    with house_style():
+        figure.savefig(out, format="svg", metadata=NO_FACTS)
+    body = read_body(out.getvalue(), name)
+    page, file = for_page(body, title), for_file(body, title)
+    return Picture(name, title, caption, page, file, group, choice)
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+# ------------------------------------------------------------------ places, in points from the top
+
+
+def blank(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure whose pixels are points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+    figure.patch.set_visible(False)
+    return figure
+
+
+def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """A chart without frame or ticks."""
+    whole_width, whole_height = (72 * inches for inches in figure.get_size_inches())
+    bottom = whole_height - top - height
+    place = (left / whole_width, bottom / whole_height, width / whole_width, height / whole_height)
+    axes = figure.add_axes(place)
+    axes.patch.set_visible(False)
+    axes.set_axisbelow(True)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.tick_params(length=0, labelsize=SMALL, labelcolor=PALE, pad=3)
+    return axes
+
+
+def write(figure: Figure, left: float, top: float, text: str, **look: Any) -> None:
+    """Words whose baseline is this far below the top."""
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    look = {"fontsize": SMALL, "color": PALE, "va": "baseline"} | look
+    figure.text(left / width, 1 - top / height, text, **look)
+
+
+# ------------------------------------------------------------------ scales
+
+
+def set_scale(axes: Axes, which: str, low: float, high: float, *, count: int = 4) -> None:
+    """Limits, a few round ticks, and pale lines across."""
+    from matplotlib.ticker import MaxNLocator
+
+    found = MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    values = [float(v) for v in found if low <= v <= high]
+    set_ticks(axes, which, low, high, values)
+
+
+def set_log_scale(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
+    getattr(axes, f"set_{which}scale")("log")
+    getattr(axes, f"{which}axis").set_minor_locator(no_ticks())
+    set_ticks(axes, which, low, high, values)
+
+
+def no_ticks() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def set_ticks(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
+    getattr(axes, f"set_{which}ticks")(values, [number(value) for value in values])
+    getattr(axes, f"set_{which}lim")(low, high)
+    axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # type: ignore[arg-type]
+
+
+def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:
+    """The range of the values with some room at both ends."""
+    low, high = min(values), max(values)
+    room = share * (high - low) or 0.05 * abs(high) or 0.5
+    return low - room, high + room
+
+
+def number(value: float) -> str:
+    """Short, with a true minus."""
+    return f"{value:.4g}".replace("e-0", "e-").replace("-", "−")
+
+
+# ------------------------------------------------------------------ words
+
+
+def shortened(name: str, most: int = LONGEST) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def width_of(text: str, size: float = SMALL) -> float:
+    """About how wide a text is drawn."""
+    return LETTER * size * len(text)

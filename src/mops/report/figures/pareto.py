@@ -1,0 +1,201 @@
+"""Score against what it costs: parameters, latency, training time, what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mops.report.figures.colours import GROUND, INK, OTHER, PALE, Look, looks, roles
+from mops.report.figures.figure import (
+    SMALL,
+    WIDTH,
+    Drawn,
+    blank,
+    panel,
+    set_log_scale,
+    set_scale,
+    shortened,
+    spread,
+    write,
+)
+from mops.report.figures.labels import Spot, place_names
+from mops.report.material import Material
+from mops.survey.judged.standings import Standing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HEIGHT = 320.0
+LEFT, TOP, BOTTOM, RIGHT = 36.0, 26.0, 40.0, 12.0
+FEW = 10  # candidates that all have their names
+WIDE = 20  # times the smallest cost: then the axis is logarithmic
+CAPTION = (
+    "Mean over seeds, bars one standard error of rows and runs. Full marks cannot be told from the "
+    "best; the line joins those that none beats at the same cost."
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A cost: its fact, its names, and its units, the largest first."""
+
+    fact: str
+    choice: str
+    label: str
+    units: tuple[tuple[float, str], ...]
+
+
+TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "milliseconds"))
+COUNTS = ((1e6, "millions"), (1.0, "number"))
+COSTS = (
+    Axis("parameters", "parameters", "parameters", COUNTS),
+    Axis("latency_seconds", "latency", "latency of a row", TIMES),
+    Axis("train_seconds", "training time", "training time", TIMES),
+)
+TRAINED = Axis("trained_parameters", "trained parameters", "parameters that are trained", COUNTS)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A candidate in the picture."""
+
+    one: Standing
+    look: Look
+    cost: float
+    role: str
+
+    @property
+    def score(self) -> float:
+        return self.one.overall.mean
+
+    @property
+    def error(self) -> float:
+        return self.one.overall.stderr
+
+    @property
+    def is_tied(self) -> bool:
+        return self.one.tie == 1
+
+
+def draw_pareto(material: Material) -> Iterator[Drawn]:
+    """One picture for each cost that is known of two candidates or more."""
+    for axis in COSTS:
+        yield from draw_cost(material, axis)
+
+
+def draw_trained(material: Material) -> Iterator[Drawn]:
+    """Where somebody trains less than the whole."""
+    if any(trains_less(one) for one in material.summary.standings):
+        yield from draw_cost(material, TRAINED)
+
+
+def trains_less(one: Standing) -> bool:
+    return bool(one.costs.get(TRAINED.fact, one.costs["parameters"]) != one.costs["parameters"])
+
+
+def draw_cost(material: Material, axis: Axis) -> Iterator[Drawn]:
+    size, unit = unit_of(material, axis)
+    points = list(points_of(material, axis, size))
+    if len(points) < 2:
+        return
+    figure = blank(HEIGHT)
+    axes = panel(figure, LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM)
+    set_axes(axes, points)
+    draw_front(axes, points)
+    for point in reversed(points):  # the first candidates lie on top
+        draw_point(axes, point, len(points) <= FEW)
+    name_points(axes, points)
+    write(figure, 4, 14, "overall score", color=INK)
+    write(figure, WIDTH - RIGHT, HEIGHT - 8, f"{axis.label}, {unit}", color=INK, ha="right")
+    yield Drawn(
+        figure,
+        f"pareto-{axis.choice.replace(' ', '-')}",
+        f"Overall score against {axis.label}",
+        CAPTION,
+        "pareto",
+        axis.choice,
+    )
+
+
+def unit_of(material: Material, axis: Axis) -> tuple[float, str]:
+    """The largest unit in which the largest value is one or more."""
+    most = max((one.costs.get(axis.fact) or 0 for one in material.summary.standings), default=0)
+    return next((unit for unit in axis.units if most >= unit[0]), axis.units[-1])
+
+
+def points_of(material: Material, axis: Axis, size: float) -> Iterator[Point]:
+    """Candidates that have learnt the same tasks; another overall score says something else."""
+    seen, words = looks(material), roles(material)
+    standings = material.summary.standings
+    for one in standings:
+        value = one.costs.get(axis.fact)
+        if value and one.tasks == standings[0].tasks:
+            yield Point(one, seen[one.name], value / size, words[one.name])
+
+
+def set_axes(axes: Axes, points: Sequence[Point]) -> None:
+    ends = [point.score + side * point.error for point in points for side in (-1, 1)]
+    set_scale(axes, "y", *spread(ends), count=5)
+    costs = [point.cost for point in points]
+    if max(costs) > WIDE * min(costs):
+        low, high = min(costs) / 1.6, max(costs) * 1.6
+        decades = [10.0**n * k for n in range(-6, 9) for k in (1, 3)]
+        set_log_scale(axes, "x", low, high, [v for v in decades if low <= v <= high])
+    else:
+        set_scale(axes, "x", *spread(costs, 0.12), count=5)
+
+
+def front_of(points: Sequence[Point]) -> list[Point]:
+    """From the cheapest on, each that is better than all cheaper ones."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.cost, -p.score)):
+        if not found or point.score > found[-1].score:
+            found.append(point)
+    return found
+
+
+def draw_front(axes: Axes, points: Sequence[Point]) -> None:
+    """A stair: up to the next cost the score stays what it is."""
+    front = front_of(points)
+    x = [*(point.cost for point in front), axes.get_xlim()[1]]
+    y = [*(point.score for point in front), front[-1].score]
+    axes.step(x, y, where="post", color=PALE, linewidth=1.1, alpha=0.7)
+
+
+def draw_point(axes: Axes, point: Point, is_large: bool) -> None:
+    look = point.look
+    size = (8.5 if point.role else 7.0) if is_large or point.look.is_notable else 4.5
+    ends = [point.score - point.error, point.score + point.error]
+    axes.plot([point.cost] * 2, ends, color=look.colour, linewidth=1.3, alpha=0.75, gid=look.gid)
+    axes.plot(
+        [point.cost], [point.score], look.mark, markersize=size, gid=look.gid,
+        markerfacecolor=look.colour if point.is_tied else GROUND,
+        markeredgecolor=look.colour, markeredgewidth=1.6, clip_on=False,
+    )  # fmt: skip
+
+
+def name_points(axes: Axes, points: Sequence[Point]) -> None:
+    """All names where there are few; else those of the front, the baseline and the choice."""
+    front = front_of(points)
+    chosen = [p for p in points if len(points) <= FEW or p.role or p in front]
+    chosen.sort(key=lambda p: not p.role)
+    at = axes.transData.transform
+    taken = []
+    for point in points:
+        x, y = at((point.cost, point.score))
+        low, high = (at((point.cost, point.score + s * point.error))[1] for s in (-1, 1))
+        taken += [(x - 5, y - 5, x + 5, y + 5), (x - 1, low, x + 1, high)]
+    spots = [Spot(*at((p.cost, p.score)), named(p)) for p in chosen]
+    area = (2.0, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
+    for point, (x, y) in zip(chosen, place_names(spots, taken, area), strict=True):
+        axes.annotate(
+            named(point), (x, y), xycoords="figure pixels", va="center", ha="left",
+            fontsize=SMALL, color=INK if point.look.colour != OTHER else PALE,
+            weight="bold" if "recommended" in point.role else "normal", gid=point.look.gid,
+        )  # fmt: skip
+
+
+def named(point: Point) -> str:
+    name = shortened(point.one.name)
+    return f"{name} ({point.role})" if point.role else name
