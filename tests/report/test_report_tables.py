@@ -51,7 +51,7 @@ def test_the_plans_come_first_and_nothing_is_empty(material: Material) -> None:
     assert tables[0].name == "plans"
     names = [table.name for table in tables]
     assert names == [
-        "plans", "differences", "gains", "mcnemar", "costs", "trainings", "front",
+        "plans", "differences", "gains", "mcnemar", "costs", "trainings", "convergence", "front",
     ]  # fmt: skip
     for table in tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from mops.report.figures.convergence import convergence_table
 from mops.report.material import Material
 from mops.report.parts import Cell, Table
 from mops.survey.judged.cells import (
@@ -44,6 +45,7 @@ MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # of a number; not of its exponent
 def make_tables(material: Material) -> tuple[Table, ...]:
     """Those that have something to say; the first is the table of plans."""
     summary, decision = material.summary, material.decision
+    pace = convergence_table(material)
     made = [
         plan_table(summary),
         difference_table(summary),
@@ -51,6 +53,7 @@ def make_tables(material: Material) -> tuple[Table, ...]:
         mcnemar_table(summary),
         cost_table(summary),
         training_table(summary),
+        *([pace] if pace else []),
         *([front_table(decision)] if decision else []),
         with_broken(outside_table(summary), material.broken),
     ]
