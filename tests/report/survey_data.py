@@ -52,7 +52,9 @@ def write_encoder(folder: Path) -> Path:
     return folder
 
 
-def write_data(folder: Path, rows: int, labels: Sequence[str]) -> dict[str, Any]:
+def write_data(
+    folder: Path, rows: int, labels: Sequence[str], split: float | None = None
+) -> dict[str, Any]:
     """Three files for each task, and the entries of a recipe that name them.
 
     Known faults of every training file: one row stands twice, one is also in validation; that of
@@ -64,18 +66,20 @@ def write_data(folder: Path, rows: int, labels: Sequence[str]) -> dict[str, Any]
         if name == "sentiment":
             entry["labels"] = list(labels)
         made = {
-            split: list(made_rows(name, entry, split, rows))
-            for split in ("train", "validation", "test")
+            part: list(made_rows(name, entry, part, rows))
+            for part in ("train", "validation", "test")
         }
         made["train"] += [
             ["twice", *made["train"][-1][1:]],
             ["leak", *made["validation"][-1][1:]],
             *([["bad", "no label here", ""]] if name == "sentiment" else []),
         ]
-        for split, of in made.items():
-            path = folder / f"{name}-{split}.csv"
+        for part, of in made.items():
+            path = folder / f"{name}-{part}.csv"
             write_csv(path, ["id", *texts_of(entry), entry["label"]], of)
-            entry[split] = str(path)
+            entry[part] = str(path)
+        if split:
+            entry |= {"split": split, "validation": None}
         entries[name] = entry
     return entries
 

@@ -40,6 +40,7 @@ def make_survey(
     axes: Mapping[str, Sequence[Any]] | None = None,  # what varies beside the plan
     skills: Mapping[str, float] | None = None,  # plan -> share of right answers
     labels: Sequence[str] = LABELS,  # of sentiment
+    split: float | None = None,  # validation out of the training rows, by this share
     broken: Names = (),  # their record.json is torn
     failed: Names = (),
     waiting: Names = (),
@@ -49,7 +50,7 @@ def make_survey(
 ) -> Path:
     """A judged survey in `folder`, its data in `folder/data`, its encoder in `folder/encoder`."""
     encoder = write_encoder(folder / "encoder")
-    tasks = write_data(folder / "data", rows, labels)
+    tasks = write_data(folder / "data", rows, labels, split)
     survey = design(folder, tasks, {"plan": list(plans), **(axes or {})}, seeds, on)
     candidates = survey.candidates()
     material = read_material(candidates[0].recipe)

@@ -18,8 +18,8 @@ from mops.report.layouts import layouts_of
 from mops.report.material import Material, TrialFiles
 from mops.report.parts import Card
 from mops.report.plan_picture import draw_plan, sentence_of
+from mops.survey.judged.cells import COSTS, cost_cell, estimate_cell
 from mops.survey.judged.standings import Standing
-from mops.survey.judged.wording import COSTS, cost_cell, score_cell
 
 
 def make_cards(material: Material) -> tuple[Card, ...]:
@@ -55,13 +55,13 @@ def best_trial(material: Material, one: Standing) -> TrialFiles | None:
 
 def facts_of(material: Material, one: Standing) -> Iterator[tuple[str, str]]:
     """Scores, then costs, as the tables have them."""
-    yield "overall", score_cell(one, "overall")
+    yield "overall", estimate_cell(one.overall).text
     for task in one.tasks:
-        yield task, score_cell(one, task)
+        yield task, estimate_cell(one.scores.get(task)).text
     seeds = ", ".join(str(trial.seed) for trial in one.trials)
     yield "seeds", seeds
-    for fact, (name, _) in COSTS.items():
-        words = cost_cell(one.costs, fact)
+    for fact, (name, *_) in COSTS.items():
+        words = cost_cell(one.costs, fact).text
         if words:
             yield name, words
 

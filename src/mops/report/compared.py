@@ -1,0 +1,165 @@
+"""The answers that are set side by side: of a few candidates, to the rows that judge a task."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mops.errors import RunError
+from mops.report.material import Material, TrialFiles
+from mops.survey.judged.rescoring import number_of
+from mops.survey.judged.standings import Standing
+from mops.tasks import Task
+
+Values = NDArray[np.float64]
+MOST = 8  # candidates side by side
+FAR = 0.2  # of a similarity's range: an answer that is farther off is called wrong
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What one candidate answered to the rows that judge."""
+
+    candidate: str
+    words: Sequence[str]
+    numbers: Values  # class numbers, or values
+    losses: Values | None  # none in older files
+
+
+@dataclass(frozen=True)
+class Side:
+    """The answers of several candidates to the same rows, side by side."""
+
+    first: TrialFiles  # of the first of them
+    task: Task
+    seed: int | None  # none where they have no seed in common
+    places: NDArray[np.int64]  # of the rows in their file
+    ids: Sequence[str]
+    labels: Sequence[str]
+    targets: Values
+    answered: tuple[Answered, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.candidate for one in self.answered)
+
+    @cached_property
+    def errors(self) -> Values:
+        """How far each answer is off; of classes 0 or 1. Candidates x rows."""
+        numbers = np.array([one.numbers for one in self.answered])
+        if self.task.is_similarity:
+            return np.abs(numbers - self.targets)
+        return (numbers != self.targets).astype(float)
+
+    @cached_property
+    def wrong(self) -> NDArray[np.bool_]:
+        """Candidates x rows."""
+        low, high = self.task.range or (0.0, 1.0)
+        return self.errors > FAR * (high - low)
+
+
+def set_side_by_side(material: Material, task: str) -> tuple[Side | None, tuple[str, ...]]:
+    """The answers of those who are compared, and why others are not among them."""
+    on, lost = material.summary.on, []
+    seed, trials = chosen_trials(material, task)
+    side: Side | None = None
+    for trial in trials:
+        try:
+            found = read_side(trial, trial.recipe.task_values()[task], on)
+        except RunError as error:
+            lost.append(f"{trial.candidate}: {error}")
+            continue
+        if side is None:
+            side = replace(found, seed=seed)
+        elif list(found.ids) == list(side.ids):
+            side = replace(side, answered=(*side.answered, *found.answered))
+        else:
+            lost.append(f"{trial.candidate}: its rows are not those of {side.names[0]}")
+    return side, tuple(lost)
+
+
+# ------------------------------------------------------------------ who
+
+
+def chosen_trials(material: Material, task: str) -> tuple[int | None, list[TrialFiles]]:
+    """One trial each, of the first seed that all have; else of each one's own first."""
+    of = {name: material.of(name) for name in compared(material, task)}
+    common = [
+        seed
+        for seed in material.summary.seeds
+        if all(any(trial.facts.seed == seed for trial in trials) for trials in of.values())
+    ]
+    if not common:
+        return None, [trials[0] for trials in of.values()]
+    return common[0], [
+        next(trial for trial in trials if trial.facts.seed == common[0]) for trials in of.values()
+    ]
+
+
+def compared(material: Material, task: str) -> list[str]:
+    """The recommended, the baseline, the model per task, then the best of each tie."""
+    summary, decision = material.summary, material.decision
+    able = {
+        one.name: one for one in summary.standings if task in one.tasks and material.of(one.name)
+    }
+    wanted = [
+        (decision.candidate if decision else None) or "",
+        summary.baseline,
+        summary.single or "",
+        *best_of_ties(list(able.values())),
+    ]
+    return list(dict.fromkeys(name for name in wanted if name in able))[:MOST]
+
+
+def best_of_ties(standings: Sequence[Standing]) -> Iterator[str]:
+    ties: dict[tuple[str, int], list[Standing]] = {}
+    for one in standings:
+        ties.setdefault((one.reference, one.tie), []).append(one)
+    for group in ties.values():
+        yield max(group, key=lambda one: one.overall.mean).name
+
+
+# ------------------------------------------------------------------ what they answered
+
+
+def read_side(trial: TrialFiles, task: Task, on: str) -> Side:
+    """The rows of a file that judge, with the answers of one candidate."""
+    path = trial.predictions(task.name, on)
+    columns = read_columns(path)
+    try:
+        halves = columns.get("half") or [on] * len(columns["id"])
+        kept = [n for n, label in enumerate(columns["label"]) if label != "" and halves[n] == on]
+        words, labels = ([columns[name][n] for n in kept] for name in ("prediction", "label"))
+        number = number_of(task)
+        answered = Answered(
+            trial.candidate,
+            words,
+            np.array([number(word) for word in words], np.float64),
+            losses_in(columns, kept),
+        )
+        targets = np.array([number(word) for word in labels], np.float64)
+        ids = [columns["id"][n] for n in kept]
+    except (KeyError, ValueError, IndexError) as cause:
+        raise RunError(f"{path} cannot be read as predictions: {cause!r}") from cause
+    return Side(trial, task, None, np.array(kept, np.int64), ids, labels, targets, (answered,))
+
+
+def losses_in(columns: Mapping[str, Sequence[str]], kept: Sequence[int]) -> Values | None:
+    if "loss" not in columns:
+        return None
+    return np.array([columns["loss"][n] or "nan" for n in kept]).astype(np.float64)
+
+
+def read_columns(path: Path) -> Mapping[str, Sequence[str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        return dict(zip(header, zip(*rows, strict=True), strict=True))
+    except (OSError, ValueError) as cause:
+        raise RunError(f"{path} cannot be read as predictions: {cause}") from cause
