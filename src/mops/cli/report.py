@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder; default DIR itself.")
 @click.option("--open", "is_open", is_flag=True, help="Open the page in the browser.")
 @click.option("--like", type=click.Choice(NAMES), multiple=True,
-              help="Print and add a paper's tables, its numbers beside ours. Repeatable.")  # fmt: skip
+              help="Add and print a paper's tables beside ours. Repeatable.")  # fmt: skip
 @click.option("--png", "has_png", is_flag=True, help="Write the figures as PNG too.")
 @JSON
 def command(

@@ -30,9 +30,7 @@ class Contents:
     @property
     def paper_tables(self) -> tuple[Table, ...]:
         """A paper's tables, then its findings."""
-        return tuple(
-            table for view in self.papers for table in (*view.tables, claim_table(view))
-        )
+        return tuple(table for view in self.papers for table in (*view.tables, claim_table(view)))
 
     @property
     def all_tables(self) -> tuple[Table, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mops.report.contents import Contents
 from mops.report.errors import Example, TaskErrors
@@ -12,15 +12,17 @@ from mops.report.papers import Claim
 from mops.report.parts import Card, Picture, Table
 
 OUTSIDE = "outside"  # the table of trials without a result
-PICTURES = {  # chapter -> its title, and how the names or groups of its pictures begin
-    "cost": ("Score against cost", ("pareto",)),
-    "scores": ("Scores", ("scores",)),
-    "training": ("Training", ("curves",)),
-    "settings": ("Settings", ("response", "depth", "trained")),
-    "answers": ("Answers", ("confusion", "scatter", "calibration")),
-    "conflicts": ("Conflicts between tasks", ("heatmap", "conflicts")),
+PICTURES = {  # chapter -> its title; its pictures are of a group or have a name that begins so
+    "pareto": "Score against cost",
+    "scores": "Task by task",
+    "curves": "How they learn",
+    "response": "What the settings do",
+    "answers": "What is taken for what",
+    "calibration": "How sure, and how right",
+    "conflicts": "Where the tasks disagree",
 }
 REST = ("pictures", "More pictures")
+PLACED = {"convergence": "curves"}  # tables that stand below pictures
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Chapter:
     tasks: tuple[ShownErrors, ...] = ()
     claims: tuple[Claim, ...] = ()
     cards: tuple[tuple[int, Card], ...] = ()
+    beside: Card | None = None  # of the recommended candidate, beside the pictures
 
     @property
     def has_content(self) -> bool:
@@ -70,11 +73,11 @@ class Chapter:
 
 def chapters_of(contents: Contents) -> list[Chapter]:
     known = candidates_of(contents.material)
-    pictures = list(picture_chapters(contents.pictures))
+    first, *others = picture_chapters(contents, known)
     found = [
-        *pictures[:1],
+        replace(first, beside=recommended(contents)),
         Chapter("plans", "The plans", tables=shown(contents.tables, known, (MAIN,))),
-        *pictures[1:],
+        *others,
         other_tables(contents, known),
         Chapter("errors", "Errors", tasks=tuple(show_errors(e, known) for e in contents.errors)),
         *paper_chapters(contents, known),
@@ -94,7 +97,8 @@ def shown(
 
 
 def other_tables(contents: Contents, known: Mapping[str, Candidate]) -> Chapter:
-    names = [table.name for table in contents.tables if table.name not in (MAIN, OUTSIDE)]
+    elsewhere = (MAIN, OUTSIDE, *PLACED)
+    names = [table.name for table in contents.tables if table.name not in elsewhere]
     return Chapter("tables", "Tables", tables=shown(contents.tables, known, names))
 
 
@@ -119,6 +123,12 @@ def paper_chapters(contents: Contents, known: Mapping[str, Candidate]) -> Iterat
         )
 
 
+def recommended(contents: Contents) -> Card | None:
+    decision = contents.material.decision
+    chosen = decision.candidate if decision and contents.material.survey else None
+    return next((card for card in contents.cards if card.candidate == chosen), None)
+
+
 def numbered(cards: Sequence[Card], known: Mapping[str, Candidate]) -> tuple[tuple[int, Card], ...]:
     return tuple((known[card.candidate].number, card) for card in cards)
 
@@ -126,13 +136,19 @@ def numbered(cards: Sequence[Card], known: Mapping[str, Candidate]) -> tuple[tup
 # ------------------------------------------------------------------ pictures
 
 
-def picture_chapters(pictures: Sequence[Picture]) -> Iterator[Chapter]:
+def picture_chapters(contents: Contents, known: Mapping[str, Candidate]) -> Iterator[Chapter]:
     """Those of a chapter in the order they come; what no chapter asks for comes last."""
-    left = list(pictures)
-    for name, (title, starts) in PICTURES.items():
-        mine = [one for one in left if (one.group or one.name).startswith(starts)]
+    left = list(contents.pictures)
+    for name, title in PICTURES.items():
+        mine = [one for one in left if (one.group or one.name).startswith(name)]
         left = [one for one in left if one not in mine]
-        yield Chapter(name, title, figures=tuple(groups_of(mine)))
+        tables = [table for table, place in PLACED.items() if place == name]
+        yield Chapter(
+            name,
+            title,
+            figures=tuple(groups_of(mine)),
+            tables=shown(contents.tables, known, tables),
+        )
     yield Chapter(*REST, figures=tuple(groups_of(left)))
 
 
@@ -142,7 +158,7 @@ def groups_of(pictures: Sequence[Picture]) -> Iterator[Group]:
         groups.setdefault(one.group or f"one-{one.name}", []).append(one)
     for name, found in groups.items():
         choices = tuple(one.choice for one in found) if len(found) > 1 else ()
-        yield Group(f"figures-{name}", "Show", choices, tuple(found))
+        yield Group(f"figures-{name}", found[0].title, choices, tuple(found))
 
 
 # ------------------------------------------------------------------ errors

@@ -22,13 +22,13 @@ JUDGES = {"report": "the report half of validation", "test": "the test files"}
 
 def render_page(contents: Contents) -> str:
     """Every text is escaped; only drawings, style and script, all our own, go in as they are."""
-    lead, *lines = headline(contents.material)
+    lead, *notes = headline(contents.material)
     script = asset("script.js")
     return template().render(
         title=contents.material.summary.name,
         eyebrow=eyebrow(contents.material),
         lead=lead,
-        lines=lines,
+        notes=notes,
         chapters=chapters_of(contents),
         policy=policy(script),
         style=asset("style.css"),
