@@ -35,15 +35,14 @@ def names_of(column: Column) -> list[str]:
 def row_cells(table: PaperTable, row: PaperRow, ours: Ours) -> Iterator[Cell]:
     yield Cell(row.label, hint=row.remark)
     base = ours.find(table.base.match)
-    for column in table.columns:
-        one = ours.find(row.matches.get(column.measure, row.match))
-        yield paper_cell(row, column.measure)
-        is_printed = column.measure in row.numbers or column.measure in row.should
-        asked = one and is_printed and Asked(ours, one, base, row.split)
-        yield our_cell(asked, column.measure) if asked else EMPTY
-        if column.measure in OVERALL:
-            is_same = one is not None and row.split == "validation" and ours.is_comparable(one)
-            yield judged_cell(one, column.measure, ours) if one and is_same else EMPTY
+    for measure in (column.measure for column in table.columns):
+        yield paper_cell(row, measure)
+        one = ours.find(row.matches.get(measure, row.match))
+        is_told = measure in row.numbers or measure in row.should
+        asked = Asked(ours, one, base, row.split) if one and is_told else None
+        yield our_cell(asked, measure) if asked else EMPTY
+        if measure in OVERALL:
+            yield judged_cell(asked, measure) if asked else EMPTY
 
 
 def paper_cell(row: PaperRow, measure: str) -> Cell:
@@ -70,10 +69,13 @@ def our_cell(asked: Asked, measure: str) -> Cell:
     return Cell(MEASURES[measure].words(value), value, hint)
 
 
-def judged_cell(one: Standing, measure: str, ours: Ours) -> Cell:
-    found = one.scores[measure]
-    rows = "the judging half of the dev rows" if ours.summary.on == "report" else "the test rows"
-    hint = f"{one.name}, on {rows}, with its standard error"
+def judged_cell(asked: Asked, measure: str) -> Cell:
+    """Of the rows that took no part in choosing a state, beside the paper's dev scores."""
+    if asked.split != "validation" or not asked.ours.is_comparable(asked.one):
+        return EMPTY
+    found, is_half = asked.one.scores[measure], asked.ours.summary.on == "report"
+    rows = "the judging half of the dev rows" if is_half else "the test rows"
+    hint = f"{asked.one.name}, on {rows}, with its standard error"
     return Cell(f"{found.mean:.3f} ± {found.stderr:.3f}", found.mean, hint)
 
 
@@ -84,9 +86,8 @@ def notes(table: PaperTable, ours: Ours) -> Iterator[str]:
     if table.note:
         yield table.note
     yield from wrong_numbers(table)
-    known = {one.name: one for one in shown(table, ours)}
     yield from called(table, ours)
-    others = len(ours.summary.standings) - len(known)
+    others = len(ours.summary.standings) - len({one.name for one in shown(table, ours)})
     if others:
         yield f"Candidates of ours that are not in this table: {others}."
 

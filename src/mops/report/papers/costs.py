@@ -16,15 +16,25 @@ def has_at_most(share: float, one: Match, other: Match) -> Test:
     """One has at most this share of the other's parameters."""
 
     def test(ours: Ours) -> Judgement:
-        found = [present(ours, match) for match in (one, other)]
-        counts = [each.costs.get("parameters") for each in found]
-        if not all(counts):
-            raise UntoldError("parameters are not recorded")
-        ratio = counts[0] / counts[1]
-        said = ", ".join(f"{e.name} {count_words(e.costs['parameters'])}" for e in found)
+        a, b = present(ours, one), present(ours, other)
+        ratio = counted(a) / counted(b)
+        said = f"{a.name} {count_words(counted(a))}, {b.name} {count_words(counted(b))}"
         return (HOLDS if ratio <= share else FAILS), f"parameters of {said}: {ratio:.1%}"
 
     return judged(test)
+
+
+def counted(one: Standing) -> float:
+    if not one.costs.get("parameters"):
+        raise UntoldError(f"the parameters of {one.name} are not recorded")
+    return float(one.costs["parameters"])
+
+
+def stored(one: Standing) -> float:
+    size = checkpoint_bytes(one)
+    if not size:
+        raise UntoldError(f"the size of {one.name} is not recorded")
+    return size
 
 
 def noise_of(ours: Ours, *some: Standing) -> float:
@@ -76,10 +86,10 @@ def pays_more(one: Match, other: Match) -> Test:
     def test(ours: Ours) -> Judgement:
         a, b = present(ours, one), present(ours, other)
         found, noise = gap(ours, one, other, "overall"), noise_of(ours, a, b)
-        sizes, score = [checkpoint_bytes(each) for each in (a, b)], b.overall.mean
-        if not all(sizes) or score <= 0:
-            raise UntoldError(f"{b.name} has no score above 0, or no size")
-        cheaper = b.costs["train_seconds"] / a.costs["train_seconds"] * (sizes[1] / sizes[0])
+        score = b.overall.mean
+        if score <= 0:
+            raise UntoldError(f"the score of {b.name} is not above 0")
+        cheaper = b.costs["train_seconds"] / a.costs["train_seconds"] * stored(b) / stored(a)
         low = (1 + found.low / score) * cheaper / (1 + noise)
         high = (1 + found.high / score) * cheaper * (1 + noise)
         said = f"TM of {a.name} between {low:.2f} and {high:.2f}, {b.name} being 1"

@@ -87,8 +87,10 @@ def tm_of(asked: Asked) -> float | None:
 def tm_printed_of(asked: Asked) -> float | None:
     """As its tables print it: without the division by the baseline's score."""
     found = tm_of(asked)
-    first = asked.base and asked.ours.overall(asked.base, asked.split, "overall")
-    return None if found is None or first is None else found * first
+    if found is None or asked.base is None:
+        return None
+    first = asked.ours.overall(asked.base, asked.split, "overall")
+    return None if first is None else found * first
 
 
 def three_digits(value: float) -> str:
