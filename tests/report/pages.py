@@ -40,7 +40,7 @@ def hostile_summary() -> Summary:
 
 def hostile_table(name: str) -> Table:
     rows = tuple(
-        (Cell(hostile(who), hint=hostile("hint")), Cell(hostile("cell"), n), Cell(hostile("word")))
+        (Cell(hostile(who)), Cell(hostile("cell"), n, hostile("hint")), Cell(hostile("word")))
         for n, who in enumerate(("one", "two"))
     )
     columns = ("candidate", hostile("number"), hostile("column"))

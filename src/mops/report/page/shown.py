@@ -12,6 +12,7 @@ from mops.report.parts import Cell, Table
 from mops.survey.judged.standings import Standing
 
 PLAN, TIE, WARNINGS = "candidate", "tie", "warnings"  # columns that the page knows
+CHOSEN = "recommended"
 MAIN = "plans"  # the table that is filtered and shows ties as blocks
 # 0.550 | ± 0.030 | (+0.012*), or +0.053 | | [+0.011, +0.094]*
 PIECES = re.compile(r"([^±\[(]+?)(?: (± [^\[(]+?))?(?: ([\[(].+))?")
@@ -67,21 +68,25 @@ class Candidate:
 
 
 def candidates_of(material: Material) -> Mapping[str, Candidate]:
+    return {
+        one.name: Candidate(number, one, family_of(one.plan), tuple(tags_of(one, material)))
+        for number, one in enumerate(material.summary.standings)
+    }
+
+
+def tags_of(one: Standing, material: Material) -> Iterator[str]:
+    """What a reader should know of a candidate beside its name."""
     summary, decision = material.summary, material.decision
+    if material.survey is None:
+        return
     roles = {
-        "recommended": decision.candidate if decision and material.survey else None,
-        "baseline": summary.baseline if material.survey else None,
+        CHOSEN: decision.candidate if decision else None,
+        "baseline": summary.baseline,
         "a model per task": summary.single,
     }
-    return {
-        one.name: Candidate(
-            number,
-            one,
-            family_of(one.plan),
-            tuple(tag for tag, of in roles.items() if of == one.name),
-        )
-        for number, one in enumerate(summary.standings)
-    }
+    yield from (tag for tag, name in roles.items() if name == one.name)
+    if one.missing_seeds:
+        yield f"{len(one.trials)} of {len(summary.seeds)} seeds"
 
 
 def family_of(plan: str) -> str:
@@ -112,13 +117,13 @@ def kind_of(cells: Sequence[Cell]) -> str:
 
 def show_rows(table: Table, known: Mapping[str, Candidate]) -> Iterator[ShownRow]:
     place = table.columns.index(PLAN) if PLAN in table.columns else None
-    about = [None if place is None else find(row[place], known) for row in table.rows]
+    about = [None if place is None else known.get(str(row[place].key)) for row in table.rows]
     ties = [one.standing.tie if one else 0 for one in about]
     for n, (row, one) in enumerate(zip(table.rows, about, strict=True)):
         marks = {
             "first": n == 0 or ties[n - 1] != ties[n],
             "last": n == len(ties) - 1 or ties[n + 1] != ties[n],
-            "chosen": one is not None and "recommended" in one.tags,
+            "chosen": one is not None and CHOSEN in one.tags,
         }
         yield ShownRow(
             candidate=one.number if one else None,
@@ -131,11 +136,6 @@ def show_rows(table: Table, known: Mapping[str, Candidate]) -> Iterator[ShownRow
                 show_cell(cell, one is not None and i == place) for i, cell in enumerate(row)
             ),
         )
-
-
-def find(cell: Cell, known: Mapping[str, Candidate]) -> Candidate | None:
-    """By its key; a text may say more, as `shared (baseline)`."""
-    return known.get(str(cell.key)) or known.get(cell.text.partition(" (")[0])
 
 
 def show_cell(cell: Cell, is_plan: bool) -> ShownCell:
