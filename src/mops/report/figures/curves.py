@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mops.report.figures.colours import OTHER, Look, looks
 from mops.report.figures.figure import Drawn, set_scale, spread
 from mops.report.figures.labels import Entry
+from mops.report.figures.marks import draw_line
 from mops.report.figures.tiles import draw_tiles
 from mops.report.material import Material, TrialFiles
 
@@ -164,8 +165,8 @@ def draw_panel(axes: Axes, lines: Mapping[str, Line], seen: Mapping[str, Look]) 
     for name in sorted(lines, key=lambda one: seen[one].is_notable):  # the named ones on top
         look = seen[name]
         is_marked = look.is_notable and len(lines[name][0]) <= 12
-        axes.plot(
-            *lines[name], color=look.colour, linewidth=1.7 if look.is_notable else 0.8,
+        draw_line(
+        axes,     *lines[name], color=look.colour, linewidth=1.7 if look.is_notable else 0.8,
             marker=look.mark if is_marked else "", markersize=3.5, gid=look.gid,
             alpha=1.0 if look.is_notable else 0.55,
         )  # fmt: skip

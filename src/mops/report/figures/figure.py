@@ -20,6 +20,7 @@ WIDTH = 460.0  # points; a phone shows it at three quarters of that
 SIZE, SMALL = 10.5, 9.5  # of text
 LETTER = 0.58  # width of a mean letter as a share of the size
 LONGEST = 30  # letters of a name
+PAD = 5.0  # from a chart to the names of its values
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": SMALL,
@@ -90,16 +91,12 @@ def blank(height: float, width: float = WIDTH) -> Figure:
 
 
 def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """A chart without frame or ticks."""
+    """A chart without frame and axes: what `set_scale` draws instead takes a third of the time."""
     whole_width, whole_height = (72 * inches for inches in figure.get_size_inches())
     bottom = whole_height - top - height
     place = (left / whole_width, bottom / whole_height, width / whole_width, height / whole_height)
     axes = figure.add_axes(place)
-    axes.patch.set_visible(False)
-    axes.set_axisbelow(True)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.tick_params(length=0, labelsize=SMALL, labelcolor=PALE, pad=3)
+    axes.set_axis_off()
     return axes
 
 
@@ -124,20 +121,30 @@ def set_scale(axes: Axes, which: str, low: float, high: float, *, count: int = 4
 
 def set_log_scale(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
     getattr(axes, f"set_{which}scale")("log")
-    getattr(axes, f"{which}axis").set_minor_locator(no_ticks())
     set_ticks(axes, which, low, high, values)
 
 
-def no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
+def set_ticks(
+    axes: Axes,
+    which: str,
+    low: float,
+    high: float,
+    values: Sequence[float],
+    names: Sequence[str] = (),
+) -> None:
+    """Limits, pale lines across at the values, and their names beside the chart."""
+    from matplotlib.collections import LineCollection
 
-    return NullLocator()
-
-
-def set_ticks(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
-    getattr(axes, f"set_{which}ticks")(values, [number(value) for value in values])
     getattr(axes, f"set_{which}lim")(low, high)
-    axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # type: ignore[arg-type]
+    is_x = which == "x"
+    along = axes.get_xaxis_transform() if is_x else axes.get_yaxis_transform()
+    ends = [[(v, 0), (v, 1)] if is_x else [(0, v), (1, v)] for v in values]
+    axes.add_artist(LineCollection(ends, colors=GRID, linewidths=0.7, transform=along, zorder=0.5))
+    pad = -PAD / (axes.bbox.height if is_x else axes.bbox.width)
+    sides = {"ha": "center", "va": "top"} if is_x else {"ha": "right", "va": "center"}
+    for value, name in zip(values, names or map(number, values), strict=True):
+        place = (value, pad) if is_x else (pad, value)
+        axes.text(*place, name, transform=along, fontsize=SMALL, color=PALE, **sides)
 
 
 def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mops.report.figures.colours import GROUND, INK, OTHER, PALE, Look, looks, roles
+from mops.report.figures.colours import INK, OTHER, PALE, Look, looks, roles
 from mops.report.figures.figure import (
     SMALL,
     WIDTH,
@@ -20,6 +20,7 @@ from mops.report.figures.figure import (
     write,
 )
 from mops.report.figures.labels import Spot, place_names
+from mops.report.figures.marks import draw_line, draw_mark
 from mops.report.material import Material
 from mops.survey.judged.standings import Standing
 
@@ -136,11 +137,11 @@ def points_of(material: Material, axis: Axis, size: float) -> Iterator[Point]:
 
 def set_axes(axes: Axes, points: Sequence[Point]) -> None:
     ends = [point.score + side * point.error for point in points for side in (-1, 1)]
-    set_scale(axes, "y", *spread(ends), count=5)
+    set_scale(axes, "y", *spread(ends), count=6)
     costs = [point.cost for point in points]
     if max(costs) > WIDE * min(costs):
         low, high = min(costs) / 1.6, max(costs) * 1.6
-        decades = [10.0**n * k for n in range(-6, 9) for k in (1, 3)]
+        decades = [10.0**n for n in range(-9, 12)]
         set_log_scale(axes, "x", low, high, [v for v in decades if low <= v <= high])
     else:
         set_scale(axes, "x", *spread(costs, 0.12), count=5)
@@ -160,19 +161,14 @@ def draw_front(axes: Axes, points: Sequence[Point]) -> None:
     front = front_of(points)
     x = [*(point.cost for point in front), axes.get_xlim()[1]]
     y = [*(point.score for point in front), front[-1].score]
-    axes.step(x, y, where="post", color=PALE, linewidth=1.1, alpha=0.7)
+    draw_line(axes, x, y, drawstyle="steps-post", color=PALE, linewidth=1.1, alpha=0.7)
 
 
 def draw_point(axes: Axes, point: Point, is_large: bool) -> None:
-    look = point.look
     size = (8.5 if point.role else 7.0) if is_large or point.look.is_notable else 4.5
-    ends = [point.score - point.error, point.score + point.error]
-    axes.plot([point.cost] * 2, ends, color=look.colour, linewidth=1.3, alpha=0.75, gid=look.gid)
-    axes.plot(
-        [point.cost], [point.score], look.mark, markersize=size, gid=look.gid,
-        markerfacecolor=look.colour if point.is_tied else GROUND,
-        markeredgecolor=look.colour, markeredgewidth=1.6, clip_on=False,
-    )  # fmt: skip
+    bar = tuple((point.cost, point.score + side * point.error) for side in (-1, 1))
+    at = (point.cost, point.score)
+    draw_mark(axes, at, (bar[0], bar[1]), point.look, is_full=point.is_tied, size=size)
 
 
 def name_points(axes: Axes, points: Sequence[Point]) -> None:
@@ -190,7 +186,7 @@ def name_points(axes: Axes, points: Sequence[Point]) -> None:
     area = (2.0, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
     for point, (x, y) in zip(chosen, place_names(spots, taken, area), strict=True):
         axes.annotate(
-            named(point), (x, y), xycoords="figure pixels", va="center", ha="left",
+            named(point), (x, y), xycoords="figure points", va="center", ha="left",
             fontsize=SMALL, color=INK if point.look.colour != OTHER else PALE,
             weight="bold" if "recommended" in point.role else "normal", gid=point.look.gid,
         )  # fmt: skip
