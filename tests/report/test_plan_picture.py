@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -107,17 +106,18 @@ def test_what_is_frozen_is_marked() -> None:
     assert frozen == {"emb", "0", "1", "2", "3", "4", "5"}
     svg = draw_plan(layout, "x")
     assert svg.count("stroke-dasharray") == 7 + 1  # and in the legend
-    assert "frozen, shared by all" in svg
+    assert svg.count(">frozen<") == 2  # in the boxes, in the legend
 
 
 def test_parts_that_are_shared_differently_are_drawn_apart() -> None:
     """Of bitfit the norms alone have copies, and the norms alone learn."""
     boxes = lay_boxes(laid("bitfit"))
     layer = next(row for row in boxes.rows if row.name == "3")
-    assert len(layer.slices) == 3
+    assert len(layer.slices) == 2
     found = [(len(box.users), box.is_frozen) for box in boxes.of_row(layer)]
-    assert sorted(found) == [(1, False)] * 3 + [(3, True)] * 2
-    assert sum(box.height for box in boxes.of_row(layer) if NAMES[0] in box.users) == layer.height
+    assert sorted(found) == [(1, False)] * 3 + [(3, True)]
+    heights = [box.height for box in boxes.of_row(layer) if NAMES[0] in box.users]
+    assert heights == pytest.approx([layer.height * 2 / 3, layer.height / 3])
 
 
 def test_additions_are_small_boxes_at_their_layers() -> None:
@@ -136,7 +136,6 @@ def test_additions_are_small_boxes_at_their_layers() -> None:
 )
 def test_an_arrow_for_each_feed(plan: str, arrows: int) -> None:
     svg = draw_plan(laid(plan), "x")
-    assert len(re.findall("<path [^>]*C", svg)) == len(re.findall('C[^"]*" fill="none"', svg))
     assert svg.count('" fill="none" stroke="currentColor" stroke-width="1.2"') == arrows
     assert ("hears" in svg) == bool(arrows)
 
@@ -168,7 +167,7 @@ def test_colours_of_the_page_and_own_ones() -> None:
 
 def test_each_plan_of_a_survey_once(tmp_path: Path) -> None:
     rates = {"training.learning_rate": [1e-5, 1e-4]}
-    folder = make_survey(tmp_path, ("shared", "hybrid:1"), axes=rates, seeds=1, rows=8)
+    folder = make_survey(tmp_path, ("shared", "hybrid:1"), axes=rates, seeds=1)
     found = draw_plans(read_material(folder))
     assert sorted(picture.choice for picture in found) == ["hybrid:1", "shared"]
     assert len({picture.name for picture in found}) == 2

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise, permutations
 
 from mops.layout import Layout
 from mops.picture import columns_of
-from mops.report.figures.colours import SERIES, SHARED, task_colours
+from mops.report.figures.colours import SHARED, TASKS, task_colours
 
 WIDTH, LEFT, RIGHT = 420.0, 44.0, 4.0
 GAP, BETWEEN = 6.0, 3.0  # from column to column, from row to row
@@ -16,7 +16,7 @@ TALL, LOW, MANY = 19.0, 10.0, 18  # of a row; of a row where there are many
 HEAD = 25.0  # height of a head, with the name of its task
 SIDE = 13.0  # width of an addition
 MOST_TRIED = 5  # tasks whose order is tried in all ways
-SOME = (SERIES[6], SERIES[7], SERIES[3])  # colours of what some of the tasks share
+SOME = (TASKS[5], TASKS[3], TASKS[4])  # colours of what some of the tasks share
 Cells = Mapping[str, tuple[str, ...]]  # task -> its owners
 
 

@@ -17,6 +17,7 @@ from mops.report.plan_boxes import LEFT, RIGHT, SIDE, TALL, WIDTH, Box, Boxes, R
 SIZE = 12.0  # of text
 LETTER = 0.56
 LINE = 19.0  # of the legend
+FEW_SITES = 2  # that are named
 LOCKED = 16.0  # room for a lock
 LOCK = "M{x} {y}h7v-5h-7zM{a} {b}v-2a2 2 0 0 1 4 0v2"  # a body and a bow
 
@@ -191,10 +192,11 @@ def legend_of(boxes: Boxes) -> Iterator[tuple[str, str]]:
         yield swatch(own), "a copy per task"
     if any(box.is_frozen for box in all_boxes):
         yield swatch(PALE, dashes=' stroke-dasharray="3 2"'), "frozen"
-    for addition in layout.plan.additions:
-        sites = ", ".join(site.replace("_", " ") for site in addition.sites)
-        name = addition.kind.replace("_", " ")
-        yield swatch(task_colours(layout.tasks)[boxes.tasks[0]], depth=0.8), f"{name} {sites}"
+    for kind in dict.fromkeys(addition.kind for addition in layout.plan.additions):
+        sites = [site for a in layout.plan.additions if a.kind == kind for site in a.sites]
+        where = ", ".join(sites) if len(sites) <= FEW_SITES else f"at {len(sites)} places"
+        words = f"{kind} {where}".replace("_", " ")
+        yield swatch(task_colours(layout.tasks)[boxes.tasks[0]], depth=0.8), words
     if any(route.feeds for route in layout.routes.values()):
         yield ARROW, "answers that a later head hears"
     for strength in dict.fromkeys(pulled.strength for pulled in layout.pulled):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mops.report.figures.answers import Answered
 from mops.report.figures.colours import INK, Look
-from mops.report.figures.figure import SMALL, set_ticks, shortened
+from mops.report.figures.figure import SMALL, name_ticks, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,8 @@ def draw_confusion(axes: Axes, answered: Answered, look: Look) -> None:
     draw_cells(axes, shares, look.colour)
     names = [shortened(label, LONGEST) for label in answered.task.labels]
     middles = [n + 0.5 for n in range(classes)] if classes <= MOST else []
-    set_ticks(axes, "x", 0, classes, middles, names if middles else [])
-    set_ticks(axes, "y", classes, 0, middles, names if middles else [])
+    name_ticks(axes, "x", 0, classes, middles, names if middles else [])
+    name_ticks(axes, "y", classes, 0, middles, names if middles else [])
     if classes <= MOST:
         for place in np.ndindex(*counts.shape):
             write_cell(axes, place, shares[place], counts[place], has_count=classes <= FEW)

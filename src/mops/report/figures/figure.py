@@ -116,33 +116,36 @@ def set_scale(axes: Axes, which: str, low: float, high: float, *, count: int = 4
 
     found = MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     values = [float(v) for v in found if low <= v <= high]
-    set_ticks(axes, which, low, high, values)
+    set_ticks(axes, which, low, high, values, numbers(values))
 
 
 def set_log_scale(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
     getattr(axes, f"set_{which}scale")("log")
-    set_ticks(axes, which, low, high, values)
+    set_ticks(axes, which, low, high, values, [number(value) for value in values])
 
 
 def set_ticks(
-    axes: Axes,
-    which: str,
-    low: float,
-    high: float,
-    values: Sequence[float],
-    names: Sequence[str] = (),
+    axes: Axes, which: str, low: float, high: float, values: Sequence[float], names: Sequence[str]
 ) -> None:
     """Limits, pale lines across at the values, and their names beside the chart."""
     from matplotlib.collections import LineCollection
 
+    name_ticks(axes, which, low, high, values, names)
+    along = getattr(axes, f"get_{which}axis_transform")()
+    ends = [[(v, 0), (v, 1)] if which == "x" else [(0, v), (1, v)] for v in values]
+    axes.add_artist(LineCollection(ends, colors=GRID, linewidths=0.7, transform=along, zorder=0.5))
+
+
+def name_ticks(
+    axes: Axes, which: str, low: float, high: float, values: Sequence[float], names: Sequence[str]
+) -> None:
+    """Limits and names alone."""
     getattr(axes, f"set_{which}lim")(low, high)
     is_x = which == "x"
-    along = axes.get_xaxis_transform() if is_x else axes.get_yaxis_transform()
-    ends = [[(v, 0), (v, 1)] if is_x else [(0, v), (1, v)] for v in values]
-    axes.add_artist(LineCollection(ends, colors=GRID, linewidths=0.7, transform=along, zorder=0.5))
+    along = getattr(axes, f"get_{which}axis_transform")()
     pad = -PAD / (axes.bbox.height if is_x else axes.bbox.width)
     sides = {"ha": "center", "va": "top"} if is_x else {"ha": "right", "va": "center"}
-    for value, name in zip(values, names or map(number, values), strict=True):
+    for value, name in zip(values, names, strict=True):
         place = (value, pad) if is_x else (pad, value)
         axes.text(*place, name, transform=along, fontsize=SMALL, color=PALE, **sides)
 
@@ -156,7 +159,17 @@ def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:
 
 def number(value: float) -> str:
     """Short, with a true minus."""
-    return f"{value:.4g}".replace("e-0", "e-").replace("-", "−")
+    short = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return short.replace("e-0", "e-").replace("-", "−")
+
+
+def numbers(values: Sequence[float]) -> list[str]:
+    """All with as many decimals as one of them needs."""
+    decimals = max((len(number(value).partition(".")[2]) for value in values), default=0)
+    is_plain = not any("e" in number(value) for value in values)
+    if not decimals or not is_plain:
+        return [number(value) for value in values]
+    return [f"{value:.{decimals}f}".replace("-", "−") for value in values]
 
 
 # ------------------------------------------------------------------ words

@@ -14,10 +14,10 @@ Pair = tuple[float, float]
 
 
 def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
-    """Without the search for limits that `plot` would make."""
+    """Without the search for limits that `plot` would make; limits are wide enough for all."""
     from matplotlib.lines import Line2D
 
-    axes.add_artist(Line2D(x, y, **look))
+    axes.add_artist(Line2D(x, y, clip_on=False, **look))
 
 
 def draw_mark(
@@ -29,11 +29,12 @@ def draw_mark(
     draw_line(
         axes,
         *([value] for value in at),
+        linestyle="none",
+        color=look.colour,
         marker=look.mark,
         markersize=size,
         markerfacecolor=look.colour if is_full else GROUND,
         markeredgecolor=look.colour,
         markeredgewidth=1.5,
         gid=look.gid,
-        clip_on=False,
     )
