@@ -53,9 +53,8 @@ class Side:
     def errors(self) -> Values:
         """How far each answer is off; of classes 0 or 1. Candidates x rows."""
         numbers = np.array([one.numbers for one in self.answered])
-        if self.task.is_similarity:
-            return np.abs(numbers - self.targets)
-        return (numbers != self.targets).astype(float)
+        far: Values = np.abs(numbers - self.targets)
+        return far if self.task.is_similarity else (far > 0).astype(np.float64)
 
     @cached_property
     def wrong(self) -> NDArray[np.bool_]:
