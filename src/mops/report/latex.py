@@ -5,6 +5,7 @@ It needs \\usepackage{booktabs,graphicx}.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from dataclasses import replace
@@ -107,12 +108,15 @@ def panels_of(table: Table) -> list[Table]:
         BETWEEN + max(map(len, (column, *(row[n].text[:LONG] for row in table.rows))))
         for n, column in enumerate(table.columns)
     ]
-    found: list[list[int]] = [[]]
-    for n, width in enumerate(widths):
-        if n != name and sum(widths[m] for m in found[-1]) + width > WIDE:
-            found.append([name])
-        found[-1].append(n)
-    return [only(table, columns) for columns in found]
+    rest = sum(widths) - widths[name]
+    count = math.ceil(rest / max(1, WIDE - widths[name])) or 1
+    found: list[list[int]] = [[] for _ in range(count)]
+    passed = 0.0
+    for n in (n for n in range(len(widths)) if n != name):
+        found[min(count - 1, int((passed + widths[n] / 2) * count / rest))].append(n)
+        passed += widths[n]
+    first = sorted([name, *found[0]])  # in their own order
+    return [only(table, first), *(only(table, [name, *of]) for of in found[1:] if of)]
 
 
 def only(table: Table, columns: list[int]) -> Table:
