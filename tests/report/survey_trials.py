@@ -111,7 +111,8 @@ class Maker:
             }
         record = self.record(trial, scores)
         write_record(run / "record.json", record)
-        (run / "recipe.yaml").write_text(trial.recipe.to_yaml(), "utf-8")
+        recipe = json.dumps(trial.recipe.to_data(), indent=1)  # JSON is YAML, and quick
+        (run / "recipe.yaml").write_text(recipe, "utf-8")
         lines = [json.dumps(line) for line in curve(tasks, scores)]
         (run / "curve.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
         return run

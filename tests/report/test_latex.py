@@ -18,6 +18,7 @@ from mops.report.material import read_material
 from mops.report.parts import Cell, Table
 from mops.report.tables import make_tables
 
+END = r" \tabularnewline"
 COMPILER = shutil.which("pdflatex")
 ODD = (
     *HOSTILE,
@@ -50,7 +51,7 @@ def test_every_ascii_sign_is_plain_or_a_command_for_it(text: str) -> None:
 
 
 def test_a_row_has_as_many_cells_as_the_head() -> None:
-    lines = [line for line in to_latex(odd_table()).splitlines() if line.endswith(r"\\")]
+    lines = [line for line in to_latex(odd_table()).splitlines() if line.endswith(END)]
     assert len(lines) == 1 + len(ODD)
     assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in lines)
     for line in lines:
@@ -59,7 +60,7 @@ def test_a_row_has_as_many_cells_as_the_head() -> None:
 
 def test_numbers_are_set_as_mathematics() -> None:
     text = to_latex(odd_table())
-    assert r"$-$0.1 $\pm$ 3.4$\cdot10^{-5}$$^{*}$ \\" in text
+    assert r"$-$0.1 $\pm$ 3.4$\cdot10^{-5}$$^{*}$ \tabularnewline" in text
     assert text.startswith("\\begin{table}\n") and text.endswith("\\end{table}\n")
     assert r"\begin{tabular}{p{0.5\linewidth}r}" in text
     assert r"\label{tab:odd}" in text

@@ -84,14 +84,20 @@ def numbers_in(text: str) -> list[float]:
     return [float(word.replace("−", "-")) for word in NUMBER.findall(text)]
 
 
-def as_read(table: Table, form: str) -> list[list[str]]:
-    """The cells of a table out of a form that people read."""
+def as_read(table: Table, form: str) -> list[dict[str, str]]:
+    """The cells of a table out of a form that people read, a mapping for each row."""
     if form == "markdown":
-        lines = [line.strip("| ").split(" | ") for line in markdown_table(table).splitlines()[2:]]
-        return [[cell.replace("\\", "") for cell in line] for line in lines]
-    body = to_latex(table).partition("\\midrule\n")[2].partition("\n\\bottomrule")[0]
-    plain = body.replace("$-$", "−").replace("$\\pm$", "±")
-    return [line.removesuffix(" \\\\").split(" & ") for line in plain.splitlines()]
+        text = markdown_table(table).replace("\\", "")
+        head, _, *lines = (line[2:-2].split(" | ") for line in text.splitlines())
+        return [dict(zip(head, line, strict=True)) for line in lines]
+    plain = to_latex(table).replace("$-$", "−").replace("$\\pm$", "±")
+    rows: list[dict[str, str]] = [{} for _ in table.rows]
+    for panel in re.findall(r"\\toprule\n(.*?)\n\\bottomrule", plain, flags=re.DOTALL):
+        lines = [of.removesuffix(" \\tabularnewline").split(" & ") for of in panel.splitlines()]
+        head, _, *cells = lines
+        for row, line in zip(rows, cells, strict=True):
+            row |= dict(zip(head, line, strict=True))
+    return rows
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
@@ -115,7 +121,7 @@ def test_all_forms_have_the_numbers_of_the_json(
                 continue
             assert float(row[key]) == told["mean"]
             assert float(row[f"{key}_stderr"]) == told["stderr"]
-            shown = numbers_in(read[row["candidate"]][table.columns.index(key)])
+            shown = numbers_in(read[row["candidate"]][key])
             assert shown[0] == pytest.approx(told["mean"], abs=5.01e-4)
             if name == "gains":
                 assert shown[1:] == pytest.approx([told["low"], told["high"]], abs=5.01e-4)

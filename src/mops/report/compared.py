@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,9 +54,8 @@ class Side:
     def errors(self) -> Values:
         """How far each answer is off; of classes 0 or 1. Candidates x rows."""
         numbers = np.array([one.numbers for one in self.answered])
-        if self.task.is_similarity:
-            return np.abs(numbers - self.targets)
-        return (numbers != self.targets).astype(float)
+        far: Values = np.abs(numbers - self.targets)
+        return far if self.task.is_similarity else (far > 0).astype(np.float64)
 
     @cached_property
     def wrong(self) -> NDArray[np.bool_]:
@@ -133,33 +133,41 @@ def read_side(trial: TrialFiles, task: Task, on: str) -> Side:
     path = trial.predictions(task.name, on)
     columns = read_columns(path)
     try:
-        halves = columns.get("half") or [on] * len(columns["id"])
-        kept = [n for n, label in enumerate(columns["label"]) if label != "" and halves[n] == on]
-        words, labels = ([columns[name][n] for n in kept] for name in ("prediction", "label"))
+        halves = columns.get("half") or (on,) * len(columns["id"])
+        labels = columns["label"]
+        kept = [n for n, half in enumerate(halves) if half == on and labels[n] != ""]
+        taken = {name: [column[n] for n in kept] for name, column in columns.items()}
         number = number_of(task)
         answered = Answered(
             trial.candidate,
-            words,
-            np.array([number(word) for word in words], np.float64),
-            losses_in(columns, kept),
+            taken["prediction"],
+            np.fromiter(map(number, taken["prediction"]), np.float64, len(kept)),
+            losses_of(taken.get("loss")),
         )
-        targets = np.array([number(word) for word in labels], np.float64)
-        ids = [columns["id"][n] for n in kept]
+        targets = np.fromiter(map(number, taken["label"]), np.float64, len(kept))
     except (KeyError, ValueError, IndexError) as cause:
         raise RunError(f"{path} cannot be read as predictions: {cause!r}") from cause
-    return Side(trial, task, None, np.array(kept, np.int64), ids, labels, targets, (answered,))
+    places = np.array(kept, np.int64)
+    return Side(trial, task, None, places, taken["id"], taken["label"], targets, (answered,))
 
 
-def losses_in(columns: Mapping[str, Sequence[str]], kept: Sequence[int]) -> Values | None:
-    if "loss" not in columns:
+def losses_of(words: Sequence[str] | None) -> Values | None:
+    if words is None:
         return None
-    return np.array([columns["loss"][n] or "nan" for n in kept]).astype(np.float64)
+    return np.fromiter((float(word or "nan") for word in words), np.float64, len(words))
 
 
 def read_columns(path: Path) -> Mapping[str, Sequence[str]]:
+    """The columns of a file by their names; quick where nothing in it is quoted."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = csv.reader(file)
-        return dict(zip(header, zip(*rows, strict=True), strict=True))
+        text = path.read_text("utf-8")
+        if '"' in text:
+            header, *rows = csv.reader(io.StringIO(text, newline=""))
+            return dict(zip(header, zip(*rows, strict=True), strict=True))
+        names = text.partition("\n")[0].split(",")
+        cells = text.rstrip("\n").replace("\n", ",").split(",")
+        if len(cells) % len(names):
+            raise ValueError(f"a row has not the {len(names)} cells of the first line")
+        return {name: cells[n + len(names) :: len(names)] for n, name in enumerate(names)}
     except (OSError, ValueError) as cause:
         raise RunError(f"{path} cannot be read as predictions: {cause}") from cause

@@ -57,7 +57,7 @@ def make_tables(material: Material) -> tuple[Table, ...]:
         *([front_table(decision)] if decision else []),
         with_broken(outside_table(summary), material.broken),
     ]
-    return tuple(typeset(table) for table in made if table.rows)
+    return tuple(typeset(without_empty(table)) for table in made if table.rows)
 
 
 def typeset(table: Table) -> Table:
@@ -76,6 +76,16 @@ def typeset(table: Table) -> Table:
 
 def true_minus(text: str) -> str:
     return MINUS.sub("−", text)
+
+
+def without_empty(table: Table) -> Table:
+    """Without columns that say nothing in any row."""
+    kept = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
+    return replace(
+        table,
+        columns=tuple(table.columns[n] for n in kept),
+        rows=tuple(tuple(row[n] for n in kept) for row in table.rows),
+    )
 
 
 def with_broken(table: Table, broken: tuple[str, ...]) -> Table:
@@ -106,7 +116,7 @@ def plan_table(summary: Summary) -> Table:
         "warnings",
     )
     rows = tuple(plan_row(one, summary, known) for one in summary.standings)
-    return without_empty(Table("plans", "Plans", columns, rows, plan_note(summary)))
+    return Table("plans", "Plans", columns, rows, plan_note(summary))
 
 
 def plan_row(one: Standing, summary: Summary, costs: list[str]) -> tuple[Cell, ...]:
@@ -156,13 +166,3 @@ def plan_note(summary: Summary) -> str:
         seeds_note(summary).strip(),
     ]
     return " ".join(part for part in parts if part)
-
-
-def without_empty(table: Table) -> Table:
-    """Without columns in which no candidate has anything."""
-    kept = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
-    return replace(
-        table,
-        columns=tuple(table.columns[n] for n in kept),
-        rows=tuple(tuple(row[n] for n in kept) for row in table.rows),
-    )
