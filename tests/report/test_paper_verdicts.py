@@ -94,6 +94,11 @@ def test_who_is_missing_is_named(test: Any) -> None:
     assert verdict == UNTOLD and "not scored" in why
 
 
+def test_seen_from_the_baseline_the_interval_is_turned() -> None:
+    found = gap(against(0.05, 0.02, True), B, A, "overall")
+    assert (found.mean, found.low, found.high) == pytest.approx((-0.05, -0.07, -0.03))
+
+
 def test_why_has_the_interval() -> None:
     assert beats(A, B, "overall")(against(0.05, 0.02, True)) == (
         HOLDS, "overall, a minus b: +0.050 [+0.030, +0.070]",

@@ -80,7 +80,7 @@ def short(value: object) -> str:
         return "/".join(named(key, part) for key, part in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "+".join(map(short, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def named(key: str, part: object) -> str:

@@ -133,6 +133,8 @@ def at_least(count: int, tests: Sequence[Test]) -> Test:
         parts = {"yes": sure, "no": against, ABSENT: absent,
                  "cannot be told": len(found) - sure - against - absent}  # fmt: skip
         said = f"of {len(found)}: {', '.join(f'{n} {what}' for what, n in parts.items() if n)}"
+        decided = [why for verdict, why in found if verdict != UNTOLD]
+        said = "; ".join([said, *([listed(decided)] if decided else [])])
         if sure >= count:
             return HOLDS, said
         return (FAILS if len(found) - against < count else UNTOLD), said
