@@ -67,7 +67,7 @@
     const words = wordsOf(field), box = field.closest(".errors");
     const found = all(".example", box);
     found.forEach((example) => { example.hidden = !has(example, words); });
-    all("details.examples", box).forEach((list, n) => {
+    all("details.examples", box).forEach((list) => {
       const shown = all(".example:not([hidden])", list).length;
       list.hidden = !shown;
       if (words.length) list.open = true;
@@ -91,15 +91,26 @@
   };
 
   // ---------------------------------------------------------------- what floats
-  const float = (box, anchor) => {
+  const gap = 10;
+  const within = (value, room) => Math.max(gap, Math.min(value, room - gap));
+
+  /** Below its anchor, or above it where there is no room. */
+  const floatBelow = (box, anchor) => {
     box.hidden = false;
-    const at = anchor.getBoundingClientRect(), gap = 8;
-    const below = at.bottom + gap, above = at.top - gap - box.offsetHeight;
-    const fits = below + box.offsetHeight <= innerHeight - gap;
-    const top = fits ? below : above >= gap ? above : Math.max(gap, innerHeight - box.offsetHeight - gap);
-    const beside = fits || above >= gap ? at.left : at.right + 2 * gap;
-    box.style.top = `${top}px`;
-    box.style.left = `${Math.max(gap, Math.min(beside, root.clientWidth - box.offsetWidth - 2 * gap))}px`;
+    const at = anchor.getBoundingClientRect(), below = at.bottom + gap;
+    const fits = below + box.offsetHeight + gap <= innerHeight;
+    box.style.top = `${fits ? below : at.top - gap - box.offsetHeight}px`;
+    box.style.left = `${within(at.left, root.clientWidth - box.offsetWidth)}px`;
+  };
+
+  /** Beside the name or the whole picture, so that it covers neither. */
+  const floatBeside = (box, anchor) => {
+    box.hidden = false;
+    const at = anchor.getBoundingClientRect(), around = anchor.closest("th, svg").getBoundingClientRect();
+    const room = root.clientWidth - box.offsetWidth;
+    const left = around.right + gap, fits = left + gap <= room;
+    box.style.left = `${within(fits ? left : around.left - gap - box.offsetWidth, room)}px`;
+    box.style.top = `${within(at.top - box.offsetHeight / 3, innerHeight - box.offsetHeight)}px`;
   };
 
   const card = one("#card"), tip = one("#tip");
@@ -118,7 +129,7 @@
     card.replaceChildren(close, copy);
     card.setAttribute("aria-label", source.dataset.name);
     card.scrollTop = 0;
-    float(card, anchor);
+    floatBeside(card, anchor);
     light(number);
   };
 
@@ -146,7 +157,7 @@
 
   const showTip = (anchor) => {
     tip.textContent = anchor.dataset.hint;
-    float(tip, anchor);
+    floatBelow(tip, anchor);
   };
 
   /** What shows a card: the name of a plan, or its mark in a picture. */
