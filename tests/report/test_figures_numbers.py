@@ -16,11 +16,12 @@ from mops.report.figures import convergence_table
 from mops.report.figures.agreement import CELLS, density, level_of, runs_of
 from mops.report.figures.answers import Answered, answers_of
 from mops.report.figures.calibration import bins_of, expected_error
+from mops.report.figures.colours import short_names
 from mops.report.figures.confusion import confusion
 from mops.report.figures.convergence import pace_of
 from mops.report.figures.curves import Evaluation, first_trials, loss_lines, smoothed
-from mops.report.figures.figure import width_of
-from mops.report.figures.labels import Spot, overlap, place_names
+from mops.report.figures.figure import number, numbers, width_of
+from mops.report.figures.labels import Spot, distance, overlap, place_names
 from mops.report.figures.varied import responses, setting_responses
 from mops.report.material import Material, read_material
 from mops.tasks import Task
@@ -238,3 +239,27 @@ def test_names_do_not_cover_each_other_where_there_is_room() -> None:
     for n, one in enumerate(boxes):
         assert all(overlap(one, other) == 0 for other in boxes[:n])
         assert overlap(one, area) == pytest.approx((one[2] - one[0]) * 10)
+
+
+def test_short_names_tell_candidates_apart() -> None:
+    long = [f"frozen+shared, learning_rate={rate}" for rate in ("1e-05", "0.0001")]
+    assert short_names(long) == ["frozen+shared, 1e-05", "frozen+shared, 0.0001"]
+    assert short_names(["a, rate=1", "b"]) == ["a, rate=1", "b"]  # short enough as they are
+    twins = ["one, learning_rate=0.1, dropout=0.3", "one, learning_rate=0.3, dropout=0.1"]
+    same = [name.replace("0.3", "0.1") for name in twins]
+    assert short_names(twins) == ["one, 0.1, 0.3", "one, 0.3, 0.1"]
+    assert all(len(name) == 26 and "…" in name for name in short_names(same))
+
+
+def test_a_name_is_nearest_to_its_own_point() -> None:
+    spots = [Spot(100, 100, "first"), Spot(112, 96, "second"), Spot(124, 100, "third")]
+    places = place_names(spots, (), (0.0, 0.0, 400.0, 300.0))
+    for spot, (x, y) in zip(spots, places, strict=True):
+        box = (x, y - 5, x + spot.width, y + 5)
+        assert min(spots, key=lambda other, box=box: distance(box, other)) is spot
+
+
+def test_ticks_read_well() -> None:
+    assert numbers([0.5, 0.55, 0.6]) == ["0.50", "0.55", "0.60"]
+    assert numbers([1000, 2500]) == ["1,000", "2,500"] and numbers([-1, 0]) == ["−1", "0"]
+    assert [number(v) for v in (1e-5, 3e-4, 0.001, 20.0)] == ["1e−5", "3e−4", "0.001", "20"]

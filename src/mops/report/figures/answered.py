@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from mops.report.figures.agreement import draw_agreement
 from mops.report.figures.answers import Answered, answers_of
 from mops.report.figures.calibration import draw_reliability
-from mops.report.figures.colours import Look, looks
-from mops.report.figures.confusion import draw_confusion
-from mops.report.figures.figure import Drawn
-from mops.report.figures.tiles import draw_tiles
+from mops.report.figures.colours import Look, looks, shortened
+from mops.report.figures.confusion import LONGEST, draw_confusion
+from mops.report.figures.figure import Drawn, width_of
+from mops.report.figures.tiles import LEFT, draw_tiles
 from mops.report.material import Material
 
 if TYPE_CHECKING:
@@ -71,12 +71,15 @@ def draw_answers(material: Material) -> Iterator[Drawn]:
 
 def draw_kind(material: Material, kind: Kind, found: Sequence[Answered]) -> Drawn:
     seen = looks(material)
-    task, facts = found[0].task.name, found[0].trial.facts
+    task, facts = found[0].task, found[0].trial.facts
+    words = [shortened(label, LONGEST) for label in task.labels] if kind is CONFUSION else []
     figure = draw_tiles(
-        [one.title for one in found],
+        [seen[one.trial.candidate].name for one in found],
         lambda axes, n: kind.draw(axes, found[n], seen[found[n].trial.candidate]),
         unit=kind.unit,
+        notes=[one.scored for one in found],
         tall=SQUARE,
+        left=max(LEFT, *(10 + width_of(word) for word in ("", *words))),
     )
     caption = f"{kind.caption} Seed {facts.seed}, {len(found[0].targets):,} rows."
-    return Drawn(figure, f"{kind.group}-{task}", kind.title, caption, kind.group, task)
+    return Drawn(figure, f"{kind.group}-{task.name}", kind.title, caption, kind.group, task.name)

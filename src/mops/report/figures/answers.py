@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from mops.report.figures.colours import heads
 from mops.report.figures.curves import first_trials
-from mops.report.figures.figure import shortened
 from mops.report.material import Material, TrialFiles
 from mops.survey.judged.rescoring import number_of
 from mops.tasks import Task
@@ -32,11 +31,10 @@ class Answered:
     confidence: Values | None  # in the answered class; older files do not have it
 
     @property
-    def title(self) -> str:
-        """Its name and its score, as the summary has it."""
-        name = shortened(self.trial.candidate, 22)
+    def scored(self) -> str:
+        """Its score, as the summary has it."""
         found = self.trial.facts.scores.get(self.task.name)
-        return name if found is None else f"{name}: {self.task.score_name} {found:.3f}"
+        return "" if found is None else f"{self.task.score_name} {found:.3f}"
 
 
 def answers_of(material: Material) -> Iterator[list[Answered]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mops.report.material import Material
@@ -25,6 +26,7 @@ MARKS = ("o", "s", "^", "D", "v", "p", ">", "<")
 TASKS = (
     "#d9660a", "#1a9166", "#8f6bd6", "#c94f7c", "#a07d00", "#1293a8", "#d64545", "#6b8e23",
 )  # fmt: skip
+LONGEST = 26  # letters of a name
 SHARED = "#2f7fd6"  # what all tasks use
 
 
@@ -32,6 +34,7 @@ SHARED = "#2f7fd6"  # what all tasks use
 class Look:
     """How a candidate appears."""
 
+    name: str  # in few letters
     place: int  # in the standings; the page finds its marks by it
     colour: str
     mark: str
@@ -44,28 +47,54 @@ class Look:
 
 def looks(material: Material) -> dict[str, Look]:
     """Colours go by plan where several candidates have the same one, else by candidate."""
-    standings = material.summary.standings
-    plans = {one.name: one.plan for one in standings}
-    is_by_plan = 1 < len(set(plans.values())) < len(plans)
-    first = ranked(material)
-    keys = list(dict.fromkeys(plans[name] if is_by_plan else name for name in first))
-    named = notable(material)
+    order, named = ranked(material), notable(material)
+    names = short_names([one.name for one in material.summary.standings])
+    keys = list(dict.fromkeys(colour_key(material, name) for name in order))
     found = {}
-    for place, one in enumerate(standings):
-        rank = keys.index(one.plan if is_by_plan else one.name)
+    for place, one in enumerate(material.summary.standings):
+        rank = keys.index(colour_key(material, one.name))
         has_own = rank < len(SERIES)
         colour, mark = (SERIES[rank], MARKS[rank]) if has_own else (OTHER, "o")
-        found[one.name] = Look(place, colour, mark, one.name in named)
+        found[one.name] = Look(names[place], place, colour, mark, one.name in named)
     return found
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Where a name is long, all without the keys of their settings, if that tells them apart."""
+    bare = [re.sub(r", [\w.]+=", ", ", name) for name in names]
+    is_long = max(map(len, names), default=0) > LONGEST
+    chosen = bare if is_long and len(set(bare)) == len(bare) else names
+    return [shortened(name) for name in chosen]
+
+
+def shortened(name: str, most: int = LONGEST) -> str:
+    """The beginning and the end: plans differ in the one, settings in the other."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: most - half]}…{name[1 - half :]}"
+
+
+def colour_key(material: Material, name: str) -> str:
+    return material.standing(name).plan if goes_by_plan(material) else name
+
+
+def goes_by_plan(material: Material) -> bool:
+    standings = material.summary.standings
+    return 1 < len({one.plan for one in standings}) < len(standings)
 
 
 def ranked(material: Material) -> list[str]:
     """All candidates; those that a reader asks for first come first."""
-    summary = material.summary
-    names = [one.name for one in summary.standings]
+    names = [one.name for one in material.summary.standings]
     front = material.decision.front if material.decision else ()
-    asked = [*heads(material), *(point.name for point in front), *names]
-    return [name for name in dict.fromkeys(asked) if name in names]
+    return list(dict.fromkeys((*heads(material), *(point.name for point in front), *names)))
+
+
+def notable(material: Material) -> set[str]:
+    """As many as there are colours; where colours go by plan, the first of each."""
+    first: dict[str, str] = {}
+    for name in ranked(material):
+        first.setdefault(colour_key(material, name), name)
+    return {*list(first.values())[: len(SERIES)], *heads(material)}
 
 
 def heads(material: Material) -> list[str]:
@@ -74,11 +103,6 @@ def heads(material: Material) -> list[str]:
     known = {one.name for one in material.summary.standings}
     asked = (chosen, material.summary.baseline, material.summary.single)
     return [name for name in dict.fromkeys(asked) if name in known and name is not None]
-
-
-def notable(material: Material) -> set[str]:
-    """Those with a colour of their own, or all where there are few."""
-    return set(ranked(material)[: len(SERIES)])
 
 
 def task_colours(tasks: Iterable[str]) -> Mapping[str, str]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.report.figures.answers import Answered
-from mops.report.figures.colours import INK, Look
-from mops.report.figures.figure import SMALL, name_ticks, shortened
+from mops.report.figures.colours import INK, Look, shortened
+from mops.report.figures.figure import SMALL, name_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

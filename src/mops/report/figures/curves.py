@@ -155,7 +155,7 @@ def draw_lines(
 def entries_of(names: Sequence[str], seen: Mapping[str, Look]) -> list[Entry]:
     """Those with colours by name, the others by their number."""
     shown = [name for name in names if seen[name].is_notable]
-    found = [Entry(name, seen[name].colour, seen[name]) for name in shown]
+    found = [Entry(seen[name].name, seen[name].colour, seen[name]) for name in shown]
     left = len(names) - len(shown)
     return [*found, Entry(f"{left} others", OTHER)] if left else found
 

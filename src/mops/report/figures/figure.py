@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 460.0  # points; a phone shows it at three quarters of that
-SIZE, SMALL = 10.5, 9.5  # of text
+SIZE, SMALL = 11.5, 10.5  # of text
 LETTER = 0.58  # width of a mean letter as a share of the size
-LONGEST = 30  # letters of a name
+TINY = 1e-3  # below it numbers have powers
 PAD = 5.0  # from a chart to the names of its values
 STYLE = {
     "font.family": "DejaVu Sans",
@@ -159,8 +159,10 @@ def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:
 
 def number(value: float) -> str:
     """Short, with a true minus."""
-    short = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return short.replace("e-0", "e-").replace("-", "−")
+    if 0 < abs(value) < TINY:
+        digits, _, power = f"{value:.3e}".partition("e")
+        return f"{float(digits):g}e{int(power)}".replace("-", "−")
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", "−")
 
 
 def numbers(values: Sequence[float]) -> list[str]:
@@ -173,10 +175,6 @@ def numbers(values: Sequence[float]) -> list[str]:
 
 
 # ------------------------------------------------------------------ words
-
-
-def shortened(name: str, most: int = LONGEST) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def width_of(text: str, size: float = SMALL) -> float:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mops.report.figures.colours import INK, PALE, Look
-from mops.report.figures.figure import SMALL, shortened, width_of, write
+from mops.report.figures.figure import SMALL, width_of, write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AWAY = 7.0  # points from the middle of a mark to its name
-LINE = 14.0  # height of a row of names
+LINE = 16.0  # height of a row of names
 BOLD = 1.12  # times as wide
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
@@ -37,8 +38,13 @@ def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[
     filled = list(taken)
     found = []
     for spot in spots:
+        others = [other for other in spots if other is not spot]
         boxes = list(boxes_around(spot))
-        best = min(boxes, key=lambda box: cost_of(box, filled, area) + 0.1 * boxes.index(box))
+        costs = [
+            cost_of(box, filled, area) + doubt(box, spot, others) + 0.1 * n
+            for n, box in enumerate(boxes)
+        ]
+        best = boxes[costs.index(min(costs))]
         filled.append(best)
         found.append((best[0], (best[1] + best[3]) / 2))
     return found
@@ -59,6 +65,18 @@ def cost_of(box: Box, filled: Iterable[Box], area: Box) -> float:
     """What it covers, and far more for what lies outside."""
     whole = (box[2] - box[0]) * (box[3] - box[1])
     return sum(overlap(box, other) for other in filled) + 5 * (whole - overlap(box, area))
+
+
+def doubt(box: Box, spot: Spot, others: Sequence[Spot]) -> float:
+    """For each point that is nearer to the name than its own: it would seem to be that one's."""
+    own = distance(box, spot)
+    return sum(25.0 for other in others if distance(box, other) < own)
+
+
+def distance(box: Box, spot: Spot) -> float:
+    across = max(box[0] - spot.x, 0.0, spot.x - box[2])
+    up = max(box[1] - spot.y, 0.0, spot.y - box[3])
+    return math.hypot(across, up)
 
 
 def overlap(one: Box, other: Box) -> float:
@@ -94,7 +112,7 @@ def rows_of(entries: Sequence[Entry], width: float) -> list[list[Entry]]:
 
 
 def entry_width(entry: Entry) -> float:
-    return width_of(shortened(entry.text)) + 30
+    return width_of(entry.text) + 30
 
 
 def write_legend(figure: Figure, rows: Sequence[Sequence[Entry]], left: float, top: float) -> None:
@@ -114,5 +132,5 @@ def write_legend(figure: Figure, rows: Sequence[Sequence[Entry]], left: float, t
             )  # fmt: skip
             figure.add_artist(stroke)
             ink = INK if entry.look else PALE
-            write(figure, x + 19, y, shortened(entry.text), color=ink, gid=gid)
+            write(figure, x + 19, y, entry.text, color=ink, gid=gid)
             x += entry_width(entry)

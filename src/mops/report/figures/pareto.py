@@ -16,7 +16,6 @@ from mops.report.figures.figure import (
     panel,
     set_log_scale,
     set_scale,
-    shortened,
     spread,
     write,
 )
@@ -48,8 +47,8 @@ class Axis:
     units: tuple[tuple[float, str], ...]
 
 
-TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "milliseconds"))
-COUNTS = ((1e6, "millions"), (1.0, "number"))
+TIMES = ((3600.0, ", hours"), (60.0, ", minutes"), (1.0, ", seconds"), (1e-3, ", milliseconds"))
+COUNTS = ((1e6, ", millions"), (1.0, ""))
 COSTS = (
     Axis("parameters", "parameters", "parameters", COUNTS),
     Axis("latency_seconds", "latency", "latency of a row", TIMES),
@@ -109,7 +108,7 @@ def draw_cost(material: Material, axis: Axis) -> Iterator[Drawn]:
         draw_point(axes, point, len(points) <= FEW)
     name_points(axes, points)
     write(figure, 4, 14, "overall score", color=INK)
-    write(figure, WIDTH - RIGHT, HEIGHT - 8, f"{axis.label}, {unit}", color=INK, ha="right")
+    write(figure, WIDTH - RIGHT, HEIGHT - 8, f"{axis.label}{unit}", color=INK, ha="right")
     yield Drawn(
         figure,
         f"pareto-{axis.choice.replace(' ', '-')}",
@@ -208,5 +207,4 @@ def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
 
 
 def named(point: Point) -> str:
-    name = shortened(point.one.name)
-    return f"{name} ({point.role})" if point.role else name
+    return f"{point.look.name} ({point.role})" if point.role else point.look.name

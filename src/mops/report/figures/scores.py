@@ -14,11 +14,11 @@ from mops.report.figures.figure import (
     blank,
     panel,
     set_scale,
-    shortened,
     spread,
     width_of,
     write,
 )
+from mops.report.figures.labels import BOLD
 from mops.report.figures.marks import draw_line, draw_mark
 from mops.report.material import Material
 from mops.survey.judged.standings import Standing, Summary
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROW, GAP = 16.0, 9.0  # height of a candidate; between two ties
-HEAD, FOOT = 24.0, 26.0  # above and below the rows of a panel
+ROW, GAP = 17.0, 9.0  # height of a candidate; between two ties
+HEAD, FOOT = 25.0, 38.0  # above and below the rows of a panel
 BETWEEN = 18.0
 SIDE_BY_SIDE = 2
 CAPTION = (
@@ -42,21 +42,22 @@ def draw_scores(material: Material) -> Iterator[Drawn]:
     summary = material.summary
     if not summary.standings:
         return
-    keys = {"overall": "overall"} | {t: f"{t}, {score}" for t, score in summary.tasks.items()}
+    keys = {"overall": "mean of the tasks", **summary.tasks}
     places = heights_of(summary)
     inner = max(places.values()) + ROW
     rows = -(-len(keys) // SIDE_BY_SIDE)
     figure = blank(rows * (HEAD + inner + FOOT))
-    names = max(width_of(shortened(one.name)) for one in summary.standings) + 12
-    wide = (WIDTH - names - 10 - BETWEEN) / SIDE_BY_SIDE
     seen = looks(material)
-    for n, (key, title) in enumerate(keys.items()):
+    names = max(width_of(look.name) for look in seen.values()) * BOLD + 10
+    wide = (WIDTH - names - 10 - BETWEEN) / SIDE_BY_SIDE
+    for n, (key, score) in enumerate(keys.items()):
         row, column = divmod(n, SIDE_BY_SIDE)
         top = row * (HEAD + inner + FOOT) + HEAD
         left = names + column * (wide + BETWEEN)
         axes = panel(figure, left, top, wide, inner)
         draw_panel(axes, summary, key, places, seen)
-        write(figure, left, top - 8, title, color=INK, fontsize=SIZE, weight="bold")
+        write(figure, left, top - 8, key, color=INK, fontsize=SIZE, weight="bold")
+        write(figure, left + wide, top + inner + 29, score, ha="right")
         if column == 0:
             write_names(figure, material, places, top, names)
     caption = CAPTION.format(baseline=summary.baseline)
@@ -79,10 +80,10 @@ def write_names(
     figure: Figure, material: Material, places: Mapping[str, float], top: float, right: float
 ) -> None:
     chosen = material.decision.candidate if material.decision else None
-    for place, (name, height) in enumerate(places.items()):
+    for name, look in looks(material).items():
         write(
-            figure, right - 8, top + height + ROW / 2 + 0.35 * SMALL, shortened(name), ha="right",
-            color=INK, weight="bold" if name == chosen else "normal", gid=f"candidate-{place}",
+            figure, right - 8, top + places[name] + ROW / 2 + 0.35 * SMALL, look.name, ha="right",
+            color=INK, weight="bold" if name == chosen else "normal", gid=look.gid,
         )  # fmt: skip
 
 
