@@ -25,19 +25,22 @@ from mops.survey.judged.standings import Standing
 def make_cards(material: Material) -> tuple[Card, ...]:
     """One per candidate, in the order of the standings."""
     layouts = layouts_of(material)
+    base = complete(material.survey.recipe) if material.survey else {}
     return tuple(
-        make_card(material, one, layouts.get(one.name)) for one in material.summary.standings
+        make_card(material, one, layouts.get(one.name), base) for one in material.summary.standings
     )
 
 
-def make_card(material: Material, one: Standing, layout: Layout | None) -> Card:
+def make_card(
+    material: Material, one: Standing, layout: Layout | None, base: Mapping[str, Any]
+) -> Card:
     best = best_trial(material, one)
     return Card(
         candidate=one.name,
         plan=one.plan,
         says=sentence_of(layout) if layout else "",
         picture=draw_plan(layout, f"Plan {one.plan}") if layout else "",
-        recipe=recipe_of(material, best) if best else "",
+        recipe=recipe_of(best, base) if best else "",
         command=command_of(material, best) if best else "",
         facts=tuple(facts_of(material, one)),
         warnings=tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings)),
@@ -82,12 +85,9 @@ def recipe_file(material: Material, trial: TrialFiles) -> Path:
     return kept if material.survey and kept.is_file() else own
 
 
-def recipe_of(material: Material, trial: TrialFiles) -> str:
+def recipe_of(trial: TrialFiles, base: Mapping[str, Any]) -> str:
     """What a candidate adds to the survey's recipe; of a single run all of its recipe."""
-    own = trial.recipe.to_data()
-    if material.survey is None:
-        return format_yaml(own)
-    return format_yaml(changed(own, complete(material.survey.recipe)))
+    return format_yaml(changed(trial.recipe.to_data(), base))
 
 
 def complete(base: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,5 +113,10 @@ def differing(
         other = base.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             yield from differing(value, other, f"{before}{key}.")
-        elif value != other:
+        elif plain(value) != plain(other):
             yield f"{before}{key}", value
+
+
+def plain(value: Any) -> Any:
+    """Labels that are written as numbers are the same as words."""
+    return [str(item) for item in value] if isinstance(value, list) else value

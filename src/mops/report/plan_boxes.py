@@ -8,15 +8,15 @@ from itertools import groupby, pairwise, permutations
 
 from mops.layout import Layout
 from mops.picture import columns_of
-from mops.report.figures.colours import SERIES, SHARED, task_colours
+from mops.report.figures.colours import SHARED, TASKS, task_colours
 
-WIDTH, LEFT, RIGHT = 420.0, 40.0, 6.0
+WIDTH, LEFT, RIGHT = 420.0, 44.0, 4.0
 GAP, BETWEEN = 6.0, 3.0  # from column to column, from row to row
-TALL, LOW, MANY = 17.0, 9.0, 18  # of a row; of a row where there are many
-HEAD = 22.0  # height of a head, with the name of its task
+TALL, LOW, MANY = 19.0, 10.0, 18  # of a row; of a row where there are many
+HEAD = 25.0  # height of a head, with the name of its task
 SIDE = 13.0  # width of an addition
 MOST_TRIED = 5  # tasks whose order is tried in all ways
-SOME = (SERIES[6], SERIES[7], SERIES[3])  # colours of what some of the tasks share
+SOME = (TASKS[5], TASKS[3], TASKS[4])  # colours of what some of the tasks share
 Cells = Mapping[str, tuple[str, ...]]  # task -> its owners
 
 
@@ -65,9 +65,12 @@ class Boxes:
 
     def of_row(self, row: Row) -> Iterator[Box]:
         """The copies of the encoder, late layers or heads."""
-        height = row.height / max(len(row.slices), 1)
-        for n, cells in enumerate(reversed(row.slices)):
-            yield from self.boxes(cells, row.top + n * height, height)
+        parts = sum(len(owners_in(cells)) for cells in row.slices)
+        top = row.top + row.height
+        for cells in row.slices:
+            height = row.height * len(owners_in(cells)) / parts
+            top -= height
+            yield from self.boxes(cells, top, height)
 
     def added_to(self, row: Row) -> Iterator[Box]:
         """Additions: at the right end of a layer's box, or a row of their own on top of all."""
@@ -116,16 +119,24 @@ def rows_of(layout: Layout) -> tuple[Row, ...]:
 
 
 def slices_of(layout: Layout, cells: Cells) -> tuple[Cells, ...]:
-    """The parts apart, where one is shared otherwise than another, or one alone is frozen."""
-    count = len(next(iter(cells.values())))
-    parts = [{task: (owners[n],) for task, owners in cells.items()} for n in range(count)]
-    return tuple(parts) if len({form_of(layout, part) for part in parts}) > 1 else (cells,)
+    """One, or several where some parts are shared otherwise than others, or frozen."""
+    forms: dict[object, list[int]] = {}
+    for n in range(len(owners_in(cells))):
+        forms.setdefault(form_of(layout, [owners[n] for owners in cells.values()]), []).append(n)
+    return tuple(
+        {task: tuple(owners[n] for n in parts) for task, owners in cells.items()}
+        for parts in forms.values()
+    )
 
 
-def form_of(layout: Layout, cells: Cells) -> tuple[tuple[int, bool], ...]:
-    """Who shares with whom, and who is frozen; whatever the owners are called."""
-    owners = list(cells.values())
-    return tuple((owners.index(own), layout.rates[own[0]] == 0) for own in owners)
+def owners_in(cells: Cells) -> tuple[str, ...]:
+    """Those of the first task: every task has as many."""
+    return next(iter(cells.values()))
+
+
+def form_of(layout: Layout, owners: Sequence[str]) -> tuple[tuple[int, bool], ...]:
+    """Who shares a part with whom, and for whom it is frozen; whatever the owners are called."""
+    return tuple((owners.index(own), layout.rates[own] == 0) for own in owners)
 
 
 def best_order(layout: Layout, rows: Sequence[Row]) -> tuple[str, ...]:

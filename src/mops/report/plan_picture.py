@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from xml.sax.saxutils import escape, quoteattr
 
 from mops.layout import Layout
@@ -11,11 +12,13 @@ from mops.report.figures.svg import COLOUR, FONTS
 from mops.report.layouts import layouts_of
 from mops.report.material import Material
 from mops.report.parts import Picture
-from mops.report.plan_boxes import LEFT, RIGHT, TALL, WIDTH, Box, Boxes, Row, lay_boxes
+from mops.report.plan_boxes import LEFT, RIGHT, SIDE, TALL, WIDTH, Box, Boxes, Row, lay_boxes
 
-SIZE = 10.0  # of text
+SIZE = 12.0  # of text
 LETTER = 0.56
-LINE = 16.0  # of the legend
+LINE = 19.0  # of the legend
+FEW_SITES = 2  # that are named
+LOCKED = 16.0  # room for a lock
 LOCK = "M{x} {y}h7v-5h-7zM{a} {b}v-2a2 2 0 0 1 4 0v2"  # a body and a bow
 
 
@@ -91,32 +94,28 @@ def rectangle(box: Box, depth: float) -> str:
 
 def draw_words(boxes: Boxes) -> Iterator[str]:
     """Who uses a box, once in the middle of a run of equal rows; the task in its head."""
-    runs: list[list[Row]] = []
-    for row in boxes.rows:
-        is_same = runs and forms(boxes, runs[-1][0]) == forms(boxes, row)
-        if is_same and row.name != "head":
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    for run in runs:
+    for _, same in groupby(boxes.rows, key=lambda row: form_of_row(boxes, row)):
+        run = list(same)
         row = run[len(run) // 2]
-        if len(row.slices) != 1 or row.height < TALL:
-            continue
-        for box in boxes.of_row(row):
-            yield from box_words(boxes, row, box)
+        if len(row.slices) <= 1 and row.height >= TALL:
+            for box in boxes.of_row(row) if row.slices else boxes.added_to(row):
+                yield from box_words(boxes, row, box)
 
 
-def forms(boxes: Boxes, row: Row) -> list[tuple[tuple[str, ...], bool, bool]]:
-    return [(box.users, box.is_frozen, bool(row.added)) for box in boxes.of_row(row)]
+def form_of_row(boxes: Boxes, row: Row) -> tuple[object, ...]:
+    """Equal for rows that look alike."""
+    found = [(box.users, box.is_frozen) for box in boxes.of_row(row)]
+    return row.name == "head", bool(row.slices), bool(row.added), tuple(found)
 
 
 def box_words(boxes: Boxes, row: Row, box: Box) -> Iterator[str]:
-    middle = box.left + box.width / 2
+    """In the middle of the box, or left of the first addition in it."""
+    wide = boxes.column - SIDE if row.added and row.slices else box.width
     words = words_of(boxes, row, box)
-    room = int((box.width - 24) / (LETTER * SIZE))
+    room = int((wide - 2 * (LOCKED if box.is_frozen else 4)) / (LETTER * SIZE))
     shown = words if len(words) <= room else f"{words[: max(room - 1, 1)]}…"
     weight = ' font-weight="600"' if row.name == "head" else ""
-    yield text(middle, box.top + box.height / 2, shown, more=weight)
+    yield text(box.left + wide / 2, box.top + box.height / 2, shown, more=weight)
     if box.is_frozen:
         x, y = box.left + 6, box.top + box.height / 2 + 5
         path = LOCK.format(x=f"{x:.4g}", y=f"{y:.4g}", a=f"{x + 1.5:.4g}", b=f"{y - 5:.4g}")
@@ -126,10 +125,13 @@ def box_words(boxes: Boxes, row: Row, box: Box) -> Iterator[str]:
 def words_of(boxes: Boxes, row: Row, box: Box) -> str:
     if row.name == "head":
         return box.users[0]
-    frozen = "frozen, " if box.is_frozen else ""
-    if len(box.users) == len(boxes.tasks):
-        return f"{frozen}shared by all" if len(boxes.tasks) > 1 else f"{frozen}own".strip()
-    return frozen + " + ".join(box.users)
+    if box.is_frozen:
+        return "frozen"
+    if not row.slices:
+        stops = boxes.layout.routes[box.users[0]].stops[boxes.layout.encoder.depth :]
+        return ", ".join(dict.fromkeys(stop.addition.kind for of in stops for stop in of))
+    is_for_all = len(box.users) == len(boxes.tasks) > 1
+    return "shared by all" if is_for_all else " + ".join(box.users)
 
 
 def text(
@@ -190,10 +192,11 @@ def legend_of(boxes: Boxes) -> Iterator[tuple[str, str]]:
         yield swatch(own), "a copy per task"
     if any(box.is_frozen for box in all_boxes):
         yield swatch(PALE, dashes=' stroke-dasharray="3 2"'), "frozen"
-    for addition in layout.plan.additions:
-        sites = ", ".join(site.replace("_", " ") for site in addition.sites)
-        name = addition.kind.replace("_", " ")
-        yield swatch(task_colours(layout.tasks)[boxes.tasks[0]], depth=0.8), f"{name} {sites}"
+    for kind in dict.fromkeys(addition.kind for addition in layout.plan.additions):
+        sites = [site for a in layout.plan.additions if a.kind == kind for site in a.sites]
+        where = ", ".join(sites) if len(sites) <= FEW_SITES else f"at {len(sites)} places"
+        words = f"{kind} {where}".replace("_", " ")
+        yield swatch(task_colours(layout.tasks)[boxes.tasks[0]], depth=0.8), words
     if any(route.feeds for route in layout.routes.values()):
         yield ARROW, "answers that a later head hears"
     for strength in dict.fromkeys(pulled.strength for pulled in layout.pulled):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mops.report.figures.answers import Answered
 from mops.report.figures.colours import PALE, Look
 from mops.report.figures.figure import set_scale
+from mops.report.figures.marks import draw_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,7 @@ def draw_agreement(axes: Axes, answered: Answered, look: Look) -> None:
         if boxes:
             whole = Path.make_compound_path(*(Path(corners, closed=True) for corners in boxes))
             axes.add_patch(PathPatch(whole, facecolor=look.colour, alpha=depth, linewidth=0))
-    axes.plot([low, high], [low, high], color=PALE, linewidth=0.9)
+    draw_line(axes, [low, high], [low, high], color=PALE, linewidth=0.9)
     set_scale(axes, "x", low, high, count=5)
     set_scale(axes, "y", low, high, count=5)
 

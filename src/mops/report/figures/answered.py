@@ -42,7 +42,8 @@ CONFUSION = Kind(
 AGREEMENT = Kind(
     "answers",
     "Answered values against true ones",
-    "The darker, the more rows; on the line answer and truth are the same.",
+    "True values to the right, answers upwards; the darker, the more rows. On the line both are "
+    "the same.",
     "true value",
     draw_agreement,
 )

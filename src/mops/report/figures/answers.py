@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mops.report.figures.colours import heads
 from mops.report.figures.curves import first_trials
 from mops.report.figures.figure import shortened
 from mops.report.material import Material, TrialFiles
@@ -17,6 +18,7 @@ from mops.survey.judged.rescoring import number_of
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
+COMPARED = 2
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,11 @@ class Answered:
 
 
 def answers_of(material: Material) -> Iterator[list[Answered]]:
-    """For each task the recommended candidate and the baseline, where their files can be read."""
+    """For each task the recommended candidate and the baseline; if it is that, a model per task."""
     trials = first_trials(material)
-    chosen = material.decision.candidate if material.decision else None
-    shown = [n for n in dict.fromkeys((chosen, material.summary.baseline)) if n in trials]
+    shown = [trials[name] for name in heads(material) if name in trials][:COMPARED]
     for name in material.summary.tasks:
-        found = [read_answers(trials[one], name, material.summary.on) for one in shown if one]
+        found = [read_answers(trial, name, material.summary.on) for trial in shown]
         known = [one for one in found if one is not None]
         if known:
             yield known

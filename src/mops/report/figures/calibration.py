@@ -10,6 +10,7 @@ import numpy as np
 from mops.report.figures.answers import Answered
 from mops.report.figures.colours import INK, PALE, Look
 from mops.report.figures.figure import SMALL, set_scale
+from mops.report.figures.marks import draw_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,12 +63,12 @@ def draw_reliability(axes: Axes, answered: Answered, look: Look) -> None:
         color=look.colour, alpha=DEEP, linewidth=0,
     )  # fmt: skip
     for one in bins:  # a stroke where the bar would end
-        axes.plot([one.low, one.high], [one.confidence] * 2, color=PALE, linewidth=1.2)
+        draw_line(axes, [one.low, one.high], [one.confidence] * 2, color=PALE, linewidth=1.2)
         axes.text(
             (one.low + one.high) / 2, 0.02, short_count(one.count), ha="center", va="bottom",
             fontsize=SMALL - 2.5, color=INK,
         )  # fmt: skip
-    axes.plot([0, 1], [0, 1], color=PALE, linewidth=0.9, linestyle=(0, (4, 3)))
+    draw_line(axes, [0, 1], [0, 1], color=PALE, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.text(0.03, 0.95, f"error {expected_error(bins):.3f}", va="top", fontsize=SMALL, color=INK)
     set_scale(axes, "x", 0.0, 1.0, count=5)
     set_scale(axes, "y", 0.0, 1.0, count=5)

@@ -21,7 +21,7 @@ SERIES = (
     "#2f7fd6", "#d9660a", "#1a9166", "#b657b0", "#a07d00", "#d64545", "#1293a8", "#7a6fe0",
 )  # fmt: skip
 OTHER = "#808890"  # candidates beyond those
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "p")
+MARKS = ("o", "s", "^", "D", "v", "p", ">", "<")
 TASKS = (
     "#d9660a", "#1a9166", "#8f6bd6", "#c94f7c", "#a07d00", "#1293a8", "#d64545", "#6b8e23",
 )  # fmt: skip

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mops.report.figures.answers import Answered
 from mops.report.figures.colours import INK, Look
-from mops.report.figures.figure import SMALL, shortened
+from mops.report.figures.figure import SMALL, name_ticks, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FEW, MOST = 6, 12  # classes with shares and counts; with shares alone
 DEEPEST = 0.6  # of the colour: ink stays legible on it
 LONGEST = 9  # letters of a class
+LIFT = 5.0  # points from the middle of a cell to its share
 
 
 def confusion(answered: Answered) -> NDArray[np.int64]:
@@ -33,10 +34,8 @@ def draw_confusion(axes: Axes, answered: Answered, look: Look) -> None:
     draw_cells(axes, shares, look.colour)
     names = [shortened(label, LONGEST) for label in answered.task.labels]
     middles = [n + 0.5 for n in range(classes)] if classes <= MOST else []
-    axes.set_xticks(middles, names if middles else [])
-    axes.set_yticks(middles, names if middles else [])
-    axes.set_xlim(0, classes)
-    axes.set_ylim(classes, 0)
+    name_ticks(axes, "x", 0, classes, middles, names if middles else [])
+    name_ticks(axes, "y", classes, 0, middles, names if middles else [])
     if classes <= MOST:
         for place in np.ndindex(*counts.shape):
             write_cell(axes, place, shares[place], counts[place], has_count=classes <= FEW)
@@ -53,7 +52,7 @@ def draw_cells(axes: Axes, shares: NDArray[np.float64], colour: str) -> None:
         left, right, top, bottom = column + gap, column + 1 - gap, row + gap, row + 1 - gap
         corners.append([(left, top), (right, top), (right, bottom), (left, bottom)])
         shades.append((*to_rgb(colour), 0.04 + (DEEPEST - 0.04) * shares[row, column]))
-    axes.add_collection(PolyCollection(corners, facecolors=shades, edgecolors="none"))
+    axes.add_artist(PolyCollection(corners, facecolors=shades, edgecolors="none"))
 
 
 def write_cell(
@@ -62,11 +61,10 @@ def write_cell(
     row, column = place
     if not count:
         return
+    x, y = column + 0.5, row + 0.5
+    lift = LIFT * abs(axes.get_ylim()[0]) / axes.bbox.height if has_count else 0.0
+    look = {"ha": "center", "va": "center", "color": INK}
     weight = "bold" if row == column else "normal"
-    middle = {"ha": "center", "va": "center", "color": INK}
-    lift = 0.13 if has_count else 0.0
-    axes.text(
-        column + 0.5, row + 0.5 - lift, f"{share:.0%}", fontsize=SMALL, weight=weight, **middle
-    )
+    axes.text(x, y - lift, f"{share:.0%}", fontsize=SMALL, weight=weight, **look)
     if has_count:
-        axes.text(column + 0.5, row + 0.5 + 0.2, f"{count:,}", fontsize=SMALL - 2, **middle)
+        axes.text(x, y + 1.4 * lift, f"{count:,}", fontsize=SMALL - 2, **look)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mops.report.figures.colours import OTHER, Look, looks
 from mops.report.figures.figure import Drawn, set_scale, spread
 from mops.report.figures.labels import Entry
+from mops.report.figures.marks import draw_line
 from mops.report.figures.tiles import draw_tiles
 from mops.report.material import Material, TrialFiles
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SMOOTHED = 20  # a value is the mean of so many parts of the training
-MOST = 60  # values of a line
+MOST, FEW = 50, 20  # values of a line that has a name, and of others
+MARKED = 6  # values that have marks
 TOTAL = "all tasks"
 Line = tuple[Sequence[float], Sequence[float]]
 Lines = Mapping[str, Mapping[str, Line]]  # panel -> candidate -> x and y
@@ -66,11 +68,12 @@ def first_trials(material: Material) -> dict[str, TrialFiles]:
 
 
 def losses_of(material: Material, trials: Mapping[str, TrialFiles]) -> Lines:
+    seen = looks(material)
     found: dict[str, dict[str, Line]] = {key: {} for key in (TOTAL, *material.summary.tasks)}
     for name, trial in trials.items():
         for key, (x, y) in loss_lines(trial).items():
             if key in found and len(x) > 1:
-                found[key][name] = smoothed(x, y)
+                found[key][name] = smoothed(x, y, MOST if seen[name].is_notable else FEW)
     return {key: of for key, of in found.items() if of}
 
 
@@ -85,13 +88,13 @@ def loss_lines(trial: TrialFiles) -> dict[str, tuple[list[float], list[float]]]:
     return found
 
 
-def smoothed(x: Sequence[float], y: Sequence[float]) -> Line:
-    """A running mean over a twentieth of the values, at most sixty of them."""
+def smoothed(x: Sequence[float], y: Sequence[float], most: int) -> Line:
+    """A running mean over a twentieth of the values, at so many of them."""
     import numpy as np
 
     half = len(y) // (2 * SMOOTHED)
     sums = np.concatenate([[0.0], np.cumsum(y)])
-    at = np.unique(np.linspace(0, len(y) - 1, min(MOST, len(y))).round().astype(int))
+    at = np.unique(np.linspace(0, len(y) - 1, min(most, len(y))).round().astype(int))
     low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, len(y))
     return [x[n] for n in at], ((sums[high] - sums[low]) / (high - low)).tolist()
 
@@ -163,9 +166,9 @@ def draw_panel(axes: Axes, lines: Mapping[str, Line], seen: Mapping[str, Look]) 
     set_scale(axes, "x", *spread(ends, 0.03), count=4)
     for name in sorted(lines, key=lambda one: seen[one].is_notable):  # the named ones on top
         look = seen[name]
-        is_marked = look.is_notable and len(lines[name][0]) <= 12
-        axes.plot(
-            *lines[name], color=look.colour, linewidth=1.7 if look.is_notable else 0.8,
+        is_marked = look.is_notable and len(lines[name][0]) <= MARKED
+        draw_line(
+        axes,     *lines[name], color=look.colour, linewidth=1.7 if look.is_notable else 0.8,
             marker=look.mark if is_marked else "", markersize=3.5, gid=look.gid,
             alpha=1.0 if look.is_notable else 0.55,
         )  # fmt: skip

@@ -20,6 +20,7 @@ WIDTH = 460.0  # points; a phone shows it at three quarters of that
 SIZE, SMALL = 10.5, 9.5  # of text
 LETTER = 0.58  # width of a mean letter as a share of the size
 LONGEST = 30  # letters of a name
+PAD = 5.0  # from a chart to the names of its values
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": SMALL,
@@ -90,16 +91,12 @@ def blank(height: float, width: float = WIDTH) -> Figure:
 
 
 def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """A chart without frame or ticks."""
+    """A chart without frame and axes: what `set_scale` draws instead takes a third of the time."""
     whole_width, whole_height = (72 * inches for inches in figure.get_size_inches())
     bottom = whole_height - top - height
     place = (left / whole_width, bottom / whole_height, width / whole_width, height / whole_height)
     axes = figure.add_axes(place)
-    axes.patch.set_visible(False)
-    axes.set_axisbelow(True)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.tick_params(length=0, labelsize=SMALL, labelcolor=PALE, pad=3)
+    axes.set_axis_off()
     return axes
 
 
@@ -119,25 +116,38 @@ def set_scale(axes: Axes, which: str, low: float, high: float, *, count: int = 4
 
     found = MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     values = [float(v) for v in found if low <= v <= high]
-    set_ticks(axes, which, low, high, values)
+    set_ticks(axes, which, low, high, values, numbers(values))
 
 
 def set_log_scale(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
     getattr(axes, f"set_{which}scale")("log")
-    getattr(axes, f"{which}axis").set_minor_locator(no_ticks())
-    set_ticks(axes, which, low, high, values)
+    set_ticks(axes, which, low, high, values, [number(value) for value in values])
 
 
-def no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
+def set_ticks(
+    axes: Axes, which: str, low: float, high: float, values: Sequence[float], names: Sequence[str]
+) -> None:
+    """Limits, pale lines across at the values, and their names beside the chart."""
+    from matplotlib.collections import LineCollection
 
-    return NullLocator()
+    name_ticks(axes, which, low, high, values, names)
+    along = getattr(axes, f"get_{which}axis_transform")()
+    ends = [[(v, 0), (v, 1)] if which == "x" else [(0, v), (1, v)] for v in values]
+    axes.add_artist(LineCollection(ends, colors=GRID, linewidths=0.7, transform=along, zorder=0.5))
 
 
-def set_ticks(axes: Axes, which: str, low: float, high: float, values: Sequence[float]) -> None:
-    getattr(axes, f"set_{which}ticks")(values, [number(value) for value in values])
+def name_ticks(
+    axes: Axes, which: str, low: float, high: float, values: Sequence[float], names: Sequence[str]
+) -> None:
+    """Limits and names alone."""
     getattr(axes, f"set_{which}lim")(low, high)
-    axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # type: ignore[arg-type]
+    is_x = which == "x"
+    along = getattr(axes, f"get_{which}axis_transform")()
+    pad = -PAD / (axes.bbox.height if is_x else axes.bbox.width)
+    sides = {"ha": "center", "va": "top"} if is_x else {"ha": "right", "va": "center"}
+    for value, name in zip(values, names, strict=True):
+        place = (value, pad) if is_x else (pad, value)
+        axes.text(*place, name, transform=along, fontsize=SMALL, color=PALE, **sides)
 
 
 def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:
@@ -149,7 +159,17 @@ def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:
 
 def number(value: float) -> str:
     """Short, with a true minus."""
-    return f"{value:.4g}".replace("e-0", "e-").replace("-", "−")
+    short = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return short.replace("e-0", "e-").replace("-", "−")
+
+
+def numbers(values: Sequence[float]) -> list[str]:
+    """All with as many decimals as one of them needs."""
+    decimals = max((len(number(value).partition(".")[2]) for value in values), default=0)
+    is_plain = not any("e" in number(value) for value in values)
+    if not decimals or not is_plain:
+        return [number(value) for value in values]
+    return [f"{value:.{decimals}f}".replace("-", "−") for value in values]
 
 
 # ------------------------------------------------------------------ words

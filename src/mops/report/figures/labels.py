@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 AWAY = 7.0  # points from the middle of a mark to its name
 LINE = 14.0  # height of a row of names
+BOLD = 1.12  # times as wide
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
@@ -24,7 +25,11 @@ class Spot:
     x: float
     y: float
     text: str
-    size: float = SMALL
+    is_bold: bool = False
+
+    @property
+    def width(self) -> float:
+        return width_of(self.text) * (BOLD if self.is_bold else 1.0)
 
 
 def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[tuple[float, ...]]:
@@ -41,7 +46,7 @@ def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[
 
 def boxes_around(spot: Spot) -> Iterable[Box]:
     """Right, left, above, below, then the corners, then farther off."""
-    wide, high = width_of(spot.text, spot.size), 1.15 * spot.size
+    wide, high = spot.width, 1.15 * SMALL
     for far in (1.0, 2.2):
         away = AWAY * far
         for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mops.report.figures.colours import GROUND, INK, OTHER, PALE, Look, looks, roles
+from mops.report.figures.colours import INK, OTHER, PALE, Look, looks, roles
 from mops.report.figures.figure import (
     SMALL,
     WIDTH,
@@ -19,7 +20,8 @@ from mops.report.figures.figure import (
     spread,
     write,
 )
-from mops.report.figures.labels import Spot, place_names
+from mops.report.figures.labels import Box, Spot, place_names
+from mops.report.figures.marks import Pair, draw_line, draw_mark
 from mops.report.material import Material
 from mops.survey.judged.standings import Standing
 
@@ -136,11 +138,11 @@ def points_of(material: Material, axis: Axis, size: float) -> Iterator[Point]:
 
 def set_axes(axes: Axes, points: Sequence[Point]) -> None:
     ends = [point.score + side * point.error for point in points for side in (-1, 1)]
-    set_scale(axes, "y", *spread(ends), count=5)
+    set_scale(axes, "y", *spread(ends), count=6)
     costs = [point.cost for point in points]
     if max(costs) > WIDE * min(costs):
         low, high = min(costs) / 1.6, max(costs) * 1.6
-        decades = [10.0**n * k for n in range(-6, 9) for k in (1, 3)]
+        decades = [10.0**n for n in range(-9, 12)]
         set_log_scale(axes, "x", low, high, [v for v in decades if low <= v <= high])
     else:
         set_scale(axes, "x", *spread(costs, 0.12), count=5)
@@ -155,24 +157,25 @@ def front_of(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def draw_front(axes: Axes, points: Sequence[Point]) -> None:
-    """A stair: up to the next cost the score stays what it is."""
+def stair_of(axes: Axes, points: Sequence[Point]) -> list[Pair]:
+    """The corners of the front: up to the next cost the score stays what it is."""
     front = front_of(points)
-    x = [*(point.cost for point in front), axes.get_xlim()[1]]
-    y = [*(point.score for point in front), front[-1].score]
-    axes.step(x, y, where="post", color=PALE, linewidth=1.1, alpha=0.7)
+    found = [(front[0].cost, front[0].score)]
+    for point in front[1:]:
+        found += [(point.cost, found[-1][1]), (point.cost, point.score)]
+    return [*found, (axes.get_xlim()[1], found[-1][1])]
+
+
+def draw_front(axes: Axes, points: Sequence[Point]) -> None:
+    x, y = zip(*stair_of(axes, points), strict=True)
+    draw_line(axes, x, y, color=PALE, linewidth=1.1, alpha=0.7)
 
 
 def draw_point(axes: Axes, point: Point, is_large: bool) -> None:
-    look = point.look
     size = (8.5 if point.role else 7.0) if is_large or point.look.is_notable else 4.5
-    ends = [point.score - point.error, point.score + point.error]
-    axes.plot([point.cost] * 2, ends, color=look.colour, linewidth=1.3, alpha=0.75, gid=look.gid)
-    axes.plot(
-        [point.cost], [point.score], look.mark, markersize=size, gid=look.gid,
-        markerfacecolor=look.colour if point.is_tied else GROUND,
-        markeredgecolor=look.colour, markeredgewidth=1.6, clip_on=False,
-    )  # fmt: skip
+    bar = tuple((point.cost, point.score + side * point.error) for side in (-1, 1))
+    at = (point.cost, point.score)
+    draw_mark(axes, at, (bar[0], bar[1]), point.look, is_full=point.is_tied, size=size)
 
 
 def name_points(axes: Axes, points: Sequence[Point]) -> None:
@@ -181,19 +184,27 @@ def name_points(axes: Axes, points: Sequence[Point]) -> None:
     chosen = [p for p in points if len(points) <= FEW or p.role or p in front]
     chosen.sort(key=lambda p: not p.role)
     at = axes.transData.transform
-    taken = []
-    for point in points:
-        x, y = at((point.cost, point.score))
-        low, high = (at((point.cost, point.score + s * point.error))[1] for s in (-1, 1))
-        taken += [(x - 5, y - 5, x + 5, y + 5), (x - 1, low, x + 1, high)]
-    spots = [Spot(*at((p.cost, p.score)), named(p)) for p in chosen]
-    area = (2.0, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
-    for point, (x, y) in zip(chosen, place_names(spots, taken, area), strict=True):
+    spots = [Spot(*at((p.cost, p.score)), named(p), is_bold="recom" in p.role) for p in chosen]
+    area = (LEFT, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
+    places = place_names(spots, list(taken_by(axes, points)), area)
+    for point, (x, y) in zip(chosen, places, strict=True):
         axes.annotate(
-            named(point), (x, y), xycoords="figure pixels", va="center", ha="left",
+            named(point), (x, y), xycoords="figure points", va="center", ha="left",
             fontsize=SMALL, color=INK if point.look.colour != OTHER else PALE,
             weight="bold" if "recommended" in point.role else "normal", gid=point.look.gid,
         )  # fmt: skip
+
+
+def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
+    """Where names would cover marks, errors or the front."""
+    at = axes.transData.transform
+    for point in points:
+        x, y = at((point.cost, point.score))
+        low, high = (at((point.cost, point.score + s * point.error))[1] for s in (-1, 1))
+        yield x - 6, y - 6, x + 6, y + 6
+        yield x - 2, low, x + 2, high
+    for one, other in pairwise(at(stair_of(axes, points))):
+        yield min(one[0], other[0]) - 2, one[1] - 2, max(one[0], other[0]) + 2, other[1] + 2
 
 
 def named(point: Point) -> str:

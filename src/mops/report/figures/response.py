@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mops.report.figures.colours import GROUND, OTHER, PALE, Look, looks
-from mops.report.figures.figure import Drawn, set_log_scale, set_scale, set_ticks, spread
+from mops.report.figures.colours import PALE, Look, looks
+from mops.report.figures.figure import (
+    Drawn,
+    number,
+    set_log_scale,
+    set_scale,
+    set_ticks,
+    spread,
+)
 from mops.report.figures.labels import Entry
+from mops.report.figures.marks import draw_line, draw_mark
 from mops.report.figures.tiles import draw_tiles
 from mops.report.figures.varied import Line, Response, responses
 from mops.report.material import Material
-from mops.survey.judged.standings import Standing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,40 +58,30 @@ def colour_of(line: Line, seen: Mapping[str, Look]) -> str:
 def draw_panel(axes: Axes, response: Response, key: str, seen: Mapping[str, Look]) -> None:
     points = [point for line in response.lines for point in line.points if key in point[1].scores]
     if not points:
-        axes.set_axis_off()
         return
     scores = [one.scores[key] for _, one in points]
     ends = [score.mean + side * score.stderr for score in scores for side in (-1, 1)]
     set_scale(axes, "y", *spread(ends), count=4)
-    set_values(axes, sorted({value for value, _ in points}))
+    set_values(axes, sorted({value for value, _ in points}), response.names)
     for line in response.lines:
         known = [(value, one) for value, one in line.points if key in one.scores]
         x, y = [value for value, _ in known], [one.scores[key].mean for _, one in known]
-        axes.plot(x, y, color=colour_of(line, seen), linewidth=1.5, alpha=0.8)
+        draw_line(axes, x, y, color=colour_of(line, seen), linewidth=1.5, alpha=0.8)
         for value, one in known:
-            draw_point(axes, value, one, key, seen[one.name])
+            at, error = (value, one.scores[key].mean), one.scores[key].stderr
+            bar = (value, at[1] - error), (value, at[1] + error)
+            draw_mark(axes, at, bar, seen[one.name], is_full=one.tie == 1, size=5.5)
 
 
-def draw_point(axes: Axes, value: float, one: Standing, key: str, look: Look) -> None:
-    found = one.scores[key]
-    ends = [found.mean - found.stderr, found.mean + found.stderr]
-    axes.plot([value] * 2, ends, color=look.colour, linewidth=1.2, alpha=0.75, gid=look.gid)
-    axes.plot(
-        [value], [found.mean], look.mark, markersize=5.5 if look.colour != OTHER else 4.5,
-        markerfacecolor=look.colour if one.tie == 1 else GROUND, markeredgecolor=look.colour,
-        markeredgewidth=1.4, gid=look.gid,
-    )  # fmt: skip
-
-
-def set_values(axes: Axes, values: Sequence[float]) -> None:
+def set_values(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
     if values[0] > 0 and values[-1] > WIDE * values[0]:
         room = (values[-1] / values[0]) ** 0.08
-        shown = (
-            values if len(values) <= FEW_LOG else [values[0], values[len(values) // 2], values[-1]]
-        )
+        ends = [values[0], values[len(values) // 2], values[-1]]
+        shown = values if len(values) <= FEW_LOG else ends
         set_log_scale(axes, "x", values[0] / room, values[-1] * room, shown)
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
-        set_ticks(axes, "x", *spread(values), values)
+        words = [names.get(value, number(value)) for value in values]
+        set_ticks(axes, "x", *spread(values), values, words)
     else:
         set_scale(axes, "x", *spread(values), count=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mops.report.figures.colours import GROUND, INK, PALE, Look, looks
+from mops.report.figures.colours import INK, PALE, Look, looks
 from mops.report.figures.figure import (
     SIZE,
     SMALL,
@@ -19,6 +19,7 @@ from mops.report.figures.figure import (
     width_of,
     write,
 )
+from mops.report.figures.marks import draw_line, draw_mark
 from mops.report.material import Material
 from mops.survey.judged.standings import Standing, Summary
 
@@ -96,7 +97,6 @@ def draw_panel(
     ends = [one.scores[key].mean + s * one.scores[key].stderr for one in scored for s in (-1, 1)]
     set_scale(axes, "x", *spread(ends or [0.0, 1.0], 0.1), count=3)
     axes.set_ylim(max(places.values()) + ROW, 0)
-    axes.set_yticks([])
     for one in scored:
         draw_row(axes, one, key, places[one.name] + ROW / 2, seen[one.name])
     draw_reference(axes, scored, summary.baseline, key)
@@ -105,20 +105,17 @@ def draw_panel(
 def draw_row(axes: Axes, one: Standing, key: str, height: float, look: Look) -> None:
     found = one.scores[key]
     low, high = found.mean - found.stderr, found.mean + found.stderr
-    axes.plot([low, high], [height] * 2, color=look.colour, linewidth=2.0, gid=look.gid, alpha=0.75)
-    axes.plot(
-        [found.mean], [height], look.mark, color=look.colour, markersize=6, gid=look.gid,
-        markerfacecolor=look.colour if one.tie == 1 else GROUND, markeredgewidth=1.5,
-    )  # fmt: skip
+    at, bar = (found.mean, height), ((low, height), (high, height))
+    draw_mark(axes, at, bar, look, is_full=one.tie == 1, size=6)
     against = one.against.get(key)
     if against is not None and against.is_real:
-        axes.annotate(
-            "*", (high, height), (3, -1), textcoords="offset points", va="center", color=INK,
-            fontsize=SIZE, weight="bold", gid=look.gid, annotation_clip=False,
-        )  # fmt: skip
+        axes.text(
+            high, height, " *", va="center", color=INK, fontsize=SIZE, weight="bold", gid=look.gid
+        )
 
 
 def draw_reference(axes: Axes, scored: Sequence[Standing], baseline: str, key: str) -> None:
     for one in scored:
         if one.name == baseline:
-            axes.axvline(one.scores[key].mean, color=PALE, linewidth=0.9, zorder=0.9)
+            score = one.scores[key].mean
+            draw_line(axes, [score, score], axes.get_ylim(), color=PALE, linewidth=0.9, zorder=0.9)

@@ -15,7 +15,8 @@ STYLE = re.compile(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>")
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
 BREAK = re.compile(r"\s*\n\s*")
-LONG = re.compile(r"(?<![#\w])(-?\d+\.\d\d)\d+")
+LONG = re.compile(r"(?<![#\w])(-?\d+\.\d)\d{3,}")  # a tenth of a point is enough
+SHAPE = re.compile(r"(?<![#\w])(-?\d+\.\d\d)\d+")  # but not for the shape of a mark
 NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
 FONT = re.compile(r"font-family: [^;\"]*;? ?")
 CANDIDATE = re.compile(r' id="candidate-(\d+)"')
@@ -43,7 +44,8 @@ def read_body(raw: str, name: str) -> Body:
     used = set(USED.findall(text))
 
     def tidy(found: re.Match[str]) -> str:
-        tag = LONG.sub(r"\1", FONT.sub("", NO_TURN.sub("", BREAK.sub(" ", found[0]))))
+        tag = FONT.sub("", NO_TURN.sub("", BREAK.sub(" ", found[0])))
+        tag = (SHAPE if tag.startswith("<path id=") else LONG).sub(r"\1", tag)
         tag = CANDIDATE.sub(r' data-candidate="\1"', tag)
         tag = ID.sub(lambda own: f' id="{name}-{own[1]}"' if own[1] in used else "", tag)
         return USED.sub(lambda own: own[0][: -len(own[1])] + f"{name}-{own[1]}", tag)

@@ -25,19 +25,17 @@ def draw_tiles(
     legend: Sequence[Entry] = (),
     unit: str = "",
     tall: float = TALL,
-    left: float = LEFT,
 ) -> Figure:
     """`draw` fills the chart of each number; `unit` says what goes from left to right."""
     names = rows_of(legend, WIDTH - 8) if legend else []
     above = 8 + LINE * len(names) if names else 0.0
-    columns = min(COLUMNS, len(titles))
     high = HEAD + tall + FOOT
-    figure = blank(above + high * -(-len(titles) // columns))
+    figure = blank(above + high * -(-len(titles) // COLUMNS))
     write_legend(figure, names, 4, 12)
-    wide = (WIDTH - columns * left - (columns - 1) * (BETWEEN - LEFT) - RIGHT) / columns
+    wide = (WIDTH - LEFT - (COLUMNS - 1) * BETWEEN - RIGHT) / COLUMNS
     for n, title in enumerate(titles):
-        row, column = divmod(n, columns)
-        x, y = left + column * (wide + left + BETWEEN - LEFT), above + row * high + HEAD
+        row, column = divmod(n, COLUMNS)
+        x, y = LEFT + column * (wide + BETWEEN), above + row * high + HEAD
         draw(panel(figure, x, y, wide, tall), n)
         write(figure, x - 6, y - 7, title, color=INK, fontsize=SIZE, weight="bold")
         write(figure, x + wide, y + tall + 25, unit, ha="right")

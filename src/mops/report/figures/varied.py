@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mops.layout import Layout
@@ -33,6 +33,7 @@ class Response:
     key: str
     label: str
     lines: tuple[Line, ...]
+    names: Mapping[float, str] = field(default_factory=dict)  # of values that a number hides
 
 
 def responses(material: Material) -> Iterator[Response]:
@@ -160,7 +161,7 @@ def plan_responses(material: Material) -> Iterator[Response]:
         long = [of for of in groups.values() if len({value for value, _ in of}) >= FEWEST]
         if long:
             lines = tuple(Line("", in_order(of)) for of in long)
-            yield Response(label.replace(" ", "-"), label, lines)
+            yield Response(label.replace(" ", "-"), label, lines, {NONE_SHARED: "none"})
 
 
 def rest_of(one: Standing, layout: Layout, rows: str) -> str:
