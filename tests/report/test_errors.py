@@ -50,15 +50,17 @@ def texts_by_id(trial: TrialFiles, task: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_who_is_compared(material: Material, found: dict[str, TaskErrors]) -> None:
-    """The recommended, the baseline, the model per task, the best of each tie; each once."""
+    """The recommended, the baseline, the model per task, the best of each tie; four at least."""
     decision, summary = material.decision, material.summary
     assert decision is not None
     ties: dict[int, list[Any]] = {}
     for one in summary.standings:
         ties.setdefault(one.tie, []).append((one.overall.mean, one.name))
     best = [max(group)[1] for group in ties.values()]
-    expected = dict.fromkeys([decision.candidate, "shared", "separate", *best])
-    assert list(found["sentiment"].plans) == list(expected) == compared(material, "sentiment")
+    first = list(dict.fromkeys([decision.candidate, "shared", "separate", *best]))
+    plans = compared(material, "sentiment")
+    assert plans[: len(first)] == first and list(found["sentiment"].plans) == plans
+    assert sorted(plans) == sorted(PLANS)  # there are no more than four
     assert "seed 5" in found["sentiment"].note
 
 

@@ -39,6 +39,7 @@ def test_rows_doubles_and_leaks_are_counted(tmp_path: Path) -> None:
     assert rows["paraphrase", "train"] == [32, 0, 1, None, None, None]
     assert rows["paraphrase", "validation"] == [30, 0, 0, 1, 1, None]
     assert "1 of 33 rows left out" in words(made)
+    assert "paraphrase: 1 of 30 validation rows are also in train." in made.lines
     assert "always answering" in words(made) and "correlation 0" in words(made)
 
 

@@ -19,7 +19,7 @@ from mops.survey.judged.standings import Standing
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
-MOST = 8  # candidates side by side
+FEW, MOST = 4, 8  # candidates side by side
 FAR = 0.2  # of a similarity's range: an answer that is farther off is called wrong
 
 
@@ -103,7 +103,10 @@ def chosen_trials(material: Material, task: str) -> tuple[int | None, list[Trial
 
 
 def compared(material: Material, task: str) -> list[str]:
-    """The recommended, the baseline, the model per task, then the best of each tie."""
+    """The recommended, the baseline, the model per task, then the best of each tie.
+
+    Where these are few, the best of the others too.
+    """
     summary, decision = material.summary, material.decision
     able = {
         one.name: one for one in summary.standings if task in one.tasks and material.of(one.name)
@@ -114,7 +117,10 @@ def compared(material: Material, task: str) -> list[str]:
         summary.single or "",
         *best_of_ties(list(able.values())),
     ]
-    return list(dict.fromkeys(name for name in wanted if name in able))[:MOST]
+    chosen = list(dict.fromkeys(name for name in wanted if name in able))[:MOST]
+    others = [name for name in able if name not in chosen]
+    others.sort(key=lambda name: -able[name].overall.mean)
+    return chosen + others[: max(0, FEW - len(chosen))]
 
 
 def best_of_ties(standings: Sequence[Standing]) -> Iterator[str]:

@@ -48,7 +48,7 @@ def data_facts(material: Material) -> tuple[Table, list[str]]:
             lines.append(f"{task}: {report}")
         else:
             rows += list(examined_rows(report))
-            lines += list(without_model(report))
+            lines += [*without_model(report), *leaks(report)]
     return Table("data", "Data", COLUMNS, tuple(rows), NOTE), lines
 
 
@@ -109,6 +109,14 @@ def without_model(report: TaskReport) -> Iterator[str]:
         )
     elif report.baseline is not None:
         yield f"{report.task}: a constant answer has correlation 0."
+
+
+def leaks(report: TaskReport) -> Iterator[str]:
+    """Rows that judge and were learnt from."""
+    for name, split in report.splits.items():
+        if split.rows_in_train:
+            rows = f"{split.rows_in_train:,} of {split.rows:,} {name} rows"
+            yield f"{report.task}: {rows} are also in train."
 
 
 def recorded_rows(trial: TrialFiles, task: str) -> Iterator[tuple[Cell, ...]]:

@@ -154,15 +154,16 @@ def warning_cell(one: Standing) -> Cell:
 
 
 def plan_note(summary: Summary) -> str:
+    reference = next((one.reference for one in summary.standings), summary.baseline)
     gains = any(one.gains for one in summary.standings)
     parts = [
         "Mean over seeds ± one standard error, of rows and runs.",
         "Candidates of a tie cannot be told apart and stand in no order.",
-        f"Difference: overall minus {summary.baseline}, with the 95 % interval.",
+        f"Difference: overall minus {reference}, with the 95 % interval.",
         f"In brackets: gain over {summary.single}." if gains else "",
         "* real after Holm's correction.",
         "Memory: peak of a training; training: steps only; TM: score x time x memory (weights), "
-        f"each beside {summary.baseline}.",
+        f"each beside {reference}.",
         seeds_note(summary).strip(),
     ]
     return " ".join(part for part in parts if part)

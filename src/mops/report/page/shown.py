@@ -13,6 +13,7 @@ from mops.survey.judged.standings import Standing
 
 PLAN, TIE, WARNINGS = "candidate", "tie", "warnings"  # columns that the page knows
 CHOSEN = "recommended"
+LONG = 60  # letters; such words get room before they are broken into lines
 MAIN = "plans"  # the table that is filtered and shows ties as blocks
 # 0.550 | ± 0.030 | (+0.012*), or +0.053 | | [+0.011, +0.094]*
 PIECES = re.compile(r"([^±\[(]+?)(?: (± [^\[(]+?))?(?: ([\[(].+))?")
@@ -111,8 +112,10 @@ def show_table(table: Table, known: Mapping[str, Candidate]) -> ShownTable:
 
 
 def kind_of(cells: Sequence[Cell]) -> str:
-    known = [cell.key for cell in cells if cell.text]
-    return "number" if known and not any(isinstance(key, str) for key in known) else "word"
+    known = [cell for cell in cells if cell.text]
+    if known and not any(isinstance(cell.key, str) for cell in known):
+        return "number"
+    return "word long" if any(len(cell.text) > LONG for cell in known) else "word"
 
 
 def show_rows(table: Table, known: Mapping[str, Candidate]) -> Iterator[ShownRow]:
