@@ -25,6 +25,7 @@ from mops.report.papers.verdicts import (
     matches,
     not_worse,
 )
+from mops.survey.judged.results import Outside
 from mops.survey.judged.standings import Standing
 
 A, B, GONE = Match("a"), Match("b"), Match("gone")
@@ -92,6 +93,13 @@ def test_who_is_missing_is_named(test: Any) -> None:
     assert verdict == UNTOLD and why == "not in this survey: gone"
     verdict, why = test(A, B, "paraphrases")(against(0.05, 0.01, True))
     assert verdict == UNTOLD and "not scored" in why
+
+
+def test_who_is_still_to_come_is_not_missing() -> None:
+    waiting = Outside("id", "gone, x, seed 1", "gone, x", 1, "not finished yet")
+    ours = Ours(material(candidate("a"), waiting=(waiting,)))
+    assert beats(A, GONE, "overall")(ours) == (UNTOLD, "not in this survey yet: gone")
+    assert beats(A, B, "overall")(ours) == (UNTOLD, "not in this survey: b")
 
 
 def test_seen_from_the_baseline_the_interval_is_turned() -> None:

@@ -192,6 +192,7 @@ def test_differences_name_what_was_trained_here() -> None:
     told = " ".join(compare_with("mops", material(one, trials=trials)).differences)
     assert "Steps of a training: 10,000 there, 100 here." in told
     assert "paraphrase 141,498 there, 100 here" in told
+    assert "Dev rows: sentiment 1,101 there, 50 here" in told
     assert "Encoder:" not in told  # as there: twelve layers of 768
 
 

@@ -112,7 +112,9 @@ FOUNDING = Paper(
     source="Weng, Bechthold and Burgess: MOPS, Stanford CS224N default project, 2023",
     surveys=("late-frozen", "late-finetuned", "learning-rates", "loss-weights", "subsets"),
     setting=Setting(
-        steps=10_000, rows={"sentiment": 8_544, "paraphrase": 141_498, "similarity": 6_040}
+        steps=10_000,
+        rows={"sentiment": 8_544, "paraphrase": 141_498, "similarity": 6_040},
+        dev_rows={"sentiment": 1_101, "paraphrase": 20_212, "similarity": 863},
     ),
     tables=(
         PaperTable(

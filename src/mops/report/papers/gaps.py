@@ -65,8 +65,15 @@ def gap_between(ours: Ours, a: Standing, b: Standing, by: str) -> Gap:
 def present(ours: Ours, match: Match) -> Standing:
     found = ours.find(match)
     if found is None:
-        raise UntoldError(f"{ABSENT}: {wanted(ours, match)}")
+        yet = " yet" if is_waiting(ours, match) else ""
+        raise UntoldError(f"{ABSENT}{yet}: {wanted(ours, match)}")
     return found
+
+
+def is_waiting(ours: Ours, match: Match) -> bool:
+    """Whether trials of this plan are still to come; a candidate's name begins with its plan."""
+    plans = {trial.candidate.partition(", ")[0] for trial in ours.summary.waiting}
+    return ours.plan_of(match) in plans
 
 
 def wanted(ours: Ours, match: Match) -> str:

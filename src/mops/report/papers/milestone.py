@@ -109,7 +109,9 @@ MILESTONE = Paper(
     title="Milestone report of the MOPS project",
     source="Weng, Bechthold and Burgess: MOPS milestone, Stanford CS224N default project, 2023",
     surveys=("single-task", "fsi", "soft", "time", "width"),
-    setting=Setting(rows={"sentiment": 8_544, "movies": 1_701}),
+    setting=Setting(
+        rows={"sentiment": 8_544, "movies": 1_701}, dev_rows={"sentiment": 1_101, "movies": 245}
+    ),
     tables=(
         PaperTable("milestone-sentiment", "Table 1A, sentiment classification",
                    (Column("sentiment", "SST"), Column("movies", "CFIMDB")), TABLE_1A,

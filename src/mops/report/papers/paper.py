@@ -82,6 +82,7 @@ class Setting:
     width: int = 768
     steps: int | None = None  # of one training; none where the paper does not say
     rows: Mapping[str, int] = field(default_factory=dict)  # training rows of each task
+    dev_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

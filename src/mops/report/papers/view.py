@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
+from typing import Any
 
 from mops.errors import UsageError, nearest
+from mops.records import Record
 from mops.report.material import Material
 from mops.report.papers.beside import beside
 from mops.report.papers.founding import FOUNDING
@@ -85,15 +87,10 @@ def measured_differences(paper: Paper, ours: Ours) -> Iterator[str]:
 
 
 def data_differences(paper: Paper, ours: Ours) -> Iterator[str]:
-    info = {task: of for t in ours.trials for task, of in t.record.train_info["tasks"].items()}
-    rows = {task: of["rows"] for task, of in info.items() if "rows" in of}
-    other = [
-        f"{task} {there:,} there, {rows[task]:,} here"
-        for task, there in paper.setting.rows.items()
-        if task in rows and rows[task] != there
-    ]
-    if other:
-        yield f"Training rows: {'; '.join(other)}."
+    trained = counts(ours, lambda record: record.train_info["tasks"])
+    judged = counts(ours, lambda record: dev_scores(record.scores["tasks"]))
+    yield from other_rows("Training rows", paper.setting.rows, trained)
+    yield from other_rows("Dev rows", paper.setting.dev_rows, judged)
     known = ours.summary.tasks
     missing = [task for task in TASKS if task not in known]
     if missing:
@@ -101,3 +98,23 @@ def data_differences(paper: Paper, ours: Ours) -> Iterator[str]:
     extra = [task for task in known if task not in TASKS]
     if extra:
         yield f"Overall scores of this survey count {', '.join(extra)} too; those in tables do not."
+
+
+def counts(ours: Ours, of: Callable[[Record], Mapping[str, Mapping[str, Any]]]) -> dict[str, int]:
+    """Rows of each task, by the records of all trials."""
+    found = [(task, facts) for trial in ours.trials for task, facts in of(trial.record).items()]
+    return {task: int(facts["rows"]) for task, facts in found if "rows" in facts}
+
+
+def dev_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {task: splits.get("validation", {}) for task, splits in tasks.items()}
+
+
+def other_rows(what: str, there: Mapping[str, int], here: Mapping[str, int]) -> Iterator[str]:
+    told = [
+        f"{task} {rows:,} there, {here[task]:,} here"
+        for task, rows in there.items()
+        if task in here and here[task] != rows
+    ]
+    if told:
+        yield f"{what}: {'; '.join(told)}."
