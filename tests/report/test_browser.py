@@ -127,10 +127,11 @@ def test_a_warning_says_what_it_is(desk: Page) -> None:
 
 def test_the_switch_shows_one_picture_at_a_time(desk: Page) -> None:
     group = desk.locator(".group").first
-    choices = group.locator(".switch label").all_inner_texts()
+    labels = group.locator(".switch label")
+    choices = labels.all_inner_texts()
     assert choices[:3] == ["parameters", "latency", "training time"]
-    for choice in choices:
-        group.get_by_text(choice, exact=True).click()
+    for label in labels.all():
+        label.click()
         assert group.locator("figure:visible").count() == 1
     shown = group.locator("figure:visible h3").inner_text()
     group.get_by_role("radio").last.press("ArrowLeft")
