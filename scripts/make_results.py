@@ -21,13 +21,8 @@ from mops.survey.experiments import EXPERIMENTS
 from mops.survey.judged.recommend import recommend
 from mops.survey.judged.standings import Summary, read_summary
 from mops.survey.judged.summary_files import markdown_table
-from mops.survey.judged.wording import (
-    cost_rows,
-    decided,
-    difference_rows,
-    score_rows,
-    what_was_chosen,
-)
+from mops.survey.judged.tables import cost_table, difference_table, score_table
+from mops.survey.judged.wording import decided, what_was_chosen
 
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 HEAD = """# Results
@@ -55,13 +50,10 @@ def section(folder: Path) -> Iterator[str]:
     yield f"## {summary.name}"
     yield heading(survey, summary)
     yield "\n".join(decided(recommend(summary)))
-    for title, (columns, rows, note) in {
-        "Scores": score_rows(summary),
-        "Differences": difference_rows(summary),
-        "Costs": cost_rows(summary),
-    }.items():
-        if rows:
-            yield f"### {title}\n\n{markdown_table(columns, rows)}\n\n{note}"
+    for table in (score_table(summary), difference_table(summary), cost_table(summary)):
+        if table.rows:
+            rows = markdown_table(table.columns, table.texts)
+            yield f"### {table.title}\n\n{rows}\n\n{table.note}"
     yield from beside_papers(folder, summary.name)
     if summary.findings:
         yield "\n".join(f"- {finding.text}" for finding in summary.findings)

@@ -113,3 +113,6 @@ def test_quickstart_ends_with_a_decision(run_cli: Any, made: World, tmp_path: Pa
     code, out, err = run_cli("quickstart", *words, "--plan", "shared", "--plan", "frozen+shared")
     assert code == 0, err
     assert "frozen+shared" in out and (folder / "summary.md").is_file()
+    assert (
+        out.endswith(f"report: {folder / 'report.html'}\n") and (folder / "report.html").is_file()
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from mops.judge.agreement import Cell
 from mops.judge.conflicts import Conflicts
-from mops.report.heatmap import build_figure, draw_heatmap, written
+from mops.report.figures.heatmap import build_figure, draw_heatmap, written
 
 PARTS = ("attention", "norms")
 

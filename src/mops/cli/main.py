@@ -24,6 +24,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "predict": "Answer every row of a file with a trained model.",
     "survey": "Train many plans under one budget and compare them.",
     "tune": "Search plan, learning rates, loss weights and budget together.",
+    "report": "Write what a survey or a run found as a page, tables and figures.",
     "recommend": "Say which plan of a finished survey to use, and why.",
     "conflicts": "Measure where the tasks' gradients disagree.",
     "cache": "Show or remove what is kept between runs.",
@@ -79,6 +80,7 @@ def cli(debug: bool) -> None:
     Start:  mops quickstart
     Then:   mops init my-data/ && mops check --config my-data/mops.yaml
             mops survey --config my-data/mops.yaml --budget 1h --out surveys/first
+            mops report surveys/first --open
             mops recommend surveys/first
             mops train --config my-data/mops.yaml --out runs/first
             mops predict runs/first/model my-data/new.csv

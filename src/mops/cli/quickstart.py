@@ -27,7 +27,8 @@ def command(
     """Survey eight ways to share on the embedded data: scores, costs, and which one to use.
 
     Three tasks (sentiment, paraphrase, similarity), one small encoder, two seeds, some minutes, no
-    network. Stopped or killed, the same command goes on where it was.
+    network. It ends with the report of its survey. Stopped or killed, the same command goes on
+    where it was.
 
     \b
     Example:

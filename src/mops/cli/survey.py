@@ -91,6 +91,7 @@ def run(
     retry: bool,
     as_json: bool,
 ) -> None:
+    from mops.cli.report import report_of
     from mops.cli.screen import OUT
     from mops.cli.survey_screen import SurveyScreen
     from mops.cli.survey_tables import print_decision, print_summary
@@ -103,11 +104,14 @@ def run(
     with SurveyScreen(survey, folder) as screen:
         summary = run_survey(survey, folder, screen, engine=engine, workers=jobs, keep=keep)
     if as_json:
+        report_of(folder)
         echo_json(summary.to_data())
         return
     print_summary(summary)
     print_decision(recommend(summary))
     OUT.print(f"results in {folder}: summary.md, summary.csv, summary.json", soft_wrap=True)
+    if page := report_of(folder):
+        OUT.print(f"report: {page}", soft_wrap=True)
 
 
 # ------------------------------------------------------------------ which survey

@@ -13,38 +13,36 @@ if TYPE_CHECKING:
 
 def print_summary(summary: Summary) -> None:
     """What is known so far: scores by tie, gains, costs, and what is missing."""
-    from mops.survey.judged.wording import (
-        cost_rows,
-        difference_rows,
-        gain_rows,
-        outside_rows,
-        score_rows,
-        what_was_chosen,
+    from mops.survey.judged.tables import (
+        cost_table,
+        difference_table,
+        gain_table,
+        outside_table,
+        score_table,
     )
+    from mops.survey.judged.wording import what_was_chosen
 
-    for title, (columns, rows, note) in {
-        f"{summary.name}: scores": score_rows(summary),
-        "differences": difference_rows(summary),
-        "gain of each task over a model of its own": gain_rows(summary),
-        "what they cost": cost_rows(summary),
+    for title, table in {
+        f"{summary.name}: scores": score_table(summary),
+        "differences": difference_table(summary),
+        "gain of each task over a model of its own": gain_table(summary),
+        "what they cost": cost_table(summary),
+        "trials without a result": outside_table(summary),
     }.items():
-        if rows:
-            print_table(title, columns, rows, note)
+        if table.rows:
+            print_table(title, table.columns, table.texts, table.note)
             OUT.print()
-    outside = outside_rows(summary)
-    if outside:
-        print_table("trials without a result", ["trial", "state", "why"], outside)
-        OUT.print()
     if summary.standings:
         OUT.print(what_was_chosen(summary))
     print_warnings([finding.text for finding in summary.findings])
 
 
 def print_decision(decision: Decision) -> None:
-    from mops.survey.judged.wording import decided, front_rows
+    from mops.survey.judged.tables import front_table
+    from mops.survey.judged.wording import decided
 
     for line in decided(decision):
         OUT.print(line, soft_wrap=True)
     OUT.print()
-    columns, rows, note = front_rows(decision)
-    print_table("Pareto front", columns, rows, note)
+    front = front_table(decision)
+    print_table(front.title, front.columns, front.texts, front.note)

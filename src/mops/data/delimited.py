@@ -103,12 +103,11 @@ def _is_quoted(source: TextSource, delimiter: str, width: int) -> bool:
     it is either a lone quote of the text, or the start of a quoted field that holds a delimiter
     or a line end. The reading with fewer faults is right; without any fault it is quoted.
     """
-    has_lone_quote, ragged = False, 0
-    for _, fields, _ in _raw_fields(source.lines(), Dialect(delimiter)):
-        ragged += len(fields) != width
-        has_lone_quote = has_lone_quote or any(map(_starts_with_lone_quote, fields))
-    if not has_lone_quote:
+    raw = Dialect(delimiter)
+    suspects = _raw_fields((line for line in source.lines() if '"' in line), raw)
+    if not any(_starts_with_lone_quote(field) for _, fields, _ in suspects for field in fields):
         return True
+    ragged = sum(len(record.fields) != width for record in _raw_fields(source.lines(), raw))
     strictly = _quoted_fields(source.lines(), Dialect(delimiter), strict=True)
     faults = sum(len(record.fields) != width for record in strictly)
     return faults == 0 or faults < ragged

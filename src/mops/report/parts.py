@@ -4,29 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mops.survey.judged.cells import Cell, Table
 
-@dataclass(frozen=True)
-class Cell:
-    """What a cell says, and the number (or word) by which its column is sorted."""
-
-    text: str
-    value: float | str | None = None
-    hint: str = ""  # what the text alone does not tell
-
-    @property
-    def key(self) -> float | str:
-        return self.text if self.value is None else self.value
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: on the page, as Markdown, LaTeX and CSV."""
-
-    name: str  # file stem
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
+__all__ = ["Card", "Cell", "Picture", "Table"]
 
 
 @dataclass(frozen=True)

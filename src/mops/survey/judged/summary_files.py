@@ -15,17 +15,16 @@ from mops.judge.differences import Difference
 from mops.judge.scores import OVERALL
 from mops.survey.judged.recommend import recommend
 from mops.survey.judged.standings import Standing, Summary
-from mops.survey.judged.wording import (
-    cost_rows,
-    decided,
-    difference_rows,
-    gain_rows,
-    mcnemar_rows,
-    outside_rows,
-    score_rows,
-    training_rows,
-    what_was_chosen,
+from mops.survey.judged.tables import (
+    cost_table,
+    difference_table,
+    gain_table,
+    mcnemar_table,
+    outside_table,
+    score_table,
+    training_table,
 )
+from mops.survey.judged.wording import decided, what_was_chosen
 
 COSTS = (
     "parameters",
@@ -40,6 +39,7 @@ COSTS = (
     "throughput",
     "disk_bytes",
 )
+TABLES = (score_table, difference_table, mcnemar_table, gain_table, cost_table, training_table)
 COMPARED = ("mean", "stderr", "low", "high", "p", "p_holm", "is_real")
 
 
@@ -126,25 +126,16 @@ def words(values: Sequence[Any]) -> str:
 def to_markdown(summary: Summary) -> str:
     decision = decided(recommend(summary)) if summary.standings else ["No trial is finished."]
     parts = [f"# {summary.name}", "\n".join(decision)]
-    tables = {
-        "Scores": score_rows(summary),
-        "Differences": difference_rows(summary),
-        "McNemar's test": mcnemar_rows(summary),
-        "Gains over a model per task": gain_rows(summary),
-        "Costs": cost_rows(summary),
-        "Trainings": training_rows(summary),
-    }
-    for title, (columns, rows, note) in tables.items():
-        if rows:
-            parts += [f"## {title}", markdown_table(columns, rows), note]
+    for make in TABLES:
+        if (table := make(summary)).rows:
+            parts += [f"## {table.title}", markdown_table(table.columns, table.texts), table.note]
     if summary.findings:
         parts += ["## Guards", bullets([finding.text for finding in summary.findings])]
     warnings = warnings_by_candidate(summary)
     if warnings:
         parts += ["## Warnings of the trainings", bullets(warnings)]
-    outside = outside_rows(summary)
-    if outside:
-        parts += ["## Trials without a result", markdown_table(("trial", "state", "why"), outside)]
+    if (outside := outside_table(summary)).rows:
+        parts += [f"## {outside.title}", markdown_table(outside.columns, outside.texts)]
     parts += ["## Rows", what_was_chosen(summary)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -8,19 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mops.errors import UsageError
 from mops.files import beside
 from mops.judge.agreement import WHOLE, Cell
+from mops.judge.conflicts import Conflicts, read_conflicts
+from mops.report.figures.colours import GROUND, INK, PALE
+from mops.report.figures.figure import Drawn, house_style
+from mops.report.material import Material
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-    from mops.judge.conflicts import Conflicts
-
 FORMATS = ("svg", "png")
+TITLE = "Where the tasks' gradients disagree"
 GAP = 0.95  # rows above the block of a pair, for its name
-INK, PALE = "#222222", "#6e6e6e"
+# Clear in the middle and never deeper than ink is legible on: for light and dark pages alike.
+SIDES = ((0.0, "#d64545a0"), (0.5, "#d6454500"), (0.5, "#2f7fd600"), (1.0, "#2f7fd6a0"))
+NOISE = ((0.0, "#80889000"), (1.0, "#808890a0"))
 FLATTEST = 0.1  # the colours never span less: noise must not look like a finding
 MOST_NUMBERS = 800  # cells; with more of them the numbers would not be read
 SHORT = {"embeddings": "emb"}
@@ -50,16 +56,29 @@ class Paint:
 
 def draw_heatmap(found: Conflicts, folder: Path) -> list[Path]:
     """heatmap.svg and heatmap.png in the folder."""
-    import matplotlib
-
     paths = [folder / f"heatmap.{kind}" for kind in FORMATS]
-    with matplotlib.rc_context({"svg.hashsalt": "mops", "font.family": "DejaVu Sans"}):
+    with house_style():
         figure = build_figure(found)
+        figure.patch.set_facecolor("white")
+        figure.suptitle(TITLE, x=0.01, ha="left", fontsize=13, weight="bold")
         for path, kind in zip(paths, FORMATS, strict=True):
             facts = {"Date": None} if kind == "svg" else {}
             with beside(path) as draft:
                 figure.savefig(draft, format=kind, dpi=110, metadata=facts)
     return paths
+
+
+def draw_conflicts(material: Material) -> Iterator[Drawn]:
+    """Where a measurement lies in the folder."""
+    path = material.folder / "conflicts.json"
+    if not path.is_file():
+        return
+    try:
+        found = read_conflicts(path)
+    except UsageError:
+        return
+    figure = build_figure(found)
+    yield Drawn(figure, "conflicts", TITLE, " ".join(found.advice))
 
 
 def build_figure(found: Conflicts) -> Figure:
@@ -73,15 +92,12 @@ def build_figure(found: Conflicts) -> Figure:
     figure = Figure(
         figsize=size,
         layout=ConstrainedLayoutEngine(hspace=0.06, h_pad=0.1, w_pad=0.08),
-        facecolor="white",
+        facecolor="none",
     )
     above, below = figure.subplots(2, 1, height_ratios=heights)
     draw_pairs(above, found, places, rows)
     draw_own(below, found, places)
     info = found.info
-    figure.suptitle(
-        "Where the tasks' gradients disagree", x=0.01, ha="left", fontsize=13, weight="bold"
-    )
     above.set_title(
         f"plan {info['plan']}, encoder {info['encoder']}, {info['steps']} steps, measured at "
         f"{len(info['measured_steps'])} of them\nframed: mean cosine below 0, "
@@ -101,14 +117,14 @@ def rows_of(found: Conflicts) -> list[str]:
 
 
 def draw_pairs(axes: Axes, found: Conflicts, places: list[str], rows: list[str]) -> None:
-    from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     boxes = list(boxes_of(found, places, rows))
     most = max(FLATTEST, *(abs(box.value) for box in boxes))
     has_numbers = len(boxes) <= MOST_NUMBERS
-    paint = Paint(Normalize(-most, most), colormaps["RdBu"], "{:z.3f}", has_numbers)
+    colours = LinearSegmentedColormap.from_list("sides", SIDES)
+    paint = Paint(Normalize(-most, most), colours, "{:z.3f}", has_numbers)
     for box in boxes:
         draw_box(axes, box, paint)
     block = len(rows) + GAP
@@ -144,12 +160,12 @@ def boxes_of(found: Conflicts, places: list[str], rows: list[str]) -> Iterator[B
 
 
 def draw_own(axes: Axes, found: Conflicts, places: list[str]) -> None:
-    from matplotlib import colormaps
-    from matplotlib.colors import Normalize
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     tasks = found.info["tasks"]
     values = own_of(found.places)
-    paint = Paint(Normalize(0, 1.3), colormaps["Greys"], "{:z.2f}", len(values) <= MOST_NUMBERS)
+    colours = LinearSegmentedColormap.from_list("noise", NOISE)
+    paint = Paint(Normalize(0, 1), colours, "{:z.2f}", len(values) <= MOST_NUMBERS)
     for (place, task), value in values.items():
         draw_box(axes, Box(places.index(place), tasks.index(task), 1, value, False), paint)
     frame(axes, places, {i + 0.5: task for i, task in enumerate(tasks)}, 0, len(tasks))
@@ -174,18 +190,17 @@ def draw_box(axes: Axes, box: Box, paint: Paint) -> None:
     from matplotlib.patches import Rectangle
 
     shade = paint.colours(paint.scale(box.value))
-    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 1.0, "zorder": 1}
+    edge: dict[str, Any] = {"edgecolor": GROUND, "linewidth": 1.0, "zorder": 1}
     inset = 0.0
     if box.is_marked:
         edge, inset = {"edgecolor": INK, "linewidth": 1.6, "zorder": 2}, 0.05
     place = (box.column + inset, box.row + inset)
     axes.add_patch(Rectangle(place, 1 - 2 * inset, box.height - 2 * inset, facecolor=shade, **edge))
     if paint.has_numbers:
-        is_dark = 0.3 * shade[0] + 0.59 * shade[1] + 0.11 * shade[2] < 0.5
         axes.text(
             box.column + 0.5, box.row + box.height / 2, written(paint.number, box.value),
             ha="center", va="center", fontsize=8, zorder=3,
-            color="white" if is_dark else INK, weight="bold" if box.is_marked else "normal",
+            color=INK, weight="bold" if box.is_marked else "normal",
         )  # fmt: skip
 
 

@@ -1,0 +1,122 @@
+"""`mops report`"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mops.cli.main import echo_json
+from mops.cli.options import JSON
+from mops.report.papers import NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mops.report.contents import Contents
+    from mops.report.papers import PaperView
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder; default DIR itself.")
+@click.option("--open", "is_open", is_flag=True, help="Open the page in the browser.")
+@click.option("--like", type=click.Choice(NAMES), multiple=True,
+              help="Add and print a paper's tables beside ours. Repeatable.")  # fmt: skip
+@click.option("--png", "has_png", is_flag=True, help="Write the figures as PNG too.")
+@JSON
+def command(
+    folder: Path,
+    out: Path | None,
+    is_open: bool,
+    like: tuple[str, ...],
+    has_png: bool,
+    as_json: bool,
+) -> None:
+    """Write the report of a survey or of a run: what to use, and everything behind it.
+
+    DIR is the folder of a survey, finished or not, or of a run. Its report is report.html, one
+    page that needs no network; the same as report.md, tables/ (CSV and LaTeX) and figures/ (SVG).
+
+    \b
+    Example:
+      mops report surveys/quickstart --open
+      mops report surveys/late-frozen --like mops --out paper/
+    """
+    from mops.cli.screen import ERR, print_warnings
+    from mops.report.contents import gather
+    from mops.report.material import read_material
+    from mops.report.report import check_needs, write_contents
+
+    check_needs()
+    with ERR.status("reading the records") as status:
+        material = read_material(folder)
+        status.update("drawing the figures")
+        contents = gather(material, like)
+        status.update("writing the files")
+        files = write_contents(contents, out or folder, has_png=has_png)
+    print_warnings([f"left out: {reason}" for reason in material.broken])
+    show_json(contents, files) if as_json else show(contents, files[0])
+    if is_open:
+        open_page(files[0])
+
+
+def show(contents: Contents, page: Path) -> None:
+    from mops.cli.screen import OUT
+
+    for view in contents.papers:
+        show_paper(view)
+    OUT.print(f"report: {page}", soft_wrap=True)
+
+
+def show_json(contents: Contents, files: Sequence[Path]) -> None:
+    decision = contents.material.decision
+    echo_json(
+        {
+            "report": str(files[0]),
+            "files": [str(path) for path in files],
+            "candidate": decision.candidate if decision else None,
+            "left_out": list(contents.material.broken),
+            "papers": [asdict(view) for view in contents.papers],
+        }
+    )
+
+
+def show_paper(view: PaperView) -> None:
+    from mops.cli.screen import OUT, print_table
+
+    OUT.print(f"{view.title} ({view.source})\n", soft_wrap=True)
+    for table in view.tables:
+        rows = [[cell.text for cell in row] for row in table.rows]
+        print_table(table.title, table.columns, rows, table.note)
+        OUT.print()
+    for claim in view.claims:
+        OUT.print(f"{claim.verdict}: {claim.text}\n  {claim.why}")
+    for difference in view.differences:
+        OUT.print(f"differs: {difference}")
+    OUT.print()
+
+
+def open_page(page: Path) -> None:
+    import webbrowser
+
+    from mops.cli.screen import print_warnings
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        print_warnings([f"no browser was found; open {page} yourself"])
+
+
+# ------------------------------------------------------------------ at the end of a survey
+
+
+def report_of(folder: Path) -> Path | None:
+    """The report of a survey that was just judged, where the extra is installed."""
+    from mops.cli.screen import ERR
+    from mops.report.report import missing, write_report
+
+    if missing():
+        return None
+    with ERR.status("writing the report"):
+        return write_report(folder)

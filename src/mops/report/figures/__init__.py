@@ -1,0 +1,39 @@
+"""The charts of a report; matplotlib draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mops.report.figures.answered import draw_answers
+from mops.report.figures.convergence import convergence_table
+from mops.report.figures.curves import draw_curves
+from mops.report.figures.figure import Drawn, house_style
+from mops.report.figures.heatmap import draw_conflicts
+from mops.report.figures.pareto import draw_pareto, draw_trained
+from mops.report.figures.response import draw_responses
+from mops.report.figures.scores import draw_scores
+from mops.report.material import Material
+from mops.report.parts import Picture
+
+FIGURES: dict[str, Callable[[Material], Iterator[Drawn]]] = {
+    "pareto": draw_pareto,
+    "trained": draw_trained,
+    "scores": draw_scores,
+    "curves": draw_curves,
+    "response": draw_responses,
+    "answers": draw_answers,
+    "conflicts": draw_conflicts,
+}
+
+
+def draw(material: Material) -> tuple[Drawn, ...]:
+    """All that the material has something to say for; each can be rendered as SVG or PNG."""
+    with house_style():
+        return tuple(drawn for figure in FIGURES.values() for drawn in figure(material))
+
+
+def draw_figures(material: Material) -> tuple[Picture, ...]:
+    return tuple(drawn.picture() for drawn in draw(material))
+
+
+__all__ = ["FIGURES", "Drawn", "convergence_table", "draw", "draw_figures"]
