@@ -50,7 +50,8 @@ def level_of(counts: NDArray[np.float64]) -> NDArray[np.int64]:
     """0 for an empty cell, then by the logarithm of its rows."""
     most = max(float(counts.max()), 2.0)
     share = np.log1p(counts) / np.log1p(most)
-    return np.ceil(share * len(LEVELS)).astype(int)
+    found: NDArray[np.int64] = np.ceil(share * len(LEVELS)).astype(np.int64)
+    return found
 
 
 def runs_of(cells: NDArray[np.bool_]) -> Iterator[Run]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,8 @@ def draw_confusion(axes: Axes, answered: Answered, look: Look) -> None:
     name_ticks(axes, "y", classes, 0, middles, names if middles else [])
     if classes <= MOST:
         for place in np.ndindex(*counts.shape):
-            write_cell(axes, place, shares[place], counts[place], has_count=classes <= FEW)
+            share, count = float(shares[place]), int(counts[place])
+            write_cell(axes, place, share, count, has_count=classes <= FEW)
 
 
 def draw_cells(axes: Axes, shares: NDArray[np.float64], colour: str) -> None:
@@ -63,7 +64,7 @@ def write_cell(
         return
     x, y = column + 0.5, row + 0.5
     lift = LIFT * abs(axes.get_ylim()[0]) / axes.bbox.height if has_count else 0.0
-    look = {"ha": "center", "va": "center", "color": INK}
+    look: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
     weight = "bold" if row == column else "normal"
     axes.text(x, y - lift, f"{share:.0%}", fontsize=SMALL, weight=weight, **look)
     if has_count:

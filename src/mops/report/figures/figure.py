@@ -21,7 +21,7 @@ SIZE, SMALL = 11.5, 10.5  # of text
 LETTER = 0.58  # width of a mean letter as a share of the size
 TINY = 1e-3  # below it numbers have powers
 PAD = 5.0  # from a chart to the names of its values
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": SMALL,
     "svg.fonttype": "none",  # text stays text
@@ -91,7 +91,7 @@ def blank(height: float, width: float = WIDTH) -> Figure:
 
 
 def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """A chart without frame and axes: what `set_scale` draws instead takes a third of the time."""
+    """A chart without frame and axes: what `set_scale` draws instead is far less work."""
     whole_width, whole_height = (72 * inches for inches in figure.get_size_inches())
     bottom = whole_height - top - height
     place = (left / whole_width, bottom / whole_height, width / whole_width, height / whole_height)
@@ -103,8 +103,8 @@ def panel(figure: Figure, left: float, top: float, width: float, height: float) 
 def write(figure: Figure, left: float, top: float, text: str, **look: Any) -> None:
     """Words whose baseline is this far below the top."""
     width, height = (72 * inches for inches in figure.get_size_inches())
-    look = {"fontsize": SMALL, "color": PALE, "va": "baseline"} | look
-    figure.text(left / width, 1 - top / height, text, **look)
+    plain: dict[str, Any] = {"fontsize": SMALL, "color": PALE, "va": "baseline"}
+    figure.text(left / width, 1 - top / height, text, **plain | look)
 
 
 # ------------------------------------------------------------------ scales
@@ -144,7 +144,9 @@ def name_ticks(
     is_x = which == "x"
     along = getattr(axes, f"get_{which}axis_transform")()
     pad = -PAD / (axes.bbox.height if is_x else axes.bbox.width)
-    sides = {"ha": "center", "va": "top"} if is_x else {"ha": "right", "va": "center"}
+    sides: dict[str, Any] = (
+        {"ha": "center", "va": "top"} if is_x else {"ha": "right", "va": "center"}
+    )
     for value, name in zip(values, names, strict=True):
         place = (value, pad) if is_x else (pad, value)
         axes.text(*place, name, transform=along, fontsize=SMALL, color=PALE, **sides)

@@ -182,16 +182,31 @@ def name_points(axes: Axes, points: Sequence[Point]) -> None:
     front = front_of(points)
     chosen = [p for p in points if len(points) <= FEW or p.role or p in front]
     chosen.sort(key=lambda p: not p.role)
-    at = axes.transData.transform
-    spots = [Spot(*at((p.cost, p.score)), named(p), is_bold="recom" in p.role) for p in chosen]
+    spots = [spot_of(axes, point) for point in chosen]
     area = (LEFT, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
     places = place_names(spots, list(taken_by(axes, points)), area)
-    for point, (x, y) in zip(chosen, places, strict=True):
-        axes.annotate(
-            named(point), (x, y), xycoords="figure points", va="center", ha="left",
-            fontsize=SMALL, color=INK if point.look.colour != OTHER else PALE,
-            weight="bold" if "recommended" in point.role else "normal", gid=point.look.gid,
-        )  # fmt: skip
+    for point, spot, place in zip(chosen, spots, places, strict=True):
+        write_spot(axes, spot, place, point.look)
+
+
+def spot_of(axes: Axes, point: Point) -> Spot:
+    x, y = axes.transData.transform((point.cost, point.score))
+    return Spot(float(x), float(y), point.look.name, point.role)
+
+
+def write_spot(axes: Axes, spot: Spot, place: Pair, look: Look) -> None:
+    x, y = place
+    lift = spot.height / 4 if spot.role else 0.0
+    ink = INK if look.colour != OTHER else PALE
+    for words, height, weight in (
+        (spot.text, y + lift, "bold" if spot.role else "normal"),
+        (spot.role, y - lift, "normal"),
+    ):
+        if words:
+            axes.annotate(
+                words, (x, height), xycoords="figure points", va="center", ha="left",
+                fontsize=SMALL, color=ink, weight=weight, gid=look.gid,
+            )  # fmt: skip
 
 
 def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
@@ -204,7 +219,3 @@ def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
         yield x - 2, low, x + 2, high
     for one, other in pairwise(at(stair_of(axes, points))):
         yield min(one[0], other[0]) - 2, one[1] - 2, max(one[0], other[0]) + 2, other[1] + 2
-
-
-def named(point: Point) -> str:
-    return f"{point.look.name} ({point.role})" if point.role else point.look.name
