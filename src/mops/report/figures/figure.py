@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WIDTH = 460.0  # points; a phone shows it at three quarters of that
 SIZE, SMALL = 11.5, 10.5  # of text
 LETTER = 0.58  # width of a mean letter as a share of the size
-TINY = 1e-3  # below it numbers have powers
+TINY = 2e-3  # below it numbers have powers
 PAD = 5.0  # from a chart to the names of its values
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -27,6 +27,10 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "mops",  # same figure, same bytes
     "text.color": INK,
+    "axes.facecolor": "none",
+    "axes.labelcolor": PALE,
+    "xtick.color": PALE,
+    "ytick.color": PALE,
     "text.parse_math": False,  # a $ in a name is a $
     "path.simplify": True,
 }
@@ -133,7 +137,8 @@ def set_ticks(
     name_ticks(axes, which, low, high, values, names)
     along = getattr(axes, f"get_{which}axis_transform")()
     ends = [[(v, 0), (v, 1)] if which == "x" else [(0, v), (1, v)] for v in values]
-    axes.add_artist(LineCollection(ends, colors=GRID, linewidths=0.7, transform=along, zorder=0.5))
+    lines = LineCollection(ends, colors=GRID, linewidths=0.7, transform=along, zorder=0.5)
+    axes.figure.add_artist(lines)
 
 
 def name_ticks(
@@ -149,7 +154,7 @@ def name_ticks(
     )
     for value, name in zip(values, names, strict=True):
         place = (value, pad) if is_x else (pad, value)
-        axes.text(*place, name, transform=along, fontsize=SMALL, color=PALE, **sides)
+        axes.figure.text(*place, name, transform=along, fontsize=SMALL, color=PALE, **sides)
 
 
 def spread(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:

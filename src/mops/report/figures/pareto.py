@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from mops.report.figures.colours import INK, OTHER, PALE, Look, looks, roles
 from mops.report.figures.figure import (
-    SMALL,
     WIDTH,
     Drawn,
     blank,
@@ -203,10 +202,8 @@ def write_spot(axes: Axes, spot: Spot, place: Pair, look: Look) -> None:
         (spot.role, y - lift, "normal"),
     ):
         if words:
-            axes.annotate(
-                words, (x, height), xycoords="figure points", va="center", ha="left",
-                fontsize=SMALL, color=ink, weight=weight, gid=look.gid,
-            )  # fmt: skip
+            look_of = {"color": ink, "weight": weight, "va": "center", "gid": look.gid}
+            write(axes.figure, x, HEIGHT - height, words, **look_of)
 
 
 def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
