@@ -25,6 +25,7 @@ from mops.survey.judged.standings import Standing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 HEIGHT = 320.0
 LEFT, TOP, BOTTOM, RIGHT = 36.0, 26.0, 40.0, 12.0
@@ -105,7 +106,7 @@ def draw_cost(material: Material, axis: Axis) -> Iterator[Drawn]:
     draw_front(axes, points)
     for point in reversed(points):  # the first candidates lie on top
         draw_point(axes, point, len(points) <= FEW)
-    name_points(axes, points)
+    name_points(figure, axes, points)
     write(figure, 4, 14, "overall score", color=INK)
     write(figure, WIDTH - RIGHT, HEIGHT - 8, f"{axis.label}{unit}", color=INK, ha="right")
     yield Drawn(
@@ -176,7 +177,7 @@ def draw_point(axes: Axes, point: Point, is_large: bool) -> None:
     draw_mark(axes, at, (bar[0], bar[1]), point.look, is_full=point.is_tied, size=size)
 
 
-def name_points(axes: Axes, points: Sequence[Point]) -> None:
+def name_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> None:
     """All names where there are few; else those of the front, the baseline and the choice."""
     front = front_of(points)
     chosen = [p for p in points if len(points) <= FEW or p.role or p in front]
@@ -185,7 +186,7 @@ def name_points(axes: Axes, points: Sequence[Point]) -> None:
     area = (LEFT, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
     places = place_names(spots, list(taken_by(axes, points)), area)
     for point, spot, place in zip(chosen, spots, places, strict=True):
-        write_spot(axes, spot, place, point.look)
+        write_spot(figure, spot, place, point.look)
 
 
 def spot_of(axes: Axes, point: Point) -> Spot:
@@ -193,7 +194,7 @@ def spot_of(axes: Axes, point: Point) -> Spot:
     return Spot(float(x), float(y), point.look.name, point.role)
 
 
-def write_spot(axes: Axes, spot: Spot, place: Pair, look: Look) -> None:
+def write_spot(figure: Figure, spot: Spot, place: Pair, look: Look) -> None:
     x, y = place
     lift = spot.height / 4 if spot.role else 0.0
     ink = INK if look.colour != OTHER else PALE
@@ -203,7 +204,7 @@ def write_spot(axes: Axes, spot: Spot, place: Pair, look: Look) -> None:
     ):
         if words:
             look_of = {"color": ink, "weight": weight, "va": "center", "gid": look.gid}
-            write(axes.figure, x, HEIGHT - height, words, **look_of)
+            write(figure, x, HEIGHT - height, words, **look_of)
 
 
 def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
