@@ -10,8 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from mops.judge.agreement import Cell
-from mops.judge.conflicts import Conflicts
+from mops.judge.conflicts import Conflicts, write_conflicts
+from mops.report.figures import FIGURES
+from mops.report.figures.figure import house_style
 from mops.report.figures.heatmap import build_figure, draw_heatmap, written
+from mops.report.material import Material
+from surveying import made_standing, made_summary
 
 PARTS = ("attention", "norms")
 
@@ -67,3 +71,18 @@ def test_colours_are_symmetric_and_no_wider_than_they_must() -> None:
 def test_numbers_have_a_true_minus() -> None:
     assert written("{:.3f}", -0.0123) == "−0.012"
     assert written("{:.2f}", 0.5) == "0.50"
+
+
+def test_a_report_shows_the_measurement_in_its_folder(tmp_path: Path) -> None:
+    """Nothing of it is white or black: the page has its own ground and ink."""
+    summary = made_summary(made_standing("shared", 0.5))
+    material = Material(tmp_path, None, summary, None, (), ())
+    assert not list(FIGURES["conflicts"](material))
+    write_conflicts(tmp_path / "conflicts.json", sample())
+    with house_style():
+        (drawn,) = FIGURES["conflicts"](material)
+    svg = drawn.picture().svg
+    assert "−0.040" in svg and "a and b" in svg
+    assert "#ffffff" not in svg and "#000000" not in svg
+    (tmp_path / "conflicts.json").write_text("{", "utf-8")
+    assert not list(FIGURES["conflicts"](material))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from surveys import make_large_survey, make_survey
 
+from mops.cli.report import open_page
 from mops.report import report
 from running import run_cli_with, run_python
 
@@ -100,9 +101,14 @@ def test_opened_in_the_browser(folder: Path, run_cli: Any, monkeypatch: pytest.M
     monkeypatch.setattr(webbrowser, "open", lambda url: not opened.append(url))
     assert run_cli("report", str(folder), "--open")[0] == 0
     assert opened == [(folder / "report.html").as_uri()]
+
+
+def test_where_there_is_no_browser(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda _: False)
-    code, _, err = run_cli("report", str(folder), "--open")
-    assert code == 0 and "no browser was found" in err
+    open_page(Path("report.html"))
+    assert "open report.html yourself" in capsys.readouterr().err
 
 
 def test_what_is_no_survey(run_cli: Any, tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def draw_agreement(axes: Axes, answered: Answered, look: Look) -> None:
         boxes = [box(run, low, step) for run in runs_of(levels == number)]
         if boxes:
             whole = Path.make_compound_path(*(Path(corners, closed=True) for corners in boxes))
-            axes.add_patch(PathPatch(whole, facecolor=look.colour, alpha=depth, linewidth=0))
+            shape = PathPatch(whole, facecolor=look.colour, alpha=depth, linewidth=0)
+            shape.set_transform(axes.transData)
+            axes.figure.add_artist(shape)
     draw_line(axes, [low, high], [low, high], color=PALE, linewidth=0.9)
     set_scale(axes, "x", low, high, count=5)
     set_scale(axes, "y", low, high, count=5)
@@ -50,7 +52,8 @@ def level_of(counts: NDArray[np.float64]) -> NDArray[np.int64]:
     """0 for an empty cell, then by the logarithm of its rows."""
     most = max(float(counts.max()), 2.0)
     share = np.log1p(counts) / np.log1p(most)
-    return np.ceil(share * len(LEVELS)).astype(int)
+    found: NDArray[np.int64] = np.ceil(share * len(LEVELS)).astype(np.int64)
+    return found
 
 
 def runs_of(cells: NDArray[np.bool_]) -> Iterator[Run]:

@@ -51,7 +51,7 @@ CALIBRATION = Kind(
     "calibration",
     "How sure is how right",
     "How often answers are right, by how sure they are; on the line a model knows what it knows. "
-    "Below each bar its number of rows; the error is the mean distance to the line.",
+    "At the foot of each bar its number of rows; the error is the mean distance to the line.",
     "confidence",
     draw_reliability,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from mops.report.figures.answers import Answered
 from mops.report.figures.colours import INK, PALE, Look
 from mops.report.figures.figure import SMALL, set_scale
-from mops.report.figures.marks import draw_line
+from mops.report.figures.marks import draw_line, draw_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,20 +56,20 @@ def expected_error(bins: list[Bin]) -> float:
 
 
 def draw_reliability(axes: Axes, answered: Answered, look: Look) -> None:
+    """A bar for each bin; the stroke across is where it would end if the model knew itself."""
     bins = bins_of(answered)
-    left = [one.low + 0.008 for one in bins]
-    axes.bar(
-        left, [one.right for one in bins], width=1 / BINS - 0.016, align="edge",
-        color=look.colour, alpha=DEEP, linewidth=0,
-    )  # fmt: skip
-    for one in bins:  # a stroke where the bar would end
-        draw_line(axes, [one.low, one.high], [one.confidence] * 2, color=PALE, linewidth=1.2)
-        axes.text(
-            (one.low + one.high) / 2, 0.02, short_count(one.count), ha="center", va="bottom",
-            fontsize=SMALL - 2.5, color=INK,
+    small = {"ha": "center", "va": "bottom", "fontsize": SMALL - 2.5, "color": INK}
+    for one in bins:
+        middle = (one.low + one.high) / 2
+        draw_line(
+            axes, [middle, middle], [0, one.right], color=look.colour, alpha=DEEP,
+            linewidth=0.84 * axes.bbox.width / BINS, solid_capstyle="butt",
         )  # fmt: skip
+        draw_line(axes, [one.low, one.high], [one.confidence] * 2, color=PALE, linewidth=1.2)
+        draw_words(axes, middle, 0.02, short_count(one.count), **small)
     draw_line(axes, [0, 1], [0, 1], color=PALE, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.text(0.03, 0.95, f"error {expected_error(bins):.3f}", va="top", fontsize=SMALL, color=INK)
+    words = f"error {expected_error(bins):.3f}"
+    draw_words(axes, 0.03, 0.95, words, va="top", fontsize=SMALL, color=INK)
     set_scale(axes, "x", 0.0, 1.0, count=5)
     set_scale(axes, "y", 0.0, 1.0, count=5)
 

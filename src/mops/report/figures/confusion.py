@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mops.report.figures.answers import Answered
 from mops.report.figures.colours import INK, Look, shortened
 from mops.report.figures.figure import SMALL, name_ticks
+from mops.report.figures.marks import draw_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,8 @@ def draw_confusion(axes: Axes, answered: Answered, look: Look) -> None:
     name_ticks(axes, "y", classes, 0, middles, names if middles else [])
     if classes <= MOST:
         for place in np.ndindex(*counts.shape):
-            write_cell(axes, place, shares[place], counts[place], has_count=classes <= FEW)
+            share, count = float(shares[place]), int(counts[place])
+            write_cell(axes, place, share, count, has_count=classes <= FEW)
 
 
 def draw_cells(axes: Axes, shares: NDArray[np.float64], colour: str) -> None:
@@ -52,7 +54,8 @@ def draw_cells(axes: Axes, shares: NDArray[np.float64], colour: str) -> None:
         left, right, top, bottom = column + gap, column + 1 - gap, row + gap, row + 1 - gap
         corners.append([(left, top), (right, top), (right, bottom), (left, bottom)])
         shades.append((*to_rgb(colour), 0.04 + (DEEPEST - 0.04) * shares[row, column]))
-    axes.add_artist(PolyCollection(corners, facecolors=shades, edgecolors="none"))
+    cells = PolyCollection(corners, facecolors=shades, linewidths=0, transform=axes.transData)
+    axes.figure.add_artist(cells)
 
 
 def write_cell(
@@ -63,8 +66,8 @@ def write_cell(
         return
     x, y = column + 0.5, row + 0.5
     lift = LIFT * abs(axes.get_ylim()[0]) / axes.bbox.height if has_count else 0.0
-    look = {"ha": "center", "va": "center", "color": INK}
+    look: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
     weight = "bold" if row == column else "normal"
-    axes.text(x, y - lift, f"{share:.0%}", fontsize=SMALL, weight=weight, **look)
+    draw_words(axes, x, y - lift, f"{share:.0%}", fontsize=SMALL, weight=weight, **look)
     if has_count:
-        axes.text(x, y + 1.4 * lift, f"{count:,}", fontsize=SMALL - 2, **look)
+        draw_words(axes, x, y + 1.4 * lift, f"{count:,}", fontsize=SMALL - 2, **look)

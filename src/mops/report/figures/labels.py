@@ -13,27 +13,33 @@ from mops.report.figures.figure import SMALL, width_of, write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DOUBT = 150.0  # square points that a name may cover rather than seem another's
 AWAY = 7.0  # points from the middle of a mark to its name
 LINE = 16.0  # height of a row of names
 BOLD = 1.12  # times as wide
+Pair = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 @dataclass(frozen=True)
 class Spot:
-    """A point with its name, in points of the figure."""
+    """A point with its name and what it is beside that, in points of the figure."""
 
     x: float
     y: float
     text: str
-    is_bold: bool = False
+    role: str = ""  # on a second line; the name is then bold
 
     @property
     def width(self) -> float:
-        return width_of(self.text) * (BOLD if self.is_bold else 1.0)
+        return max(width_of(self.text) * (BOLD if self.role else 1.0), width_of(self.role))
+
+    @property
+    def height(self) -> float:
+        return (2.2 if self.role else 1.15) * SMALL
 
 
-def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[tuple[float, ...]]:
+def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[Pair]:
     """The left end and the middle line of each name; the first ones choose first."""
     filled = list(taken)
     found = []
@@ -52,12 +58,12 @@ def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[
 
 def boxes_around(spot: Spot) -> Iterable[Box]:
     """Right, left, above, below, then the corners, then farther off."""
-    wide, high = spot.width, 1.15 * SMALL
+    wide, high = spot.width, spot.height
     for far in (1.0, 2.2):
         away = AWAY * far
         for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
             x = spot.x + dx * away - (wide if dx < 0 else wide / 2 if dx == 0 else 0)
-            y = spot.y + dy * (away + high / 4) - high / 2
+            y = spot.y + dy * (away + high / 2 - 3) - high / 2
             yield x, y, x + wide, y + high
 
 
@@ -70,7 +76,7 @@ def cost_of(box: Box, filled: Iterable[Box], area: Box) -> float:
 def doubt(box: Box, spot: Spot, others: Sequence[Spot]) -> float:
     """For each point that is nearer to the name than its own: it would seem to be that one's."""
     own = distance(box, spot)
-    return sum(25.0 for other in others if distance(box, other) < own)
+    return sum(DOUBT for other in others if distance(box, other) < own)
 
 
 def distance(box: Box, spot: Spot) -> float:

@@ -14,27 +14,32 @@ Pair = tuple[float, float]
 
 
 def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
-    """Without the search for limits that `plot` would make; limits are wide enough for all."""
+    """A line at these values; of the figure and not of the chart, which would clip each anew."""
     from matplotlib.lines import Line2D
 
-    axes.add_artist(Line2D(x, y, clip_on=False, **look))
+    axes.figure.add_artist(Line2D(x, y, transform=axes.transData, **look))
 
 
 def draw_mark(
     axes: Axes, at: Pair, bar: tuple[Pair, Pair], look: Look, *, is_full: bool, size: float
 ) -> None:
-    """A mark in front of the line from one end of its error to the other; full or hollow."""
-    (x0, y0), (x1, y1) = bar
-    draw_line(axes, [x0, x1], [y0, y1], color=look.colour, linewidth=1.6, alpha=0.75, gid=look.gid)
+    """A mark in the middle of the line from one end of its error to the other; full or hollow."""
+    x, y = zip(bar[0], at, bar[1], strict=True)
     draw_line(
         axes,
-        *([value] for value in at),
-        linestyle="none",
+        x,
+        y,
         color=look.colour,
+        linewidth=1.5,
         marker=look.mark,
+        markevery=[1],
         markersize=size,
         markerfacecolor=look.colour if is_full else GROUND,
-        markeredgecolor=look.colour,
         markeredgewidth=1.5,
         gid=look.gid,
     )
+
+
+def draw_words(axes: Axes, x: float, y: float, words: str, **look: Any) -> None:
+    """Words at these values."""
+    axes.figure.text(x, y, words, **{"transform": axes.transData} | look)

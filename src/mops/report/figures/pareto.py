@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from mops.report.figures.colours import INK, OTHER, PALE, Look, looks, roles
 from mops.report.figures.figure import (
-    SMALL,
     WIDTH,
     Drawn,
     blank,
@@ -26,6 +25,7 @@ from mops.survey.judged.standings import Standing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 HEIGHT = 320.0
 LEFT, TOP, BOTTOM, RIGHT = 36.0, 26.0, 40.0, 12.0
@@ -106,7 +106,7 @@ def draw_cost(material: Material, axis: Axis) -> Iterator[Drawn]:
     draw_front(axes, points)
     for point in reversed(points):  # the first candidates lie on top
         draw_point(axes, point, len(points) <= FEW)
-    name_points(axes, points)
+    name_points(figure, axes, points)
     write(figure, 4, 14, "overall score", color=INK)
     write(figure, WIDTH - RIGHT, HEIGHT - 8, f"{axis.label}{unit}", color=INK, ha="right")
     yield Drawn(
@@ -177,21 +177,34 @@ def draw_point(axes: Axes, point: Point, is_large: bool) -> None:
     draw_mark(axes, at, (bar[0], bar[1]), point.look, is_full=point.is_tied, size=size)
 
 
-def name_points(axes: Axes, points: Sequence[Point]) -> None:
+def name_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> None:
     """All names where there are few; else those of the front, the baseline and the choice."""
     front = front_of(points)
     chosen = [p for p in points if len(points) <= FEW or p.role or p in front]
     chosen.sort(key=lambda p: not p.role)
-    at = axes.transData.transform
-    spots = [Spot(*at((p.cost, p.score)), named(p), is_bold="recom" in p.role) for p in chosen]
+    spots = [spot_of(axes, point) for point in chosen]
     area = (LEFT, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
     places = place_names(spots, list(taken_by(axes, points)), area)
-    for point, (x, y) in zip(chosen, places, strict=True):
-        axes.annotate(
-            named(point), (x, y), xycoords="figure points", va="center", ha="left",
-            fontsize=SMALL, color=INK if point.look.colour != OTHER else PALE,
-            weight="bold" if "recommended" in point.role else "normal", gid=point.look.gid,
-        )  # fmt: skip
+    for point, spot, place in zip(chosen, spots, places, strict=True):
+        write_spot(figure, spot, place, point.look)
+
+
+def spot_of(axes: Axes, point: Point) -> Spot:
+    x, y = axes.transData.transform((point.cost, point.score))
+    return Spot(float(x), float(y), point.look.name, point.role)
+
+
+def write_spot(figure: Figure, spot: Spot, place: Pair, look: Look) -> None:
+    x, y = place
+    lift = spot.height / 4 if spot.role else 0.0
+    ink = INK if look.colour != OTHER else PALE
+    for words, height, weight in (
+        (spot.text, y + lift, "bold" if spot.role else "normal"),
+        (spot.role, y - lift, "normal"),
+    ):
+        if words:
+            look_of = {"color": ink, "weight": weight, "va": "center", "gid": look.gid}
+            write(figure, x, HEIGHT - height, words, **look_of)
 
 
 def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
@@ -204,7 +217,3 @@ def taken_by(axes: Axes, points: Sequence[Point]) -> Iterator[Box]:
         yield x - 2, low, x + 2, high
     for one, other in pairwise(at(stair_of(axes, points))):
         yield min(one[0], other[0]) - 2, one[1] - 2, max(one[0], other[0]) + 2, other[1] + 2
-
-
-def named(point: Point) -> str:
-    return f"{point.look.name} ({point.role})" if point.role else point.look.name

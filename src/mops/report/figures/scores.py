@@ -19,7 +19,7 @@ from mops.report.figures.figure import (
     write,
 )
 from mops.report.figures.labels import BOLD
-from mops.report.figures.marks import draw_line, draw_mark
+from mops.report.figures.marks import draw_line, draw_mark, draw_words
 from mops.report.material import Material
 from mops.survey.judged.standings import Standing, Summary
 
@@ -110,9 +110,8 @@ def draw_row(axes: Axes, one: Standing, key: str, height: float, look: Look) -> 
     draw_mark(axes, at, bar, look, is_full=one.tie == 1, size=6)
     against = one.against.get(key)
     if against is not None and against.is_real:
-        axes.text(
-            high, height, " *", va="center", color=INK, fontsize=SIZE, weight="bold", gid=look.gid
-        )
+        star = {"color": INK, "fontsize": SIZE, "weight": "bold", "va": "center"}
+        draw_words(axes, high, height, " *", gid=look.gid, **star)
 
 
 def draw_reference(axes: Axes, scored: Sequence[Standing], baseline: str, key: str) -> None:
