@@ -41,7 +41,7 @@ def draw_figures(material: Material) -> tuple[Picture, ...]:
 
 @contextmanager
 def without_pauses() -> Iterator[None]:
-    """Charts are many objects that live to the end; the search for garbage took a sixth of all."""
+    """Charts are many objects that live to the end; the search for garbage took a tenth of all."""
     is_on = gc.isenabled()
     gc.disable()
     try:
