@@ -15,6 +15,7 @@ from surveys import make_survey
 from mops.report.figures import FIGURES, draw, draw_figures
 from mops.report.figures.colours import GROUND, INK, OTHER, PALE, SERIES, TASKS, looks
 from mops.report.figures.pareto import COSTS, front_of, points_of
+from mops.report.figures.svg import read_body
 from mops.report.material import Material, read_material
 from mops.report.parts import Picture
 
@@ -146,6 +147,18 @@ def test_numbers_are_those_of_the_summary(
     facts = material.of(str(material.decision.candidate))[0].facts
     shown = texts(by_name(pictures)["answers-sentiment"].svg)
     assert f"accuracy {facts.scores['sentiment']:.3f}" in shown
+
+
+def test_what_is_cut_short_and_what_is_not() -> None:
+    """Places to a tenth of a point, shapes finer; depths of colours and words stay as they are."""
+    raw = (
+        '<svg viewBox="0 0 9 9"><path d="M 1.234567 2" style="fill-opacity: 0.073600"/>'
+        '<path id="m1" d="M 1.234567 2"/><use href="#m1"/><text x="3.999999">0.123456</text></svg>'
+    )
+    assert read_body(raw, "x").text == (
+        '<path d="M 1.2 2" style="fill-opacity: 0.073600"/><path id="x-m1" d="M 1.23 2"/>'
+        '<use href="#x-m1"/><text x="3.9">0.123456</text>'
+    )
 
 
 # ------------------------------------------------------------------ colours

@@ -262,4 +262,5 @@ def test_a_name_is_nearest_to_its_own_point() -> None:
 def test_ticks_read_well() -> None:
     assert numbers([0.5, 0.55, 0.6]) == ["0.50", "0.55", "0.60"]
     assert numbers([1000, 2500]) == ["1,000", "2,500"] and numbers([-1, 0]) == ["−1", "0"]
+    assert numbers([0, 5000, 12_500]) == ["0", "5k", "12.5k"]
     assert [number(v) for v in (1e-5, 3e-4, 0.001, 20.0)] == ["1e−5", "3e−4", "1e−3", "20"]

@@ -47,12 +47,12 @@ class Look:
 
 def looks(material: Material) -> dict[str, Look]:
     """Colours go by plan where several candidates have the same one, else by candidate."""
-    order, named = ranked(material), notable(material)
+    own, named = colour_keys(material), notable(material)
     names = short_names([one.name for one in material.summary.standings])
-    keys = list(dict.fromkeys(colour_key(material, name) for name in order))
+    keys = list(dict.fromkeys(own[name] for name in ranked(material)))
     found = {}
     for place, one in enumerate(material.summary.standings):
-        rank = keys.index(colour_key(material, one.name))
+        rank = keys.index(own[one.name])
         has_own = rank < len(SERIES)
         colour, mark = (SERIES[rank], MARKS[rank]) if has_own else (OTHER, "o")
         found[one.name] = Look(names[place], place, colour, mark, one.name in named)
@@ -73,13 +73,11 @@ def shortened(name: str, most: int = LONGEST) -> str:
     return name if len(name) <= most else f"{name[: most - half]}…{name[1 - half :]}"
 
 
-def colour_key(material: Material, name: str) -> str:
-    return material.standing(name).plan if goes_by_plan(material) else name
-
-
-def goes_by_plan(material: Material) -> bool:
-    standings = material.summary.standings
-    return 1 < len({one.plan for one in standings}) < len(standings)
+def colour_keys(material: Material) -> dict[str, str]:
+    """Candidate -> what its colour goes by."""
+    plans = {one.name: one.plan for one in material.summary.standings}
+    is_by_plan = 1 < len(set(plans.values())) < len(plans)
+    return plans if is_by_plan else {name: name for name in plans}
 
 
 def ranked(material: Material) -> list[str]:
@@ -91,9 +89,10 @@ def ranked(material: Material) -> list[str]:
 
 def notable(material: Material) -> set[str]:
     """As many as there are colours; where colours go by plan, the first of each."""
+    own = colour_keys(material)
     first: dict[str, str] = {}
     for name in ranked(material):
-        first.setdefault(colour_key(material, name), name)
+        first.setdefault(own[name], name)
     return {*list(first.values())[: len(SERIES)], *heads(material)}
 
 

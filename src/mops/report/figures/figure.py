@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WIDTH = 460.0  # points; a phone shows it at three quarters of that
 SIZE, SMALL = 11.5, 10.5  # of text
 LETTER = 0.58  # width of a mean letter as a share of the size
-TINY = 2e-3  # below it numbers have powers
+TINY, MANY = 2e-3, 1e4  # below, numbers have powers; from there on they count in thousands
 PAD = 5.0  # from a chart to the names of its values
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -169,15 +169,19 @@ def number(value: float) -> str:
     if 0 < abs(value) < TINY:
         digits, _, power = f"{value:.3e}".partition("e")
         return f"{float(digits):g}e{int(power)}".replace("-", "−")
+    if abs(value) >= MANY:
+        return f"{value / 1000:.4g}k".replace("-", "−")
     return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", "−")
 
 
 def numbers(values: Sequence[float]) -> list[str]:
-    """All with as many decimals as one of them needs."""
-    decimals = max((len(number(value).partition(".")[2]) for value in values), default=0)
-    is_plain = not any("e" in number(value) for value in values)
-    if not decimals or not is_plain:
-        return [number(value) for value in values]
+    """All in thousands where one is, or with as many decimals as one of them needs."""
+    short = [number(value) for value in values]
+    if any(abs(value) >= MANY for value in values):
+        return [number(value / 1000) + ("k" if value else "") for value in values]
+    decimals = max((len(word.partition(".")[2]) for word in short), default=0)
+    if not decimals or any("e" in word for word in short):
+        return short
     return [f"{value:.{decimals}f}".replace("-", "−") for value in values]
 
 

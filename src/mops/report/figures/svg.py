@@ -15,7 +15,7 @@ STYLE = re.compile(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>")
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
 BREAK = re.compile(r"\s*\n\s*")
-LONG = re.compile(r"(?<![#\w])(-?\d+\.\d)\d{3,}")  # a tenth of a point is enough
+LONG = re.compile(r"(?<!opacity: )(?<![#\w])(-?\d+\.\d)\d{3,}")  # tenths of a point are enough
 SHAPE = re.compile(r"(?<![#\w])(-?\d+\.\d\d)\d+")  # but not for the shape of a mark
 NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
 FONT = re.compile(r"font-family: [^;\"]*;? ?")
