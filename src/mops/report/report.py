@@ -15,6 +15,7 @@ from mops.report.latex import to_latex
 from mops.report.markdown import to_markdown
 from mops.report.material import read_material
 from mops.report.page import render_page
+from mops.report.plan_picture import draw_plans
 
 NEEDS = ("jinja2", "matplotlib")  # the extra `report`
 PAGE = "report.html"
@@ -67,7 +68,7 @@ def texts_of(contents: Contents) -> Iterator[tuple[str, str]]:
     for table in contents.all_tables:
         yield f"tables/{table.name}.csv", to_csv(table)
         yield f"tables/{table.name}.tex", to_latex(table)
-    for picture in contents.pictures:
+    for picture in (*contents.pictures, *draw_plans(contents.material)):
         yield f"figures/{picture.name}.svg", picture.file
 
 
