@@ -35,7 +35,7 @@ def draw(material: Material) -> tuple[Drawn, ...]:
 
 
 def draw_figures(material: Material) -> tuple[Picture, ...]:
-    with without_pauses():
+    with without_pauses(), house_style():
         return tuple(drawn.picture() for drawn in draw(material))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ LETTER = 0.58  # width of a mean letter as a share of the size
 TINY, MANY = 2e-3, 1e4  # below, numbers have powers; from there on they count in thousands
 PAD = 5.0  # from a chart to the names of its values
 STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": ["DejaVu Sans"],
     "font.size": SMALL,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "mops",  # same figure, same bytes
@@ -76,9 +76,11 @@ def to_picture(
 
 @contextmanager
 def house_style() -> Iterator[None]:
+    """Entered once for all pictures of a report: matplotlib's contexts are slow."""
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    is_on = all(matplotlib.rcParams[key] == value for key, value in STYLE.items())
+    with nullcontext() if is_on else matplotlib.rc_context(STYLE):
         yield
 
 
