@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from same_runs import assert_same_model
 
 import mops
 from mops.data.schedule import plan_steps
@@ -37,21 +37,6 @@ class Listening(Silent):
         self.phases.append(name)
 
 
-def curve(run: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-
-def assert_same(run: Path, whole: Path) -> None:
-    weights = "model/model.safetensors"
-    assert (run / weights).read_bytes() == (whole / weights).read_bytes()
-    assert curve(run) == curve(whole)
-    for file in (whole / "predictions").iterdir():
-        assert (run / "predictions" / file.name).read_bytes() == file.read_bytes()
-    mine, theirs = (mops.read_record(folder / "record.json") for folder in (run, whole))
-    assert mine.scores == theirs.scores and mine.warnings == theirs.warnings
-
-
 def sequences(run: mops.Run) -> dict[str, int]:
     found: dict[str, int] = run.record.train_info["frozen_sequences"]
     return found
@@ -77,8 +62,8 @@ def test_a_run_with_the_cache_is_the_run_without_it(
     second = mops.train(recipe, tmp_path / "second")
     monkeypatch.setenv("MOPS_CACHE", "off")
     plain = mops.train(recipe, tmp_path / "plain")
-    assert_same(first.folder, plain.folder)
-    assert_same(second.folder, plain.folder)
+    assert_same_model(first.folder, plain.folder)
+    assert_same_model(second.folder, plain.folder)
     assert sequences(plain) == {"computed": 0, "found": 0}
     assert sequences(first)["computed"] > 0
     assert sequences(second) == {"computed": 0, "found": sum(sequences(first).values())}
@@ -99,7 +84,7 @@ def test_a_broken_off_run_goes_on_to_the_same_bits(
         if name == "gone":
             Store(tmp_path / "cache").clear()
         mops.train(recipe, tmp_path / name)
-        assert_same(tmp_path / name, whole.folder)
+        assert_same_model(tmp_path / name, whole.folder)
 
 
 def test_training_rows_are_computed_before_the_steps_and_only_those(
