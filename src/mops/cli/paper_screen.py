@@ -10,11 +10,13 @@ from mops.report.parts import Table
 
 
 def print_paper(view: PaperView) -> None:
-    """Tables, findings with verdicts, and what differs."""
-    OUT.print(f"{view.title} ({view.source})")
+    """The tables that have a number of ours, findings with verdicts, and what differs."""
+    OUT.print(f"{view.title} ({view.source})", soft_wrap=True)
     OUT.print(f"Repeated by `mops survey NAME` with NAME one of {', '.join(view.surveys)}\n")
-    for table in view.tables:
+    for table in view.matched:
         print_part(table, [short(column) for column in table.columns])
+    if others := [table.title for table in view.tables if table not in view.matched]:
+        OUT.print(f"Without a number of ours: {'; '.join(others)}.\n")
     claims = claim_table(view)
     print_part(claims, claims.columns)
     OUT.print("What differs:")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mops.report.contents import Contents
-    from mops.report.papers import PaperView
 
 
 @click.command()
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--open", "is_open", is_flag=True, help="Open the page in the browser.")
 @click.option("--like", type=click.Choice(NAMES), multiple=True,
               help="Add and print a paper's tables beside ours. Repeatable.")  # fmt: skip
-@click.option("--png", "has_png", is_flag=True, help="Write the figures as PNG too.")
+@click.option("--png", "has_png", is_flag=True, help="Write the charts as PNG too.")
 @JSON
 def command(
     folder: Path,
@@ -64,10 +63,11 @@ def command(
 
 
 def show(contents: Contents, page: Path) -> None:
+    from mops.cli.paper_screen import print_paper
     from mops.cli.screen import OUT
 
     for view in contents.papers:
-        show_paper(view)
+        print_paper(view)
     OUT.print(f"report: {page}", soft_wrap=True)
 
 
@@ -82,21 +82,6 @@ def show_json(contents: Contents, files: Sequence[Path]) -> None:
             "papers": [asdict(view) for view in contents.papers],
         }
     )
-
-
-def show_paper(view: PaperView) -> None:
-    from mops.cli.screen import OUT, print_table
-
-    OUT.print(f"{view.title} ({view.source})\n", soft_wrap=True)
-    for table in view.tables:
-        rows = [[cell.text for cell in row] for row in table.rows]
-        print_table(table.title, table.columns, rows, table.note)
-        OUT.print()
-    for claim in view.claims:
-        OUT.print(f"{claim.verdict}: {claim.text}\n  {claim.why}")
-    for difference in view.differences:
-        OUT.print(f"differs: {difference}")
-    OUT.print()
 
 
 def open_page(page: Path) -> None:

@@ -108,9 +108,7 @@ MEASURES = {
         for name in ("overall", "overall_normalised")
     },
     "epoch": Measure(epoch_of, lambda value: f"{value:.1f}".removesuffix(".0")),
-    "seconds": Measure(
-        seconds_of, lambda value: f"{value:,.0f} s", lambda value: f"{value:,.2f} s"
-    ),
+    "seconds": Measure(seconds_of, lambda value: f"{value:,.0f} s"),
     "hours": Measure(seconds_of, second_words),
     "size": Measure(size_of, lambda value: f"{value:,.0f}K"),
     "tm_printed": Measure(tm_printed_of, three_digits),
