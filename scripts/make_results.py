@@ -3,7 +3,7 @@
 python scripts/make_results.py SURVEY...
 
 Each survey becomes a section: the command that made it, what it found, what it cost, and pictures
-of its report in docs/figures. Where it repeats an experiment of a paper, the paper's numbers stand
+of its report in docs/img. Where it repeats an experiment of a paper, the paper's numbers stand
 beside it.
 """
 
@@ -81,8 +81,8 @@ def pictures(material: Material) -> Iterator[str]:
     for picture in draw_figures(material):
         if picture.name in SHOWN:
             name = f"{material.summary.name}-{picture.name}.svg"
-            write_text(DOCS / "figures" / name, picture.file)
-            yield f"![{picture.title}](figures/{name})\n\n{picture.caption}"
+            write_text(DOCS / "img" / name, picture.file)
+            yield f"![{picture.title}](img/{name})\n\n{picture.caption}"
 
 
 def heading(survey: Survey, summary: Summary) -> str:
