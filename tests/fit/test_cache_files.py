@@ -125,8 +125,10 @@ def test_blocks_are_written_on_the_way(
     with pytest.raises(ZeroDivisionError):
         opened(network, store).fill({"sentiment": segments}, stop)
     again = opened(network, store)
+    largest = max(map(len, again.blocks(segments)))  # in an order that chance decides
     again.fill({"sentiment": segments})
-    assert again.found >= 6 and again.found + again.computed == len(segments)
+    assert 8 - largest <= again.found < len(segments) and largest < 8
+    assert again.found + again.computed == len(segments)
     with torch.inference_mode():
         found = network(again.pack(segments))["sentiment"]
     assert torch.equal(found, outputs_of(network, segments)["sentiment"])

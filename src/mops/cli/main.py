@@ -24,7 +24,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "predict": "Answer every row of a file with a trained model.",
     "survey": "Train many plans under one budget and compare them.",
     "tune": "Search plan, learning rates, loss weights and budget together.",
-    "report": "Write what a survey or a run found as a page, tables and figures.",
+    "report": "Write what a survey or a run found: page, tables, figures.",
     "recommend": "Say which plan of a finished survey to use, and why.",
     "conflicts": "Measure where the tasks' gradients disagree.",
     "cache": "Show or remove what is kept between runs.",
