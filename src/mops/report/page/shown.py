@@ -91,7 +91,7 @@ def tags_of(one: Standing, material: Material) -> Iterator[str]:
 
 
 def family_of(plan: str) -> str:
-    """The short form without its numbers: `pals:top` and `pals:parallel` are of one family."""
+    """The short form without what follows its colon."""
     return plan.partition(":")[0]
 
 
