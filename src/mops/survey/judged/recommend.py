@@ -90,7 +90,7 @@ def decide(
 
 def cheapest(tied: Sequence[Standing]) -> tuple[Standing | None, str]:
     """The cheapest of a tie, and by what it was found."""
-    left, found = list(tied), []
+    left, decisive = list(tied), []
     for fact, name, words, slack in CHEAPEST:
         known = [one.costs[fact] for one in left if one.costs.get(fact) is not None]
         if len(left) < 2 or not known:
@@ -98,9 +98,16 @@ def cheapest(tied: Sequence[Standing]) -> tuple[Standing | None, str]:
         bound = min(known) * (1 + slack)
         kept = [one for one in left if (one.costs.get(fact) or math.inf) <= bound]
         if len(kept) < len(left):
-            found.append(f"{name} ({words(kept[0].costs[fact])})")
+            decisive.append((fact, name, words, min(known)))
             left = kept
-    return (left[0] if left else None), ", then ".join(found)
+    if not left:
+        return None, ""
+    own = left[0].costs
+    found = [
+        f"{'' if own[fact] == least else 'nearly '}{name} ({words(own[fact])})"
+        for fact, name, words, least in decisive
+    ]
+    return left[0], ", then ".join(found)
 
 
 def best_trial(chosen: Standing) -> str:
