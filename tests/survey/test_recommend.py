@@ -46,7 +46,7 @@ def test_a_dominated_plan_is_never_chosen() -> None:
         # equal parameters: latency
         ({"a": (20, 9, 1), "b": (20, 5, 9), "c": (40, 1, 1)}, "then the lowest latency (5.0 ms)"),
         # hardly more parameters, but its own are named
-        ({"a": (20, 9, 1), "b": (20.1, 5, 9), "c": (40, 1, 1)}, "nearly the fewest parameters (20.1"),
+        ({"a": (20, 9, 1), "b": (20.1, 5, 9), "c": (40, 1, 1)}, "nearly the fewest parameters"),
         # equal parameters, latency within noise: training time
         ({"a": (20, 10, 60), "b": (20, 10.5, 6), "c": (20, 30, 1)}, "shortest training (6.0 s)"),
         # not measured is not cheap
