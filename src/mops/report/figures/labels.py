@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOUBT = 150.0  # square points that a name may cover rather than seem another's
+SLIGHT = 2.0  # points of its height by which a name may lie over another's room
 AWAY = 7.0  # points from the middle of a mark to its name
 LINE = 16.0  # height of a row of names
 BOLD = 1.12  # times as wide
@@ -39,10 +40,14 @@ class Spot:
         return (2.2 if self.role else 1.15) * SMALL
 
 
-def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[Pair]:
-    """The left end and the middle line of each name; the first ones choose first."""
+def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[Pair | None]:
+    """The left end and the middle line of each name; the first ones choose first.
+
+    None for a name that would be written over another: neither could be read.
+    """
     filled = list(taken)
-    found = []
+    named: list[Box] = []
+    found: list[Pair | None] = []
     for spot in spots:
         others = [other for other in spots if other is not spot]
         boxes = list(boxes_around(spot))
@@ -51,8 +56,11 @@ def place_names(spots: Sequence[Spot], taken: Iterable[Box], area: Box) -> list[
             for n, box in enumerate(boxes)
         ]
         best = boxes[costs.index(min(costs))]
-        filled.append(best)
-        found.append((best[0], (best[1] + best[3]) / 2))
+        is_free = not any(overlap(best, other) > SLIGHT * spot.height for other in named)
+        if spot.role or is_free:
+            filled.append(best)
+            named.append(best)
+        found.append((best[0], (best[1] + best[3]) / 2) if spot.role or is_free else None)
     return found
 
 

@@ -186,7 +186,8 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> None:
     area = (LEFT, BOTTOM, WIDTH - 4.0, HEIGHT - TOP + 4)
     places = place_names(spots, list(taken_by(axes, points)), area)
     for point, spot, place in zip(chosen, spots, places, strict=True):
-        write_spot(figure, spot, place, point.look)
+        if place is not None:
+            write_spot(figure, spot, place, point.look)
 
 
 def spot_of(axes: Axes, point: Point) -> Spot:
