@@ -57,9 +57,8 @@ def always(*found: Judgement) -> list[Test]:
 def test_better_needs_a_real_difference(
     mean: float, reach: float, is_real: bool, verdict: str
 ) -> None:
-    ours = against(mean, reach, is_real)
+    ours, turned = against(mean, reach, is_real), {HOLDS: FAILS, FAILS: HOLDS, UNTOLD: UNTOLD}
     assert beats(A, B, "overall")(ours)[0] == verdict
-    turned = {HOLDS: FAILS, FAILS: HOLDS, UNTOLD: UNTOLD}
     assert beats(B, A, "overall")(ours)[0] == turned[verdict]
 
 
