@@ -19,7 +19,7 @@ from benchmarks.training_step import (
     their_step,
     typical_batch,
 )
-from mops.fit.prepare import Prepared
+from mops.training.prepare import Prepared
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PAIR = "bi"

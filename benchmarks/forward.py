@@ -9,9 +9,9 @@ import torch
 from benchmarks.reference import Reference
 from benchmarks.training_step import Case, made_ready
 from mops.data.batches import Batch
-from mops.encoder.network import Network
-from mops.encoder.packing import pack_segments
-from mops.encoder.pretrained import load_pretrained
+from mops.model.network import Network
+from mops.model.packing import pack_segments
+from mops.model.pretrained import load_pretrained
 from mops.tasks import Task
 
 

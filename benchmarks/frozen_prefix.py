@@ -14,14 +14,14 @@ from typing import Any
 from benchmarks.harness import arguments, compare, few, print_comparison, write_result
 from benchmarks.training_step import Case, batch_tokens, data_name, made_ready, typical_batch
 from mops.data.batches import Batch
-from mops.encoder.network import Network
-from mops.encoder.packing import Packer
-from mops.encoder.pretrained import load_pretrained
-from mops.fit.cache import open_cache
-from mops.fit.prepare import Prepared
-from mops.fit.rates import build_optimiser
-from mops.fit.step import take_step
+from mops.model.network import Network
+from mops.model.packing import Packer
+from mops.model.pretrained import load_pretrained
 from mops.store import Store
+from mops.training.feature_cache import open_cache
+from mops.training.optim import build_optimiser
+from mops.training.prepare import Prepared
+from mops.training.step import take_step
 
 CASES = (("bi", 8), ("cross", 8))
 REFERENCE = "shared"

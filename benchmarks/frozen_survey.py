@@ -30,13 +30,12 @@ import numpy as np
 import mops
 from benchmarks.harness import arguments, few, write_result
 from benchmarks.training_step import data_name
-from mops.fit.loop import Silent
-from mops.fit.machine import own_cores
-from mops.fit.prepare import prepare
-from mops.fit.run import build_loop
-from mops.many.family import frozen_network
-from mops.many.vectors import build_shelf, pooled_vectors
-from mops.recipes import Recipe
+from mops.config.recipe import Recipe
+from mops.training.batched.family import frozen_network
+from mops.training.batched.vectors import build_shelf, pooled_vectors
+from mops.training.prepare import own_cores, prepare
+from mops.training.run import build_loop
+from mops.training.trainer import Silent
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 BASELINE = "III"

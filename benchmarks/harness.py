@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 import torch
 
 from mops.files import write_text
-from mops.fit.machine import own_cores
-from mops.records import machine_info, package_version
+from mops.record import machine_info, package_version
+from mops.training.prepare import own_cores
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent

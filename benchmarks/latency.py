@@ -14,7 +14,7 @@ from benchmarks.harness import arguments, compare, few, print_comparison, write_
 from benchmarks.prediction import PLANS, question, read_pairs
 from benchmarks.three_models import Asked, ThreeModels, build_predictor, check_same_answers
 from benchmarks.training_step import data_name
-from mops.encoder.sources import EncoderSource, find_encoder
+from mops.model.sources import EncoderSource, find_encoder
 
 LOOKED_AT = 501  # pairs
 

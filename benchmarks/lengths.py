@@ -17,7 +17,7 @@ from benchmarks.forward import our_forward, their_forward
 from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
 from benchmarks.training_step import Case, linear_flops, made_ready, our_step, their_step
 from mops.data.batches import Batch, Segment
-from mops.fit.prepare import Prepared
+from mops.training.prepare import Prepared
 
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 TOKENS = 2048  # of a batch, without padding

@@ -15,14 +15,14 @@ from benchmarks.harness import arguments, compare, few, print_comparison, write_
 from benchmarks.prediction import read_pairs
 from benchmarks.three_models import build_predictor
 from benchmarks.training_step import data_name
+from mops.config.training import TaskEntry, Training
 from mops.data.batches import TaskData, make_batch
-from mops.encoder.network import Network
-from mops.encoder.pretrained import load_pretrained
-from mops.encoder.sources import EncoderSource, find_encoder
-from mops.fit.rates import build_optimiser
-from mops.fit.step import take_step
+from mops.model.network import Network
+from mops.model.pretrained import load_pretrained
+from mops.model.sources import EncoderSource, find_encoder
 from mops.predict.predictor import Predictor
-from mops.settings import TaskEntry, Training
+from mops.training.optim import build_optimiser
+from mops.training.step import take_step
 
 COUNTS = (1, 3, 8, 32)
 CLASSES = 5

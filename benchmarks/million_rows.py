@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.harness import arguments, few, write_result
 from benchmarks.resident import MIB
 from benchmarks.three_models import ENTRIES, build_predictor
-from mops.encoder.sources import find_encoder
+from mops.model.sources import find_encoder
 from mops.predict.bundle import save_bundle
 
 ROWS = (10_000, 1_000_000)

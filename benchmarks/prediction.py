@@ -17,9 +17,9 @@ import mops
 from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
 from benchmarks.three_models import Asked, ThreeModels, build_predictor, check_same_answers
 from benchmarks.training_step import data_name
-from mops.data.rows import read_rows
-from mops.encoder.sources import find_encoder
-from mops.fit.machine import keep_memory
+from mops.data.examples import read_rows
+from mops.model.sources import find_encoder
+from mops.training.prepare import keep_memory
 
 PLANS = ("shared", "hybrid:3", "separate")
 

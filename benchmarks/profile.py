@@ -40,10 +40,10 @@ BACKWARD = "autograd::engine"
 
 # Functions whose whole time is one group, by the module that calls them.
 MARKED = {
-    ("mops.fit.step", "pack_segments"): "packing and padding",
+    ("mops.training.step", "pack_segments"): "packing and padding",
     ("benchmarks.forward", "pack_segments"): "packing and padding",
     ("benchmarks.reference", "padded"): "packing and padding",
-    ("mops.fit.step", "clip"): "clipping",
+    ("mops.training.step", "clip"): "clipping",
     ("torch.nn.utils", "clip_grad_norm_"): "clipping",
 }
 OPTIMISER = "Optimizer."

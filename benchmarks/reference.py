@@ -15,8 +15,8 @@ from transformers import BertModel
 from transformers.utils import logging
 
 from mops.data.batches import Batch, Segment
-from mops.fit.losses import loss_of
 from mops.tasks import Task
+from mops.training.losses import loss_of
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()

@@ -15,17 +15,17 @@ from torch import Tensor
 from transformers import BertModel
 
 from benchmarks.reference import mean_vectors, padded, pair_features
+from mops.config.training import TaskEntry
 from mops.data.batches import Segment
 from mops.data.tokens import tokenise
-from mops.encoder.network import Network
-from mops.encoder.pretrained import load_pretrained
-from mops.encoder.sources import EncoderSource
-from mops.layout import lay_out
-from mops.parsing import read_plan
+from mops.model.network import Network
+from mops.model.pretrained import load_pretrained
+from mops.model.sources import EncoderSource
+from mops.plans.layout import lay_out
+from mops.plans.parser import read_plan
+from mops.plans.shapes import Reading
 from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
-from mops.settings import TaskEntry
-from mops.shapes import Reading
 from mops.tasks import Task
 
 BATCH = 32  # sequences of a padded batch
@@ -95,7 +95,7 @@ class ThreeModels:
 
 def check_same_answers(predictor: Predictor, theirs: ThreeModels, asked: Asked) -> None:
     """Both must do the same work, or the comparison says nothing."""
-    from mops.predict.answers import decide
+    from mops.predict.inference import decide
 
     ours = predictor.answers(asked)
     for task, outputs in theirs.outputs(asked).items():

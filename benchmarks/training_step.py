@@ -17,13 +17,13 @@ from benchmarks.harness import arguments, compare_apart, few, print_comparison, 
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
 from mops.data.schedule import plan_steps
-from mops.encoder.network import Network
-from mops.encoder.pretrained import load_pretrained
-from mops.fit.prepare import Prepared, batch_maker, prepare, training_data
-from mops.fit.rates import build_optimiser
-from mops.fit.step import take_step
-from mops.sizes import forward_flops
+from mops.model.network import Network
+from mops.model.pretrained import load_pretrained
+from mops.plans.sizes import forward_flops
 from mops.tasks import Task
+from mops.training.optim import build_optimiser
+from mops.training.prepare import Prepared, batch_maker, prepare, training_data
+from mops.training.step import take_step
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 CASES = (("bi", 8), ("cross", 8), ("bi", 32), ("cross", 32))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mops.report.report import write_report
+from mops.reports.report import write_report
 
 IMAGES = Path(__file__).parent.parent / "docs" / "img"
 

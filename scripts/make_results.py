@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mops.files import write_text
-from mops.report.figures import draw_figures
-from mops.report.material import Material, read_material
-from mops.report.papers import PAPERS, claim_table, compare_with
-from mops.report.parts import Table
-from mops.survey.design.survey import Survey
-from mops.survey.experiments import EXPERIMENTS
-from mops.survey.judged.standings import Summary
-from mops.survey.judged.summary_files import markdown_table
-from mops.survey.judged.tables import cost_table, difference_table, score_table
-from mops.survey.judged.wording import decided, what_was_chosen
+from mops.papers import PAPERS, claim_table, compare_with
+from mops.reports.figures import draw_figures
+from mops.reports.material import Material, read_material
+from mops.reports.parts import Table
+from mops.surveys.design.survey import Survey
+from mops.surveys.experiments import EXPERIMENTS
+from mops.surveys.results.standings import Summary
+from mops.surveys.results.summary_files import markdown_table
+from mops.surveys.results.tables import cost_table, difference_table, score_table
+from mops.surveys.results.wording import decided, what_was_chosen
 
 DOCS = Path(__file__).parent.parent / "docs"
 SHOWN = ("pareto-parameters", "scores", "curves-score-by-step")  # figures of the report

@@ -12,17 +12,17 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
+from mops.config.training import TaskEntry
 from mops.data.batches import Batch, Segment
-from mops.encoder.encoder import encode
-from mops.encoder.network import Network
-from mops.encoder.packing import pack_segments
-from mops.encoder.pretrained import load_pretrained
-from mops.encoder.sources import EncoderSource
-from mops.layout import lay_out
-from mops.parsing import read_plan
-from mops.settings import TaskEntry
-from mops.shapes import EncoderShape, Reading
-from mops.sharing import SharingPlan
+from mops.model.encoder import encode
+from mops.model.network import Network
+from mops.model.packing import pack_segments
+from mops.model.pretrained import load_pretrained
+from mops.model.sources import EncoderSource
+from mops.plans.layout import lay_out
+from mops.plans.parser import read_plan
+from mops.plans.rows import SharingPlan
+from mops.plans.shapes import EncoderShape, Reading
 
 ENTRIES = {
     "sentiment": TaskEntry(

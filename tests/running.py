@@ -21,8 +21,8 @@ import transformers
 
 import mops
 from building import HEADS, INNER, VOCABULARY, WIDTH, WORDS, shake, tiny_tokenizer
-from mops.fit.loop import Silent
-from mops.recipes import Recipe
+from mops.config.recipe import Recipe
+from mops.training.trainer import Silent
 
 SOURCE = Path(mops.__file__).parents[1]
 TRAIN_ROWS = {"sentiment": 60, "paraphrase": 30, "similarity": 20}

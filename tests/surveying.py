@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from mops.judge.differences import Difference, Estimate
-from mops.judge.scores import OVERALL, score
-from mops.recipes import Recipe, to_recipe
-from mops.records import Record, write_record
-from mops.survey.judged.standings import Rows, Standing, Summary, TrialFacts
-from mops.survey.trials import Candidate, Trial
+from mops.config.recipe import Recipe, to_recipe
+from mops.evaluate.compare import Difference, Estimate
+from mops.evaluate.metrics import OVERALL, score
+from mops.record import Record, write_record
+from mops.surveys.ledger import Candidate, Trial
+from mops.surveys.results.standings import Rows, Standing, Summary, TrialFacts
 
 ROWS = 400
 PARTS = {"validation": slice(None), "report": slice(0, None, 2), "selection": slice(1, None, 2)}

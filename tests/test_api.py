@@ -64,7 +64,7 @@ def test_the_lines_in_the_docstring_work(
     shorter = code.replace('set={"training.max_steps": 60}', tiny)
     assert shorter != code
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mops.judge.scores.RESAMPLES", 5)
+    monkeypatch.setattr("mops.evaluate.metrics.RESAMPLES", 5)
     exec(compile(shorter, "docstring", "exec"), {})
     overall, answers = capsys.readouterr().out.splitlines()
     assert set(ast.literal_eval(overall)) == {"overall", "overall_normalised"}

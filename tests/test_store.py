@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mops import block_files, store
+from mops import store
+from mops import store as block_files
 from mops.errors import UsageError
 from mops.store import Store, StoreWarning, find_store
 from running import run_python

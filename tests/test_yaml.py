@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mops.errors import PlanError, RecipeError
-from mops.outside import format_yaml, read_yaml
+from mops.yaml_io import format_yaml, read_yaml
 
 
 @pytest.mark.parametrize(

@@ -15,39 +15,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mops.config.recipe import Recipe
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
-    from mops.fit.conflicts import conflicts
-    from mops.fit.run import Run, train
-    from mops.judge.conflicts import Conflicts
-    from mops.many.run import train_many
-    from mops.mlm.run import Pretrained, pretrain
-    from mops.parsing import read_plan
+    from mops.evaluate.conflicts import Conflicts
+    from mops.plans.parser import read_plan
+    from mops.plans.rows import SharingPlan
     from mops.predict.predictor import Predictor, load
-    from mops.recipes import Recipe
-    from mops.records import Record, read_record
-    from mops.sharing import SharingPlan
+    from mops.record import Record, read_record
     from mops.tasks import Task
+    from mops.training.batched.run import train_many
+    from mops.training.conflicts import conflicts
+    from mops.training.mlm.run import Pretrained, pretrain
+    from mops.training.run import Run, train
 
 # public name -> where it lives; loaded when it is first used, so that `import mops` is quick
 _HOMES = {
-    "Conflicts": "mops.judge.conflicts:Conflicts",
+    "Conflicts": "mops.evaluate.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",
     "Predictor": "mops.predict.predictor:Predictor",
-    "Pretrained": "mops.mlm.run:Pretrained",
-    "Recipe": "mops.recipes:Recipe",
-    "Record": "mops.records:Record",
-    "Run": "mops.fit.run:Run",
-    "SharingPlan": "mops.sharing:SharingPlan",
+    "Pretrained": "mops.training.mlm.run:Pretrained",
+    "Recipe": "mops.config.recipe:Recipe",
+    "Record": "mops.record:Record",
+    "Run": "mops.training.run:Run",
+    "SharingPlan": "mops.plans.rows:SharingPlan",
     "Task": "mops.tasks:Task",
-    "conflicts": "mops.fit.conflicts:conflicts",
+    "conflicts": "mops.training.conflicts:conflicts",
     "load": "mops.predict.predictor:load",
-    "pretrain": "mops.mlm.run:pretrain",
-    "read_plan": "mops.parsing:read_plan",
-    "read_record": "mops.records:read_record",
+    "pretrain": "mops.training.mlm.run:pretrain",
+    "read_plan": "mops.plans.parser:read_plan",
+    "read_record": "mops.record:read_record",
     "recipe": "mops.data.compose:compose_recipe",
-    "train": "mops.fit.run:train",
-    "train_many": "mops.many.run:train_many",
+    "train": "mops.training.run:train",
+    "train_many": "mops.training.batched.run:train_many",
 }
 
 __all__ = [

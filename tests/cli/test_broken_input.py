@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from building import WORDS
-from mops.outside import format_yaml, parse_yaml
+from mops.yaml_io import format_yaml, parse_yaml
 from running import World, run_cli_with, run_python, world
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import mops
 from mops.cli.main import COMMANDS
-from mops.outside import parse_yaml
+from mops.yaml_io import parse_yaml
 from running import World, run_python
 
 NAMES = ("sentiment", "paraphrase", "similarity")

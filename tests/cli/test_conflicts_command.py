@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mops.outside import parse_yaml
+from mops.yaml_io import parse_yaml
 from running import World
 
 FEW = ("--steps", "6", "--every", "1")
@@ -97,7 +97,7 @@ def test_interrupted_leaves_nothing(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mops.fit.conflicts.draw_halves", interrupt)
+    monkeypatch.setattr("mops.training.conflicts.draw_halves", interrupt)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     out = tmp_path / "out"
     code, _, err = run_cli("conflicts", *made.options("--out", str(out), *FEW))

@@ -10,9 +10,9 @@ import pytest
 
 from mops.cli.screen import WIDE
 from mops.cli.survey_tables import print_decision, print_summary
-from mops.survey.judged.recommend import recommend
-from mops.survey.judged.standings import Summary
-from mops.survey.judged.summary_files import write_summary
+from mops.surveys.results.recommend import recommend
+from mops.surveys.results.standings import Summary
+from mops.surveys.results.summary_files import write_summary
 from surveying import made_difference, made_standing, made_summary
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mops
-from mops.survey.ledger import FINISHED, Ledger
+from mops.surveys.ledger import FINISHED, Ledger
 from running import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from building import ENTRIES, tiny_tokenizer
-from mops.data.augment import AugmentedRows, change, drop_words
-from mops.data.batches import TaskData, make_batch, take_rows
+from mops.config.training import Augment
+from mops.data.batches import AugmentedRows, TaskData, change, drop_words, make_batch, take_rows
 from mops.data.schedule import Place
 from mops.data.tokens import tokenise
-from mops.settings import Augment
-from mops.shapes import Reading
+from mops.plans.shapes import Reading
 
 TEXTS = {
     "sentiment": [("ban dat fen got bin",), ("dun fat",), ("gan",)],

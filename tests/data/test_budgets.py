@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from mops.data.budgets import Share, doubts, shares
-from mops.data.schedule import Schedule, plan_steps
-from mops.settings import Training
+from mops.config.training import Training
+from mops.data.schedule import Schedule, Share, doubts, plan_steps, shares
 
 SIZES = {"small": 20, "large": 10_000}
 

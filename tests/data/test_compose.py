@@ -8,7 +8,7 @@ import pytest
 
 from mops.data.compose import compose_recipe
 from mops.errors import MopsError, RecipeError
-from mops.outside import format_yaml
+from mops.yaml_io import format_yaml
 
 ENTRY = {"type": "classification", "text": "sentence", "label": "label", "train": "train.csv"}
 

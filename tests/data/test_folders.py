@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mops.data.folders import recognise
-from mops.data.proposals import propose
+from mops.data.infer import propose
+from mops.data.known_datasets import recognise
 from mops.errors import DataError
 from mops.tasks import NAME
 

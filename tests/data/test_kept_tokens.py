@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from building import tiny_tokenizer
-from mops.data import kept_tokens
-from mops.data.kept_tokens import key_of, tokenise_once
-from mops.data.tokens import tokenise
-from mops.shapes import Reading
+from mops.data import tokens as kept_tokens
+from mops.data.tokens import key_of, tokenise, tokenise_once
+from mops.plans.shapes import Reading
 
 ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from mops.data.orders import ORDERS, annealed_power
+from mops.config.training import Training
+from mops.data.samplers import ORDERS, annealed_power
 from mops.data.schedule import Schedule, plan_steps
-from mops.settings import Training
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mops.data.orders import ORDERS
+from mops.config.training import Training
+from mops.data.samplers import ORDERS
 from mops.data.schedule import Place, Schedule, plan_steps
-from mops.settings import Training
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
 DRAWN = ("random", "proportional", "sqrt", "temperature", "mixed", "annealed")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mops.data.rows import Row
+from mops.data.examples import Row
 from mops.data.splits import half, normalised, split_rows
 from mops.errors import DataError
 

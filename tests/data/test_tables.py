@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mops.data.delimited import NAMES
+from mops.data.readers import NAMES
 from mops.data.tables import Table, open_table
 from mops.errors import DataError
 

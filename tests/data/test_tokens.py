@@ -11,8 +11,8 @@ import pytest
 from building import THREE_TASKS, VOCABULARY, tiny_tokenizer
 from mops.data.batches import TaskData, make_batch
 from mops.data.tokens import TokenTable, load_tokenizer, tokenise
-from mops.encoder.sources import find_encoder
-from mops.shapes import Reading
+from mops.model.sources import find_encoder
+from mops.plans.shapes import Reading
 
 TEXTS = (
     "A lovely film, isn't it?",

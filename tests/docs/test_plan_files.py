@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from building import THREE_TASKS, build_network, tiny_shape
-from mops.outside import parse_yaml
-from mops.parsing import read_plan
-from mops.sharing import KINDS, SITES
+from mops.plans.parser import read_plan
+from mops.plans.rows import KINDS, SITES
+from mops.yaml_io import parse_yaml
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plan-files.md").read_text("utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)

@@ -17,14 +17,21 @@ from torch.nn import functional as F
 
 from building import FAMILIES, VOCABULARY, shake, tiny_tokenizer, words_of, write_encoder
 from mops.data.schedule import generator
-from mops.encoder.network import Network
-from mops.encoder.pretrained import load_pretrained
-from mops.encoder.sources import EncoderSource
-from mops.mlm.head import begin_head, load_head
-from mops.mlm.masking import Masked, mask_sequence, read_vocabulary
-from mops.mlm.model import build_network, chunks, head_owner, held_out_losses, masked_loss
-from mops.mlm.write import write_encoder as write_pretrained
-from mops.shapes import Reading
+from mops.model.network import Network
+from mops.model.pretrained import load_pretrained
+from mops.model.sources import EncoderSource
+from mops.plans.shapes import Reading
+from mops.training.mlm.corpus import Masked, mask_sequence, read_vocabulary
+from mops.training.mlm.model import (
+    begin_head,
+    build_network,
+    chunks,
+    head_owner,
+    held_out_losses,
+    load_head,
+    masked_loss,
+)
+from mops.training.mlm.model import write_encoder as write_pretrained
 
 MASKED_MODELS = {
     "bert": "BertForMaskedLM",
@@ -82,7 +89,7 @@ def test_perplexity_is_over_all_words_not_over_batches(
 ) -> None:
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     theirs = float(their_losses(model, batch()).double().mean())
-    monkeypatch.setattr("mops.mlm.model.TOKENS", 24)
+    monkeypatch.setattr("mops.training.mlm.model.TOKENS", 24)
     parts = list(chunks(batch()))
     assert len({len(part) for part in parts}) > 1
     found = held_out_losses(load(folder), {"report": batch()})["report"]

@@ -11,14 +11,20 @@ from scipy.stats import binomtest
 from tokenizers import Tokenizer, models
 
 from building import SPECIAL, VOCABULARY, tiny_tokenizer
-from mops.data.material import read_material
+from mops.data.dataset import read_material
 from mops.data.schedule import generator
 from mops.data.splits import normalised
 from mops.errors import DataError, EncoderError
-from mops.mlm.corpus import Corpus, build_corpus
-from mops.mlm.masking import Masked, mask_sequence, read_vocabulary
-from mops.mlm.texts import Texts, gather_texts
-from mops.shapes import Reading
+from mops.plans.shapes import Reading
+from mops.training.mlm.corpus import (
+    Corpus,
+    Masked,
+    Texts,
+    build_corpus,
+    gather_texts,
+    mask_sequence,
+    read_vocabulary,
+)
 from running import World, world
 
 TOKENS = read_vocabulary(tiny_tokenizer(), len(VOCABULARY))

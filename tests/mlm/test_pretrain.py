@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 import mops
-from mops.encoder.pretrained import read_weights
 from mops.errors import RecipeError, RunError, UsageError
-from mops.fit.loop import Interrupted, Silent
-from mops.mlm.loop import Loop
-from mops.mlm.run import Pretrained
+from mops.model.pretrained import read_weights
+from mops.training.mlm.loop import Loop
+from mops.training.mlm.run import Pretrained
+from mops.training.trainer import Interrupted, Silent
 from running import World, world
 
 STEPS = 12
@@ -209,7 +209,7 @@ def test_killed_around_the_record(
     """Just before it is written, and just after."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("mops.mlm.run.build_record", lambda *given, **more: 1 // 0)
+        patch.setattr("mops.training.mlm.run.build_record", lambda *given, **more: 1 // 0)
         run(made, out)
     assert (out / "model.safetensors").is_file()
     state = Path(shutil.copytree(out / "state", tmp_path / "state"))

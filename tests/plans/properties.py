@@ -19,18 +19,17 @@ from building import (
     shake,
     tiny_tokenizer,
 )
+from mops.config.training import Training
 from mops.data.batches import Batch
-from mops.encoder.blocks import ACTIVATIONS
-from mops.encoder.network import Network
-from mops.fit.pull import keep_start
-from mops.fit.rates import build_optimiser
-from mops.fit.step import compute_losses, take_step
-from mops.outside import format_yaml, parse_yaml
-from mops.parsing import read_plan
+from mops.model.blocks import ACTIVATIONS
+from mops.model.network import Network
+from mops.plans.parser import read_plan
+from mops.plans.rows import SharingPlan
+from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import load_bundle, save_bundle
-from mops.settings import Training
-from mops.shapes import HeadShape, Reading
-from mops.sharing import SharingPlan
+from mops.training.optim import build_optimiser, keep_start
+from mops.training.step import compute_losses, take_step
+from mops.yaml_io import format_yaml, parse_yaml
 
 READING = Reading(
     pair="bi",

@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from building import DEPTH, NAMES, THREE_TASKS
-from mops.fitting import owners_of
-from mops.layout import rate_of
-from mops.routes import find_routes
-from mops.sharing import (
+from mops.plans.layout import owners_of, rate_of
+from mops.plans.routes import find_routes
+from mops.plans.rows import (
     GATE,
     KINDS,
     ON_TOP,

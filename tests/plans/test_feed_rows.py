@@ -8,9 +8,9 @@ import pytest
 
 from building import THREE_TASKS, as_plan, tiny_shape
 from mops.errors import PlanError
-from mops.layout import lay_out
-from mops.parsing import parse_plan
-from mops.shapes import HeadShape, Reading
+from mops.plans.layout import lay_out
+from mops.plans.parser import parse_plan
+from mops.plans.shapes import HeadShape, Reading
 
 CROSS, BI = Reading(), Reading(pair="bi")
 

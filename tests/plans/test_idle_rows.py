@@ -8,10 +8,10 @@ import pytest
 
 from building import NAMES, THREE_TASKS, tiny_shape
 from mops.errors import PlanError
-from mops.layout import lay_out
-from mops.parsing import parse_plan
-from mops.shapes import Reading
-from mops.sharing import Copies, Late, Rate, SharingPlan
+from mops.plans.layout import lay_out
+from mops.plans.parser import parse_plan
+from mops.plans.rows import Copies, Late, Rate, SharingPlan
+from mops.plans.shapes import Reading
 
 EVERYTHING = Rate(owner="*", factor=1.0)
 

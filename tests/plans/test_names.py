@@ -12,10 +12,10 @@ from properties import PROPERTIES, reading_for
 
 import mops
 from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
-from mops import plans as table
 from mops.errors import PlanError
-from mops.layout import lay_out
-from mops.parsing import SHORT_FORMS, every_plan, parse_plan
+from mops.plans import catalog as table
+from mops.plans.layout import lay_out
+from mops.plans.parser import SHORT_FORMS, every_plan, parse_plan
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(mops.__file__).parent
@@ -57,8 +57,11 @@ def test_what_counts_as_a_name() -> None:
 
 def test_only_the_tables_of_plans_experiments_and_papers_know_plans_by_name() -> None:
     """A paper's row is beside our candidate of the same plan, so its data names that plan."""
-    folders = (SOURCE / "survey" / "experiments", SOURCE / "report" / "papers")
-    tables = {SOURCE / "plans.py", *(file for folder in folders for file in folder.iterdir())}
+    folders = (SOURCE / "surveys" / "experiments", SOURCE / "papers")
+    tables = {
+        SOURCE / "plans" / "catalog.py",
+        *(file for folder in folders for file in folder.iterdir()),
+    }
     files = [file for file in sorted(SOURCE.rglob("*.py")) if file not in tables]
     assert len(files) > 50
     found = [

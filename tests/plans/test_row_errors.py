@@ -8,8 +8,8 @@ import pytest
 
 from building import DEPTH, THREE_TASKS, as_plan, tiny_shape
 from mops.errors import PlanError
-from mops.layout import lay_out
-from mops.shapes import Reading
+from mops.plans.layout import lay_out
+from mops.plans.shapes import Reading
 
 BOTTLENECK: dict[str, Any] = {
     "name": "new",

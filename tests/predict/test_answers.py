@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from mops.predict.answers import decide
+from mops.predict.inference import decide
 from mops.tasks import Task
 
 

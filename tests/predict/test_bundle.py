@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 
 import mops
 from building import THREE_TASKS, build_network, outputs_of, segment, shake, tiny_tokenizer
+from mops.config.training import TaskEntry
 from mops.errors import EncoderError, MopsError
-from mops.picture import draw
+from mops.plans.picture import draw
+from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import Bundle, load_bundle, save_bundle
-from mops.settings import TaskEntry
-from mops.shapes import HeadShape, Reading
 from running import SOURCE, world
 
 ENTRIES = {

@@ -13,13 +13,13 @@ import torch
 from building import DEPTH, NAMES, THREE_TASKS, build_network, outputs_of, shake, words_of
 from mops.data.batches import Segment
 from mops.data.tokens import TokenTable
-from mops.encoder.network import Network
-from mops.encoder.pack import Pack
-from mops.encoder.packing import pack_segments
-from mops.parsing import every_plan
-from mops.predict import outputs as computing
-from mops.predict.outputs import compute_outputs
-from mops.shapes import HeadShape, Reading
+from mops.model.network import Network
+from mops.model.pack import Pack
+from mops.model.packing import pack_segments
+from mops.plans.parser import every_plan
+from mops.plans.shapes import HeadShape, Reading
+from mops.predict import inference as computing
+from mops.predict.inference import compute_outputs
 
 SENTIMENT, PARAPHRASE, SIMILARITY = NAMES
 ROWS = {SENTIMENT: 11, PARAPHRASE: 7, SIMILARITY: 4}

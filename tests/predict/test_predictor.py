@@ -12,14 +12,14 @@ import pytest
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
 from mops.data import tokens
-from mops.data.rows import Row
+from mops.data.examples import Row
 from mops.errors import UsageError
-from mops.predict import outputs as computing
+from mops.plans.shapes import Reading
+from mops.predict import inference as computing
 from mops.predict import predictor as predicting
-from mops.predict.answers import decide
 from mops.predict.bundle import Bundle
+from mops.predict.inference import decide
 from mops.predict.predictor import Predictor
-from mops.shapes import Reading
 from running import world
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS

@@ -1,1 +1,1 @@
-"""The command line: one file per command. Results go to stdout, progress to stderr."""
+"""The command line: one file per command."""

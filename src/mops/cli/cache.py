@@ -72,7 +72,7 @@ def row(entry: Entry) -> dict[str, Any]:
 
 def sequences(entry: Entry) -> int:
     """Whatever is kept of sequences says where each of them starts, and where the last ends."""
-    from mops.block_files import open_block
+    from mops.store import open_block
 
     found = 0
     for path in entry.folder.glob("*.block"):

@@ -12,7 +12,7 @@ from mops.cli.main import echo_json
 from mops.cli.options import JSON, read_recipe, recipe_options
 
 if TYPE_CHECKING:
-    from mops.data.examine import SplitReport, TaskReport
+    from mops.data.checks import SplitReport, TaskReport
 
 
 @click.command()
@@ -30,9 +30,9 @@ def command(as_json: bool, **options: Any) -> None:
       mops check --data sample
     """
     from mops.cli.forecast import forecast
-    from mops.data.examine import examine
-    from mops.data.material import read_material, resolve
-    from mops.encoder.sources import find_encoder
+    from mops.data.checks import examine
+    from mops.data.dataset import read_material, resolve
+    from mops.model.sources import find_encoder
 
     recipe = read_recipe(**options)
     material = read_material(recipe)

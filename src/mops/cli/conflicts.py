@@ -12,8 +12,8 @@ import click
 from mops.cli.options import JSON, read_recipe, recipe_options
 
 if TYPE_CHECKING:
-    from mops.judge.agreement import Cell
-    from mops.judge.conflicts import Conflicts
+    from mops.evaluate.agreement import Cell
+    from mops.evaluate.conflicts import Conflicts
 
 FEW_PAIRS = 3  # tables of their own; with more pairs one table shows their average
 OWN = (
@@ -54,7 +54,7 @@ def command(
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
-    from mops.fit.conflicts import conflicts
+    from mops.training.conflicts import conflicts
 
     name = recipe.sharing_plan().name
     place = f"conflicts-{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"
@@ -73,7 +73,7 @@ def command(
 def draw(found: Conflicts, folder: Path) -> list[Path]:
     """The heat map, where matplotlib is there."""
     from mops.cli.screen import print_warnings
-    from mops.report.figures.heatmap import draw_heatmap
+    from mops.reports.figures.heatmap import draw_heatmap
 
     try:
         return draw_heatmap(found, folder)

@@ -13,8 +13,8 @@ from mops.cli.options import DATA, DEVICE, JSON, TASKS, split_names
 from mops.errors import DataError, RunError
 
 if TYPE_CHECKING:
+    from mops.config.training import TaskEntry
     from mops.predict.bundle import Bundle
-    from mops.settings import TaskEntry
 
 TOLERANCE = 1e-3  # other machines round differently; a wrong model differs by more
 
@@ -60,10 +60,10 @@ def command(
 def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -> dict[str, Any]:
     """The scores of a model on all splits of the given tasks."""
     from mops.cli.screen import ProgressBar
-    from mops.data.material import SPLITS, Material, read_task
-    from mops.fit.machine import choose_device
-    from mops.judge.evaluate import answer_material, judge, score_table
+    from mops.data.dataset import SPLITS, Material, read_task
+    from mops.evaluate.evaluate import answer_material, judge, score_table
     from mops.predict.predictor import Predictor
+    from mops.training.prepare import choose_device
 
     seed = int(bundle.config.get("seed", 0))
     tasks = {name: bundle.layout.tasks[name] for name in entries}
@@ -94,8 +94,8 @@ def check_stored(model: Path, stored: Mapping[str, Any], found: Mapping[str, Any
 
 def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dict[str, TaskEntry]:
     """The tasks to score, with the files that the bundle or the given folder names."""
+    from mops.config.training import TaskEntry
     from mops.data.compose import choose_tasks, tasks_in
-    from mops.settings import TaskEntry
 
     known = dict(bundle.entries)
     if data is not None and (moved := moved_entries(known, Path(data))):

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.data.budgets import doubts, shares, trained_parameters
-from mops.data.material import Material, layout_of
-from mops.data.schedule import plan_steps
+from mops.config.recipe import Recipe
+from mops.data.dataset import Material, layout_of
+from mops.data.schedule import doubts, plan_steps, shares, trained_parameters
 from mops.data.tokens import TokenTable, tokenise
-from mops.layout import Layout
-from mops.recipes import Recipe
-from mops.survey.design.estimate import matrix_speed, work_of
+from mops.plans.layout import Layout
+from mops.surveys.design.budget import matrix_speed, work_of
 
 if TYPE_CHECKING:
-    from mops.encoder.sources import EncoderSource
+    from mops.model.sources import EncoderSource
 
 
 def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[str, Any]:

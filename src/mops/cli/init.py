@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mops.errors import DataError, RecipeError
-from mops.plans import DEFAULT, FIRST_LOOK
+from mops.plans.catalog import DEFAULT, FIRST_LOOK
 
 
 @click.command()
@@ -29,8 +29,8 @@ def command(folder: Path, out: Path | None) -> None:
     Example:
       mops init my-data/
     """
-    from mops.data.folders import recognise
-    from mops.data.proposals import Proposal, propose
+    from mops.data.infer import Proposal, propose
+    from mops.data.known_datasets import recognise
     from mops.files import write_text
 
     path = out or folder / "mops.yaml"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mops.errors import UsageError
-from mops.plans import EXAMPLE
+from mops.plans.catalog import EXAMPLE
 
 if TYPE_CHECKING:
-    from mops.recipes import Recipe
+    from mops.config.recipe import Recipe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -81,7 +81,7 @@ def parse_setting(setting: str) -> tuple[str, Any]:
     """`training.learning_rate=2e-5` -> its key and its value, read as YAML."""
     from ruamel.yaml.error import YAMLError
 
-    from mops.outside import parse_yaml
+    from mops.yaml_io import parse_yaml
 
     key, sign, value = setting.partition("=")
     if not sign or not key.strip():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mops.cli.screen import OUT, print_table
-from mops.report.papers import PaperView, claim_table
-from mops.report.parts import Table
+from mops.papers import PaperView, claim_table
+from mops.reports.parts import Table
 
 
 def print_paper(view: PaperView) -> None:

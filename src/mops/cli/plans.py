@@ -12,8 +12,8 @@ from mops.cli.options import CONFIG, DATA, ENCODER, JSON, SET, TASKS, read_recip
 from mops.errors import UsageError
 
 if TYPE_CHECKING:
-    from mops.layout import Layout
-    from mops.recipes import Recipe
+    from mops.config.recipe import Recipe
+    from mops.plans.layout import Layout
     from mops.tasks import Task
 
 
@@ -64,9 +64,9 @@ def command(
 
 def layouts_of(recipe: Recipe, plan: str | None) -> list[Layout]:
     """The named plan, or an example of each, for the recipe's tasks and encoder."""
-    from mops.encoder.sources import find_encoder
-    from mops.layout import lay_out
-    from mops.parsing import every_plan, read_plan
+    from mops.model.sources import find_encoder
+    from mops.plans.layout import lay_out
+    from mops.plans.parser import every_plan, read_plan
 
     shape = find_encoder(recipe.encoder, ["config.json"]).shape
     values = with_labels(recipe)
@@ -76,8 +76,8 @@ def layouts_of(recipe: Recipe, plan: str | None) -> list[Layout]:
 
 
 def print_rows(plan: str | None) -> None:
-    from mops.outside import format_yaml
-    from mops.parsing import read_plan
+    from mops.plans.parser import read_plan
+    from mops.yaml_io import format_yaml
 
     if plan is None:
         raise UsageError("--yaml prints the rows of one plan: name it, as `mops plans PLAN --yaml`")
@@ -86,7 +86,7 @@ def print_rows(plan: str | None) -> None:
 
 def with_labels(recipe: Recipe) -> dict[str, Task]:
     """The tasks; labels that the recipe does not give are read from the training files."""
-    from mops.data.material import read_material
+    from mops.data.dataset import read_material
 
     values = recipe.task_values()
     if all(task.labels or task.is_similarity for task in values.values()):
@@ -110,7 +110,7 @@ def facts_of(layout: Layout) -> dict[str, Any]:
 
 def draw_one(layout: Layout) -> None:
     from mops.cli.screen import million
-    from mops.picture import draw
+    from mops.plans.picture import draw
 
     plan = layout.plan
     click.echo(f"{plan.name}: {plan.about}" if plan.about else plan.name)

@@ -17,9 +17,9 @@ from mops.cli.options import DATA, DEVICE, JSON
 from mops.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mops.data.rows import Row
+    from mops.data.examples import Row
     from mops.data.tables import Table
-    from mops.predict.answers import Answers
+    from mops.predict.inference import Answers
     from mops.predict.predictor import Predictor
     from mops.tasks import Task
 
@@ -61,8 +61,8 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out answers.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
-    from mops.fit.machine import choose_device, keep_memory
     from mops.predict.predictor import load
+    from mops.training.prepare import choose_device, keep_memory
 
     keep_memory()
     predictor = load(model, choose_device(device or "auto"))
@@ -106,8 +106,8 @@ def write_answers(
 ) -> None:
     """All tasks are answered in one pass, window by window."""
     from mops.cli.screen import ProgressBar, print_warnings
-    from mops.data.rows import SHOWN_ROWS, first_problems, stream_rows
-    from mops.fit.machine import give_back_memory
+    from mops.data.examples import SHOWN_ROWS, first_problems, stream_rows
+    from mops.training.prepare import give_back_memory
 
     readers: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:

@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import (
-    CONFIG,
-    DATA,
-    DEVICE,
-    ENCODER,
-    JSON,
-    SEED,
-    SET,
-    TASKS,
-    read_recipe,
-)
-from mops.mlm.settings import BATCH_SIZE
+from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SEED, SET, TASKS, read_recipe
+from mops.training.mlm.settings import BATCH_SIZE
 
 if TYPE_CHECKING:
-    from mops.mlm.run import Pretrained
-    from mops.recipes import Recipe
+    from mops.config.recipe import Recipe
+    from mops.training.mlm.run import Pretrained
 
 MEANING = {
     "start": "before the first step",
@@ -86,7 +76,7 @@ def command(
     if dry_run:
         print_settings(recipe, batch_size, control_steps)
         return
-    from mops.mlm.run import pretrain
+    from mops.training.mlm.run import pretrain
 
     with PretrainingScreen("pretrain") as screen:
         made = pretrain(
@@ -99,8 +89,8 @@ def command(
 
 
 def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
-    from mops.mlm.settings import Settings
-    from mops.outside import format_yaml
+    from mops.training.mlm.settings import Settings
+    from mops.yaml_io import format_yaml
 
     click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)
 

@@ -36,8 +36,8 @@ def command(
     """
     from mops.cli.survey import run
     from mops.data.compose import SAMPLE, compose_recipe
-    from mops.survey.experiments import named_survey
-    from mops.survey.run import run_local
+    from mops.surveys.experiments import named_survey
+    from mops.surveys.run import run_local
 
     survey = named_survey(SURVEY, compose_recipe(data=SAMPLE, encoder=encoder))
     survey = survey.with_plans(plans) if plans else survey

@@ -13,7 +13,7 @@ from mops.cli.main import echo_json
 from mops.cli.options import JSON
 
 if TYPE_CHECKING:
-    from mops.survey.judged.recommend import Decision
+    from mops.surveys.results.recommend import Decision
 
 
 @click.command()
@@ -38,9 +38,9 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
     Example:
       mops recommend runs/survey --max-params 40M --max-latency 20ms
     """
-    from mops.survey.judged.recommend import recommend
-    from mops.survey.judged.reweighing import read_weighed
-    from mops.survey.judged.weighing import parse_weights
+    from mops.surveys.results.recommend import recommend
+    from mops.surveys.results.reweighing import read_weighed
+    from mops.surveys.results.weighing import parse_weights
 
     given = parse_weights(weights) if weights else None
     decision = recommend(read_weighed(folder, given), weights=given, **read_limits(limits))
@@ -54,7 +54,7 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
 
 
 def read_limits(given: dict[str, str | None]) -> dict[str, float]:
-    from mops.survey.judged.amounts import BYTES, COUNTS, SECONDS, parse_amount
+    from mops.surveys.results.amounts import BYTES, COUNTS, SECONDS, parse_amount
 
     units = {
         "max_params": COUNTS,

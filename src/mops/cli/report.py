@@ -10,12 +10,12 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import JSON
-from mops.report.papers import NAMES
+from mops.papers import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mops.report.contents import Contents
+    from mops.reports.contents import Contents
 
 
 @click.command()
@@ -45,9 +45,9 @@ def command(
       mops report surveys/late-frozen --like mops --out paper/
     """
     from mops.cli.screen import ERR, print_warnings
-    from mops.report.contents import gather
-    from mops.report.material import read_material
-    from mops.report.report import check_needs, write_contents
+    from mops.reports.contents import gather
+    from mops.reports.material import read_material
+    from mops.reports.report import check_needs, write_contents
 
     check_needs()
     with ERR.status("reading the records") as status:
@@ -99,7 +99,7 @@ def open_page(page: Path) -> None:
 def report_of(folder: Path) -> Path | None:
     """The report of a survey that was just judged, where the extra is installed."""
     from mops.cli.screen import ERR
-    from mops.report.report import missing, write_report
+    from mops.reports.report import missing, write_report
 
     if missing():
         return None

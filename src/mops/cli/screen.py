@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from mops.data.budgets import Share
-    from mops.fit.step import StepFacts
+    from mops.data.schedule import Share
+    from mops.training.step import StepFacts
 
 WIDE = 118  # columns where there is no terminal to ask
 OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)

@@ -24,7 +24,7 @@ SPLITS = {"validation": "dev", "test": "test"}
 
 def write_submission(predictor: Predictor, folder: Path, data: str | None) -> None:
     """Six files named as the course's checker expects them."""
-    from mops.data.rows import read_rows
+    from mops.data.examples import read_rows
 
     named = [name for name in FILES if name in predictor.tasks]
     if not named:

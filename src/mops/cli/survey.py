@@ -12,8 +12,8 @@ from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SET, TASKS, pa
 from mops.errors import UsageError
 
 if TYPE_CHECKING:
-    from mops.survey.design.survey import Survey
-    from mops.survey.run import Engine
+    from mops.surveys.design.survey import Survey
+    from mops.surveys.run import Engine
 
 
 @click.command()
@@ -95,9 +95,9 @@ def run(
     from mops.cli.screen import OUT
     from mops.cli.survey_screen import SurveyScreen
     from mops.cli.survey_tables import print_decision, print_summary
-    from mops.survey.judged.recommend import recommend
-    from mops.survey.ledger import Ledger
-    from mops.survey.run import run_survey
+    from mops.surveys.ledger import Ledger
+    from mops.surveys.results.recommend import recommend
+    from mops.surveys.run import run_survey
 
     if retry:
         Ledger(folder).forget_failures()
@@ -132,7 +132,7 @@ def read_design(
     settings: tuple[str, ...],
 ) -> Survey:
     """The survey that the options describe."""
-    from mops.survey.experiments import DEFAULT
+    from mops.surveys.experiments import DEFAULT
 
     given = {"config": config, "data": data, "encoder": encoder, "tasks": tasks, "device": device}
     survey = base_survey(what or DEFAULT, given)
@@ -152,8 +152,8 @@ def read_design(
 def within(survey: Survey, budget: str, jobs: int) -> Survey:
     """As many steps as fit into the time."""
     from mops.cli.screen import print_warnings
-    from mops.survey.design.budget import fit_budget
-    from mops.survey.judged.amounts import SECONDS, parse_amount
+    from mops.surveys.design.budget import fit_budget
+    from mops.surveys.results.amounts import SECONDS, parse_amount
 
     fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
     print_warnings([fitted.note] if fitted.note else [])
@@ -163,8 +163,8 @@ def within(survey: Survey, budget: str, jobs: int) -> Survey:
 def base_survey(what: str, given: dict[str, Any]) -> Survey:
     """A file of the user's own, or a named experiment on the named data."""
     from mops.cli.options import read_recipe
-    from mops.survey.design.survey import read_survey
-    from mops.survey.experiments import named_survey, tasks_for
+    from mops.surveys.design.survey import read_survey
+    from mops.surveys.experiments import named_survey, tasks_for
 
     is_file = what.endswith((".yaml", ".yml"))
     if is_file and not any(given.values()):
@@ -184,19 +184,19 @@ def parse_seeds(text: str) -> int | list[int]:
 
 
 def default_folder(what: str | None) -> Path:
-    from mops.survey.experiments import DEFAULT
+    from mops.surveys.experiments import DEFAULT
 
     return Path("surveys") / Path(what or DEFAULT).stem
 
 
 def choose_engine(name: str, jobs: int, address: str | None) -> Engine:
     if name == "local":
-        from mops.survey.run import run_local
+        from mops.surveys.run import run_local
 
         if address:
             raise UsageError("--address belongs to --engine ray")
         return run_local(jobs)
-    from mops.survey.ray_engine import run_ray
+    from mops.surveys.ray_engine import run_ray
 
     return run_ray(jobs, address)
 
@@ -205,7 +205,7 @@ def choose_engine(name: str, jobs: int, address: str | None) -> Engine:
 
 
 def list_experiments(as_json: bool) -> None:
-    from mops.survey.experiments import EXPERIMENTS
+    from mops.surveys.experiments import EXPERIMENTS
 
     if as_json:
         keys = ("name", "about", "source", "differs", "hours", "seeds")
@@ -222,9 +222,9 @@ def show_status(folder: Path, as_json: bool) -> None:
 
     from mops.cli.screen import OUT
     from mops.cli.survey_tables import print_summary
-    from mops.survey.judged.summary import summarise
-    from mops.survey.ledger import STATES, Ledger
-    from mops.survey.run import open_survey
+    from mops.surveys.ledger import STATES, Ledger
+    from mops.surveys.results.summary import summarise
+    from mops.surveys.run import open_survey
 
     survey, ledger = open_survey(folder), Ledger(folder)
     states = {trial.name: ledger.state(trial.id) for trial in survey.trials()}

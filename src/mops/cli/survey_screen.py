@@ -7,12 +7,12 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from mops.cli.screen import ERR, ProgressBar, duration
-from mops.survey.design.budget import Estimator
-from mops.survey.ledger import Ledger
+from mops.surveys.design.budget import Estimator
+from mops.surveys.ledger import Ledger
 
 if TYPE_CHECKING:
-    from mops.survey.design.survey import Survey
-    from mops.survey.jobs import Job
+    from mops.surveys.design.survey import Survey
+    from mops.surveys.local import Job
 
 
 class SurveyScreen(ProgressBar):

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from mops.cli.screen import OUT, print_table, print_warnings
 
 if TYPE_CHECKING:
-    from mops.survey.judged.recommend import Decision
-    from mops.survey.judged.standings import Summary
+    from mops.surveys.results.recommend import Decision
+    from mops.surveys.results.standings import Summary
 
 
 def print_summary(summary: Summary) -> None:
     """What is known so far: scores by tie, gains, costs, and what is missing."""
-    from mops.survey.judged.tables import (
+    from mops.surveys.results.tables import (
         cost_table,
         difference_table,
         gain_table,
         outside_table,
         score_table,
     )
-    from mops.survey.judged.wording import what_was_chosen
+    from mops.surveys.results.wording import what_was_chosen
 
     for title, table in {
         f"{summary.name}: scores": score_table(summary),
@@ -38,8 +38,8 @@ def print_summary(summary: Summary) -> None:
 
 
 def print_decision(decision: Decision) -> None:
-    from mops.survey.judged.tables import front_table
-    from mops.survey.judged.wording import decided
+    from mops.surveys.results.tables import front_table
+    from mops.surveys.results.wording import decided
 
     for line in decided(decision):
         OUT.print(line, soft_wrap=True)

@@ -12,7 +12,7 @@ from mops.cli.main import echo_json
 from mops.cli.options import JSON, read_recipe, recipe_options
 
 if TYPE_CHECKING:
-    from mops.fit.run import Run
+    from mops.training.run import Run
 
 
 @click.command()
@@ -38,8 +38,8 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
-    from mops.fit.distributed import is_first_process
-    from mops.fit.run import train
+    from mops.training.distributed import is_first_process
+    from mops.training.run import train
 
     name = recipe.sharing_plan().name
     folder = out or Path("runs") / f"{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"

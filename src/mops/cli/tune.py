@@ -13,10 +13,10 @@ from mops.cli.options import JSON, read_recipe, recipe_options
 from mops.cli.screen import ProgressBar
 
 if TYPE_CHECKING:
-    from mops.survey.design.survey import Survey
-    from mops.survey.jobs import Job
-    from mops.survey.trials import Trial
-    from mops.survey.tuning.verdict import Verdict
+    from mops.surveys.design.survey import Survey
+    from mops.surveys.ledger import Trial
+    from mops.surveys.local import Job
+    from mops.surveys.tuning.verdict import Verdict
 
 
 @click.command()
@@ -61,7 +61,7 @@ def command(
     Example:
       mops tune --data sample --trials 12 --set training.max_steps=120
     """
-    from mops.survey.tuning.spaces import budgeted, default_space, plan_search, read_space
+    from mops.surveys.tuning.spaces import budgeted, default_space, plan_search, read_space
 
     recipe = budgeted(read_recipe(**options))
     drawn = read_space(space) if space else default_space(recipe)
@@ -77,9 +77,9 @@ def command(
 
 
 def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> Verdict:
-    from mops.survey.run import begin
-    from mops.survey.tuning.search import run_search
-    from mops.survey.tuning.verdict import judge_search, pick_winner
+    from mops.surveys.run import begin
+    from mops.surveys.tuning.search import run_search
+    from mops.surveys.tuning.verdict import judge_search, pick_winner
 
     ledger, trials = begin(survey, out), survey.trials()
     with SearchScreen(trials) as screen:
@@ -94,9 +94,8 @@ def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | No
 
 def train_more(trials: Sequence[Trial], out: Path, screen: SearchScreen) -> None:
     """Winner and default with further seeds."""
-    from mops.survey.jobs import plan_jobs
-    from mops.survey.ledger import Ledger
-    from mops.survey.local import Local
+    from mops.surveys.ledger import Ledger
+    from mops.surveys.local import Local, plan_jobs
 
     ledger = Ledger(out)
     ledger.enter(trials)
@@ -107,7 +106,7 @@ class SearchScreen(ProgressBar):
     """Evaluations of all trials so far, and the best score on the selection half."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
-        from mops.survey.tuning.spaces import EVALUATIONS
+        from mops.surveys.tuning.spaces import EVALUATIONS
 
         super().__init__("searching", EVALUATIONS * len(trials))
         self.names = {trial.id: trial.candidate.name for trial in trials}

@@ -1,1 +1,1 @@
-"""From files to packed batches."""
+"""From files to tokenised batches: readers, splits, checks, known data sets and schedules."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mops.data.folders import recognise
+from mops.config.recipe import Recipe, to_recipe
+from mops.data.known_datasets import recognise
 from mops.errors import RecipeError, UsageError, nearest
-from mops.outside import read_yaml
-from mops.parsing import is_plan_file, read_plan
-from mops.recipes import Recipe, to_recipe
+from mops.plans.parser import is_plan_file, read_plan
+from mops.yaml_io import read_yaml
 
 SAMPLE = "sample"  # the embedded data
 SAMPLE_FOLDER = Path(__file__).parent / "sample"

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
-from mops.data.rows import Row
+from mops.data.examples import Row
 from mops.errors import DataError
 
 Half = Literal["selection", "report"]

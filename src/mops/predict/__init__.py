@@ -1,1 +1,1 @@
-"""A trained model as a folder, and its answers."""
+"""Answers from a trained model: inference, the bundle folder and the predictor."""

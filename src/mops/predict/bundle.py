@@ -1,4 +1,7 @@
-"""The bundle: a trained model as one folder, complete in itself; no file of it can run code."""
+"""The card of a bundle: what it is, in words.
+
+The bundle: a trained model as one folder, complete in itself; no file of it can run code.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,66 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mops.config.training import TaskEntry
 from mops.data.tokens import load_tokenizer
-from mops.encoder.network import Network
-from mops.encoder.tensors import read_tensors, write_tensors
 from mops.errors import EncoderError
 from mops.files import beside, write_text
-from mops.layout import Layout, lay_out
-from mops.outside import format_yaml, read_yaml, to_value
-from mops.parsing import read_plan
-from mops.predict.card import write_card
-from mops.settings import TaskEntry
-from mops.shapes import EncoderShape, HeadShape, Reading
+from mops.model.network import Network
+from mops.model.pretrained import read_tensors, write_tensors
+from mops.plans.layout import Layout, lay_out
+from mops.plans.parser import read_plan
+from mops.plans.picture import draw
+from mops.plans.shapes import EncoderShape, HeadShape, Reading
+from mops.yaml_io import format_yaml, read_yaml, to_value
+
+
+def write_card(layout: Layout, config: Mapping[str, Any]) -> str:
+    """README.md of a bundle."""
+    rows = [
+        f"| {name} | {task.type} | {answers(task)} | {task.score_name} | {reported(config, name)} |"
+        for name, task in layout.tasks.items()
+    ]
+    return "\n".join(
+        [
+            "---",
+            "library_name: mops",
+            "pipeline_tag: text-classification",
+            "---",
+            "",
+            f"# {' + '.join(layout.tasks)} ({layout.plan.name})",
+            "",
+            f"One model for {len(layout.tasks)} tasks, trained with mops. "
+            f"Plan `{layout.plan.name}`: {layout.plan.about or 'see plan.yaml'}. "
+            f"Encoder `{config.get('encoder_name', '')}`, "
+            f"{layout.parameters:,} parameters.",
+            "",
+            "```",
+            draw(layout),
+            "```",
+            "",
+            "| task | type | answers | score | on the report half of validation |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            "```",
+            "mops predict FOLDER INPUT.csv",
+            "```",
+            "",
+        ]
+    )
+
+
+def answers(task: Any) -> str:
+    return f"{task.range[0]:g} to {task.range[1]:g}" if task.range else ", ".join(task.labels)
+
+
+def reported(config: Mapping[str, Any], task: str) -> str:
+    part = config.get("scores", {}).get(task, {}).get("report", {})
+    name = config.get("main_scores", {}).get(task, "")
+    if name not in part:
+        return "not measured"
+    return f"{part[name]:.3f} ± {part['stderr']:.3f} ({part['rows']} rows)"
+
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

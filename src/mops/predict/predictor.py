@@ -8,12 +8,11 @@ from pathlib import Path
 
 import torch
 
-from mops.data.rows import Row
+from mops.data.examples import Row
 from mops.data.tokens import TokenTable, tokenise
 from mops.errors import UsageError, nearest
-from mops.predict.answers import Answers, decide
 from mops.predict.bundle import Bundle, load_bundle
-from mops.predict.outputs import WINDOW, compute_outputs
+from mops.predict.inference import WINDOW, Answers, compute_outputs, decide
 
 Texts = Sequence[str | tuple[str, ...]]  # of one task: a text a row, or a pair a row
 

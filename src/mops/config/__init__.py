@@ -1,0 +1,1 @@
+"""Recipes: everything that one run needs, as validated plain data."""

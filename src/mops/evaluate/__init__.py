@@ -1,0 +1,1 @@
+"""Metrics, the noise of a score, and the comparison of runs."""

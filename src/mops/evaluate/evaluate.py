@@ -1,0 +1,139 @@
+"""Evaluation: answers of rows become scores on the halves of a split and on the whole of it.
+
+Guards at evaluation: results that look like results but are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mops.data.dataset import SPLITS, Material, targets_of
+from mops.data.examples import Row, RowsRead
+from mops.data.schedule import generator
+from mops.data.splits import half
+from mops.evaluate.metrics import OVERALL, score, standard_error
+from mops.predict.inference import Answers
+from mops.tasks import Task
+
+Values = NDArray[np.float64]
+PARTS = ("report", "selection", "validation", "test", "train")
+TRAIN_SAMPLE = 500  # training rows of a task that are scored
+
+
+class Answerer(Protocol):
+    """Who answers rows: a predictor, or something that knows them already."""
+
+    def answers(
+        self, asked: Mapping[str, Sequence[tuple[str, ...]]], /
+    ) -> Mapping[str, Answers]: ...
+
+
+def answer_material(
+    predictor: Answerer, material: Material, seed: int
+) -> Iterator[tuple[str, str, Sequence[Row], Answers]]:
+    """(task, split, rows, answers) for every split; of the training rows a fixed sample.
+
+    The tasks of a split are answered in one pass.
+    Rows that cannot be scored are answered too, so that a file of predictions has every row.
+    """
+    for split in SPLITS:
+        rows = {
+            name: sample(splits[split], name, seed) if split == "train" else splits[split].rows
+            for name, splits in material.splits.items()
+            if split in splits
+        }
+        answers = predictor.answers({name: [row.texts for row in of] for name, of in rows.items()})
+        for name, of in rows.items():
+            yield name, split, of, answers[name]
+
+
+def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
+    """A fixed sample of training rows."""
+    rows = read.good
+    chosen = generator(seed, "train-sample", name).permutation(len(rows))[:TRAIN_SAMPLE]
+    return tuple(rows[i] for i in np.sort(chosen))
+
+
+def judge(answers: Answers, rows: Sequence[Row], name: str) -> dict[str, Any]:
+    """The scores of one task on one split; a validation split also on its two halves."""
+    task, targets = answers.task, targets_of(answers.task, rows)
+    is_known = ~np.isnan(targets)
+    if not is_known.any():
+        return {}
+    chosen = {name: is_known}
+    if name == "validation":
+        is_selection = np.array([half(row) == "selection" for row in rows])
+        chosen |= {"selection": is_known & is_selection, "report": is_known & ~is_selection}
+    return {
+        part: score_part(task, targets[where], answers.predictions[where])
+        for part, where in chosen.items()
+        if where.any()
+    }
+
+
+def score_part(task: Task, targets: Values, predictions: Values) -> dict[str, float]:
+    error = standard_error(task, targets, predictions)
+    return {**score(task, targets, predictions), "stderr": error}
+
+
+def overall_scores(
+    tasks: Mapping[str, Task], scores: Mapping[str, Mapping[str, Mapping[str, float]]], part: str
+) -> dict[str, float]:
+    """Both overall scores on one part; none unless every task has been scored on it."""
+    if any(part not in scores[name] for name in tasks):
+        return {}
+    return overall_of(tasks, {name: of[part] for name, of in scores.items() if part in of})
+
+
+def overall_of(
+    tasks: Mapping[str, Task], scores: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Both overall scores over the tasks that were scored."""
+    main = {name: scores[name][task.score_name] for name, task in tasks.items() if name in scores}
+    return {name: of(tasks, main) for name, of in OVERALL.items()} if main else {}
+
+
+def score_table(
+    tasks: Mapping[str, Task], scores: Mapping[str, Any], untrained: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Task scores and both overall scores on each part; untrained tasks do not count."""
+    counted = {name: task for name, task in tasks.items() if name not in untrained}
+    return {
+        "main": {name: task.score_name for name, task in tasks.items()},
+        "overall": {part: overall_scores(counted, scores, part) for part in PARTS},
+        "tasks": dict(scores),
+        "untrained": list(untrained),
+    }
+
+
+FLAT = 0.01  # of the range: a similarity that varies less than this says nothing
+
+
+def suspicious(task: Task, targets: Values, predictions: Values) -> Iterator[str]:
+    """What is wrong with a task's predictions on validation rows, one sentence each."""
+    if len(predictions) < 2:
+        return
+    if task.is_similarity:
+        assert task.range is not None
+        spread = float(predictions.std())
+        if spread < FLAT * (task.range[1] - task.range[0]):
+            yield (
+                f"{task.name}: the predictions hardly vary (standard deviation {spread:.4f} on "
+                f"the range {list(task.range)}): this score means nothing"
+            )
+        return
+    classes = np.unique(predictions)
+    if len(classes) == 1:
+        only = task.labels[int(classes[0])]
+        yield f"{task.name}: every prediction is {only!r}: nothing was learnt"
+        return
+    majority = np.bincount(targets.astype(int)).max() / len(targets)
+    if np.mean(targets == predictions) <= majority:
+        yield (
+            f"{task.name}: accuracy {np.mean(targets == predictions):.3f} is not above the "
+            f"majority class's {majority:.3f}"
+        )

@@ -1,1 +1,0 @@
-"""Training: losses, the step, the loop, checkpoints."""

@@ -1,1 +1,0 @@
-"""Scores, evaluation, guards and costs."""

@@ -1,1 +1,0 @@
-"""Many runs at once: small networks on one frozen encoder."""

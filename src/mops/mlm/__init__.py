@@ -1,1 +1,0 @@
-"""Masked-language-model training of an encoder on the tasks' own texts."""

@@ -1,0 +1,1 @@
+"""The network: a packed BERT encoder that interprets a plan, and the heads on top of it."""

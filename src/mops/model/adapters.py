@@ -1,0 +1,177 @@
+"""Additions: small functions of a task beside, inside or on top of the encoder's layers.
+
+Each kind is one equation over its parts (owners of the bank), and how each part starts. All start
+at identity: the last projection, or the vector, is zero, so that the first hidden states are those
+of the encoder alone; gates are not zero, or nothing would ever learn.
+
+Shapes: T tokens, D width, S size of the addition, E the width at the site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from mops.model.attention import Dropout, attend
+from mops.model.blocks import Dense, product
+from mops.model.pack import Buckets
+from mops.plans.routes import Stop
+from mops.plans.rows import GATE, Addition
+from mops.plans.shapes import EncoderShape
+from mops.plans.sizes import addition_size, heads_at, site_width
+
+Parts = Mapping[str, nn.Module]
+Equation = Callable[[Parts, Tensor, Buckets], Tensor]
+SPREAD = 0.02  # of new weights, as BERT starts its own
+
+# ------------------------------------------------------------------ the equations
+
+
+def pal(parts: Parts, hidden_TD: Tensor, buckets: Buckets, *, heads: int) -> Tensor:
+    """V^D attention(V^E h), no output matrix (Stickland and Murray 2019, equation 3)."""
+    small_TS = parts["attend"](parts["down"](hidden_TD), buckets, heads)
+    added_TD: Tensor = parts["up"](small_TS)
+    return added_TD
+
+
+def bottleneck(parts: Parts, hidden_TD: Tensor, _: Buckets) -> Tensor:
+    """W_up GELU(W_down h) (Houlsby et al. 2019)."""
+    added_TD: Tensor = parts["up"](nn.functional.gelu(parts["down"](hidden_TD)))
+    return added_TD
+
+
+def lora(parts: Parts, hidden_TD: Tensor, _: Buckets) -> Tensor:
+    """B A h for the queries and for the values, nothing for the keys (Hu et al. 2021)."""
+    query_TD, value_TD = parts["up"](parts["down"](hidden_TD))
+    return torch.cat([query_TD, torch.zeros_like(query_TD), value_TD], dim=1)
+
+
+def task_embedding(parts: Parts, seen_TX: Tensor, _: Buckets) -> Tensor:
+    """One vector for every token: Q + Q_i, K + K_i, V + V_i in attention (EmBERT)."""
+    return parts["vector"](len(seen_TX))  # type: ignore[no-any-return]
+
+
+def gated(parts: Parts, seen_TX: Tensor, buckets: Buckets, *, equation: Equation) -> Tensor:
+    """A learned number times the addition."""
+    return parts[GATE](equation(parts, seen_TX, buckets))  # type: ignore[no-any-return]
+
+
+def scaled(
+    parts: Parts, seen_TX: Tensor, buckets: Buckets, *, equation: Equation, scale: float
+) -> Tensor:
+    return scale * equation(parts, seen_TX, buckets)
+
+
+EQUATIONS: dict[str, Callable[[str], Equation]] = {  # kind -> for a site
+    "pal": lambda site: partial(pal, heads=heads_at(site)),
+    "bottleneck": lambda site: bottleneck,
+    "lora": lambda site: lora,
+    "task_embedding": lambda site: task_embedding,
+}
+
+
+def equation_of(stop: Stop) -> Equation:
+    """The equation of an addition at its site, with its gate or its fixed factor."""
+    equation = EQUATIONS[stop.addition.kind](stop.site)
+    if GATE in stop.parts:
+        return partial(gated, equation=equation)
+    if stop.addition.scale != 1:
+        return partial(scaled, equation=equation, scale=stop.addition.scale)
+    return equation
+
+
+# ------------------------------------------------------------------ the parts
+
+
+def projection(n_in: int, n_out: int, *, spread: float = SPREAD) -> Dense:
+    layer = Dense(n_in, n_out)
+    nn.init.normal_(layer.weight, std=spread)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class SmallAttention(nn.Module):
+    """Multi-head attention without an output matrix."""
+
+    def __init__(self, size: int, dropout: float) -> None:
+        super().__init__()
+        self.query_key_value = projection(size, 3 * size)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, small_TS: Tensor, buckets: Buckets, heads: int) -> Tensor:
+        return attend(self.query_key_value(small_TS), buckets, heads, self.dropout.active)
+
+
+class Vector(nn.Module):
+    """The same vector for every token."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.zeros(width))
+
+    def forward(self, tokens: int) -> Tensor:
+        return self.vector.expand(tokens, -1)
+
+
+class LowRankDown(nn.Module):
+    """A of the queries and A of the values, one below the other."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(2 * rank, width))
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def forward(self, hidden_TD: Tensor) -> Tensor:
+        return product(hidden_TD, self.weight)
+
+
+class LowRankUp(nn.Module):
+    """B of the queries and B of the values."""
+
+    def __init__(self, rank: int, width: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(width, rank))
+        self.value = nn.Parameter(torch.zeros(width, rank))
+
+    def forward(self, small_TS: Tensor) -> tuple[Tensor, Tensor]:
+        query_TR, value_TR = small_TS.chunk(2, dim=1)
+        return product(query_TR, self.query), product(value_TR, self.value)
+
+
+class Gate(nn.Module):
+    """A learned number; with a bound b it is b tanh(g / b)."""
+
+    def __init__(self, start: float, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+        first = bound * math.atanh(start / bound) if bound else start
+        self.gate = nn.Parameter(torch.tensor(first))
+
+    def forward(self, added_TX: Tensor) -> Tensor:
+        factor = self.bound * torch.tanh(self.gate / self.bound) if self.bound else self.gate
+        return factor * added_TX
+
+
+PARTS: dict[tuple[str, str], Callable[[int, int, int, float], nn.Module]] = {
+    ("pal", "down"): lambda width, size, site, dropout: projection(width, size),
+    ("pal", "attend"): lambda width, size, site, dropout: SmallAttention(size, dropout),
+    ("pal", "up"): lambda width, size, site, dropout: projection(size, width, spread=0),
+    ("bottleneck", "down"): lambda width, size, site, dropout: projection(width, size),
+    ("bottleneck", "up"): lambda width, size, site, dropout: projection(size, width, spread=0),
+    ("lora", "down"): lambda width, size, site, dropout: LowRankDown(width, size),
+    ("lora", "up"): lambda width, size, site, dropout: LowRankUp(size, width),
+    ("task_embedding", "vector"): lambda width, size, site, dropout: Vector(site),
+}
+
+
+def build_part(stop: Stop, part: str, encoder: EncoderShape, dropout: float) -> nn.Module:
+    """One part of an addition as it starts."""
+    addition: Addition = stop.addition
+    if part == GATE:
+        return Gate(addition.scale, addition.bound)
+    size, site = addition_size(addition, encoder), site_width(stop.site, encoder)
+    return PARTS[addition.kind, part](encoder.width, size, site, dropout)

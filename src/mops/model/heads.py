@@ -1,0 +1,122 @@
+"""Heads: from the vectors of a row to the outputs of its task. The last layer is always linear.
+
+Shapes: R rows, D width of one text's vector, F fields, H hidden width, O outputs. What lies before
+R (the networks of a stack, see fit/stacked.py) is carried along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mops.model.attention import Dropout
+from mops.model.blocks import ACTIVATIONS, Dense
+from mops.plans.shapes import HeadShape, Reading
+from mops.plans.sizes import HeadInput
+from mops.tasks import Task
+
+FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": lambda u, v: u + v,
+    "concat": lambda u, v: torch.cat([u, v], dim=-1),
+    "product": lambda u, v: u * v,
+    "difference": lambda u, v: (u - v).abs(),
+}
+
+
+def build_head(task: Task, reading: Reading, seen: HeadInput, dropout: float) -> nn.Module:
+    shape = reading.head(task.name)
+    if shape.kind == "cosine":
+        return CosineHead(shape, task, seen.width, dropout)
+    return DenseHead(shape, task, reading, seen, dropout)
+
+
+class Concat(nn.Module):
+    """All fields side by side."""
+
+    def forward(self, fields: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(fields), dim=-1)
+
+
+class FieldAttention(nn.Module):
+    """A learned weight for each field: sum_j softmax_j(q . P_j x_j / sqrt(d)) P_j x_j.
+
+    The combination of task outputs in MTRec (Bi et al. 2022), with one query for all rows.
+    """
+
+    def __init__(self, seen: HeadInput) -> None:
+        super().__init__()
+        self.projections = nn.ModuleList(Dense(width, seen.width) for width in seen.fields)
+        self.query = nn.Parameter(torch.zeros(seen.width))  # all fields count the same at first
+
+    def forward(self, fields: Sequence[Tensor]) -> Tensor:
+        pairs = zip(self.projections, fields, strict=True)
+        projected_RFD = torch.stack([project(field) for project, field in pairs], dim=1)
+        scores_RF = (projected_RFD * self.query).sum(2) / self.query.shape[0] ** 0.5
+        combined_RD: Tensor = (scores_RF.softmax(1)[:, :, None] * projected_RFD).sum(1)
+        return combined_RD
+
+
+class DenseHead(nn.Module):
+    """Pair features and what other tasks feed, then an mlp of any depth (none: `linear`)."""
+
+    def __init__(
+        self, shape: HeadShape, task: Task, reading: Reading, seen: HeadInput, dropout: float
+    ) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(seen.width, eps=1e-12) if shape.norm else nn.Identity()
+        self.features = reading.features if reading.texts_apart(task.is_pair) else ()
+        self.combine = FieldAttention(seen) if seen.combine == "attention" else Concat()
+        wide = seen.wide
+        layers: list[nn.Module] = [Dropout(dropout)]
+        for _ in range(shape.depth if shape.kind == "mlp" else 0):
+            layers += [Dense(wide, shape.width), ACTIVATIONS[shape.activation]]
+            layers += [Dropout(dropout)]
+            wide = shape.width
+        self.layers = nn.Sequential(*layers)
+        self.output = Dense(wide, task.outputs)
+        if task.range:  # start in the middle of the range instead of at zero
+            nn.init.constant_(self.output.bias, sum(task.range) / 2)
+
+    def forward(
+        self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"
+    ) -> Tensor:
+        """The outputs, or `hidden`: the last vector before them."""
+        normed = [self.norm(vector_RD) for vector_RD in vectors]
+        own = [FEATURES[name](*normed) for name in self.features] or normed
+        hidden_RH = self.layers(self.combine([torch.cat(own, dim=-1), *fed]))
+        wanted: Tensor = hidden_RH if what == "hidden" else self.output(hidden_RH)
+        return wanted
+
+
+COSINE_SCALES: dict[str, Callable[[Tensor], Tensor]] = {
+    "half": lambda cosine: (cosine + 1) / 2,
+    "relu": torch.relu,
+    "learned": lambda cosine: cosine,
+}
+
+
+class CosineHead(nn.Module):
+    """The cosine of the two texts' vectors, laid onto the range of the task."""
+
+    def __init__(self, shape: HeadShape, task: Task, width: int, dropout: float) -> None:
+        super().__init__()
+        assert task.range is not None  # the recipe allows a cosine only for a similarity
+        self.norm = nn.LayerNorm(width, eps=1e-12) if shape.norm else nn.Identity()
+        self.dropout = Dropout(dropout)
+        self.project = Dense(width, width) if shape.project else nn.Identity()
+        self.scale = COSINE_SCALES[shape.scale]
+        self.low, self.high = task.range
+        is_learned = shape.scale == "learned"
+        self.line = nn.Parameter(torch.tensor([0.5, 0.5])) if is_learned else None
+
+    def forward(
+        self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"
+    ) -> Tensor:
+        u_RD, v_RD = (self.project(self.dropout(self.norm(vector))) for vector in vectors)
+        share_R = self.scale(F.cosine_similarity(u_RD, v_RD, dim=-1))
+        if self.line is not None:
+            share_R = self.line[..., 0, None] * share_R + self.line[..., 1, None]
+        return (self.low + (self.high - self.low) * share_R)[..., None]

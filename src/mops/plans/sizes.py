@@ -1,0 +1,166 @@
+"""Sizes: how many weights each part has, how wide a head's input is, how much work a text is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mops.errors import PlanError
+from mops.plans.routes import Route, Stop
+from mops.plans.rows import GATE, ON_TOP, Addition, Feed, SharingPlan
+from mops.plans.shapes import EncoderShape, Reading
+from mops.tasks import Task
+
+
+def dense(n_in: int, n_out: int) -> int:
+    return n_in * n_out + n_out
+
+
+# ------------------------------------------------------------------ the encoder
+
+TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
+    "embeddings": lambda e: (e.words + e.positions + e.types + 2) * e.width,
+    "attention": lambda e: 4 * dense(e.width, e.width),
+    "feedforward": lambda e: dense(e.width, e.inner) + dense(e.inner, e.width),
+    "norms": lambda e: 2 * 2 * e.width,
+    "pooler": lambda e: dense(e.width, e.width),
+}
+
+
+def trunk_sizes(route: Route, encoder: EncoderShape) -> dict[str, int]:
+    parts = [("embeddings", route.embeddings), *(("pooler", owner) for owner in route.pooler)]
+    parts += [pair for layer in route.layers for pair in layer.items()]
+    return {owner: TRUNK_SIZES[part](encoder) for part, owner in parts}
+
+
+def late_widths(plan: SharingPlan, encoder: EncoderShape) -> tuple[int, ...]:
+    """The width of the pooled vector and of each late layer's output."""
+    return (encoder.width, *(row.width or encoder.width for row in plan.late))
+
+
+# ------------------------------------------------------------------ additions
+
+PAL_SIZE = 204 / 768  # of the encoder's width, as in Stickland and Murray 2019
+LAYER_HEADS, TOP_HEADS = 6, 12
+USUAL_SIZES = {"lora": 8, "bottleneck": 64}
+
+
+def heads_at(site: str) -> int:
+    """Of the small attention of a projected attention layer."""
+    return TOP_HEADS if site == ON_TOP else LAYER_HEADS
+
+
+def addition_size(addition: Addition, encoder: EncoderShape) -> int:
+    """As given; otherwise what its kind takes for an encoder of this width."""
+    if addition.kind != "pal":
+        return addition.size or USUAL_SIZES.get(addition.kind, 0)
+    heads = max(heads_at(site) for site in addition.sites)  # one divides the other
+    size = addition.size or max(1, round(PAL_SIZE * encoder.width / heads)) * heads
+    if size % heads:
+        raise PlanError(
+            f"addition {addition.name!r}: its size {size} cannot be divided by its {heads} heads; "
+            f"take {heads * max(1, round(size / heads))}"
+        )
+    return size
+
+
+def site_width(site: str, encoder: EncoderShape) -> int:
+    """How wide the vectors are that an addition joins there."""
+    return {"in_attention": 3 * encoder.width, "in_feedforward": encoder.inner}.get(
+        site, encoder.width
+    )
+
+
+ADDITION_SIZES: dict[tuple[str, str], Callable[[int, int, int], int]] = {  # width, size, site's
+    ("pal", "down"): lambda width, size, site: dense(width, size),
+    ("pal", "attend"): lambda width, size, site: dense(size, 3 * size),
+    ("pal", "up"): lambda width, size, site: dense(size, width),
+    ("bottleneck", "down"): lambda width, size, site: dense(width, size),
+    ("bottleneck", "up"): lambda width, size, site: dense(size, width),
+    ("lora", "down"): lambda width, size, site: 2 * width * size,  # of queries and of values
+    ("lora", "up"): lambda width, size, site: 2 * size * width,
+    ("task_embedding", "vector"): lambda width, size, site: site,
+}
+
+
+def stop_sizes(stop: Stop, encoder: EncoderShape) -> dict[str, int]:
+    """Owner -> weights, for the parts of an addition at one place."""
+    size, site = addition_size(stop.addition, encoder), site_width(stop.site, encoder)
+    return {
+        owner: 1
+        if part == GATE
+        else ADDITION_SIZES[stop.addition.kind, part](encoder.width, size, site)
+        for part, owner in stop.parts.items()
+    }
+
+
+# ------------------------------------------------------------------ heads
+
+
+@dataclass(frozen=True)
+class HeadInput:
+    """What a head sees: the task's own vectors, and the outputs of tasks that feed it."""
+
+    width: int  # of one vector
+    vectors: int
+    fed: tuple[int, ...] = ()  # width of each field
+    combine: str = "concat"
+
+    @cached_property
+    def fields(self) -> tuple[int, ...]:
+        return (self.vectors * self.width, *self.fed)
+
+    @property
+    def wide(self) -> int:
+        """How wide it is once the fields are one vector."""
+        return self.width if self.combine == "attention" else sum(self.fields)
+
+    @property
+    def size(self) -> int:
+        """Weights that make the fields one vector: a projection for each, and a query."""
+        if self.combine != "attention":
+            return 0
+        return sum(dense(width, self.width) for width in self.fields) + self.width
+
+
+def head_input(
+    task: Task, feeds: Sequence[Feed], tasks: Sequence[Task], reading: Reading, width: int
+) -> HeadInput:
+    by_name = {other.name: other for other in tasks}
+    fed = tuple(feed_width(feed, by_name[feed.source], task, reading) for feed in feeds)
+    combine = feeds[0].combine if feeds else "concat"
+    return HeadInput(width, reading.vectors(task.is_pair), fed, combine)
+
+
+def feed_width(feed: Feed, source: Task, target: Task, reading: Reading) -> int:
+    """An earlier single-text task answers each text of a pair that is read apart."""
+    texts = 2 if reading.texts_apart(target.is_pair) and not source.is_pair else 1
+    shape = reading.head(source.name)
+    return texts * (shape.width if feed.what == "hidden" else source.outputs)
+
+
+def head_size(task: Task, reading: Reading, seen: HeadInput) -> int:
+    head = reading.head(task.name)
+    size = 2 * seen.width if head.norm else 0
+    if head.kind == "cosine":
+        size += dense(seen.width, seen.width) if head.project else 0
+        return size + (2 if head.scale == "learned" else 0)
+    hidden = [head.width] * head.depth if head.kind == "mlp" else []
+    steps = [seen.wide, *hidden, task.outputs]
+    return size + seen.size + sum(map(dense, steps, steps[1:]))
+
+
+# ------------------------------------------------------------------ work
+
+
+def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
+    """Multiplications and additions of one sequence through one route of the encoder."""
+    matrices = 4 * encoder.width**2 + 2 * encoder.width * encoder.inner
+    attention = 2 * length * encoder.width  # scores and weighted sum, per token
+    per_token = encoder.depth * (matrices + attention)
+    for stop in (stop for stops in route.stops for stop in stops):
+        per_token += sum(stop_sizes(stop, encoder).values())
+        if stop.addition.kind == "pal":
+            per_token += 2 * length * addition_size(stop.addition, encoder)
+    return 2 * length * per_token

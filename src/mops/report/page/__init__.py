@@ -1,5 +1,0 @@
-"""The page: one file that needs nothing else."""
-
-from mops.report.page.render import render_page
-
-__all__ = ["render_page"]

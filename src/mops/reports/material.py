@@ -1,0 +1,113 @@
+"""What a report is made of: the judged result of a survey or of a run, and its trials' files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mops.config.recipe import Recipe, to_recipe
+from mops.errors import MopsError, UsageError
+from mops.record import Record, read_record
+from mops.surveys.design.survey import Survey, read_survey
+from mops.surveys.results.one_run import summarise_run
+from mops.surveys.results.recommend import Decision, recommend
+from mops.surveys.results.rescoring import SPLIT_OF
+from mops.surveys.results.standings import Standing, Summary, TrialFacts, read_summary
+from mops.surveys.results.summary import summarise
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """A finished trial as it lies on the disk."""
+
+    candidate: str
+    facts: TrialFacts
+    folder: Path
+    record: Record
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return to_recipe(dict(self.record.run_info["recipe"]), where=str(self.folder))
+
+    @cached_property
+    def curve(self) -> tuple[Mapping[str, Any], ...]:
+        """The lines of curve.jsonl: losses of steps, scores of evaluations; a torn line ends it."""
+        return tuple(lines_of(self.folder / "curve.jsonl"))
+
+    def predictions(self, task: str, on: str) -> Path:
+        """The file with its answers to the rows that judge."""
+        return self.folder / "predictions" / f"{task}-{SPLIT_OF[on]}.csv"
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a report shows; pages, tables and figures are functions of it."""
+
+    folder: Path
+    survey: Survey | None  # the design; a single run has none
+    summary: Summary
+    decision: Decision | None  # none while no trial is finished
+    trials: tuple[TrialFiles, ...]  # in the order of the standings, then of the seeds
+    broken: tuple[str, ...]  # what could not be read, and why
+
+    def of(self, candidate: str) -> tuple[TrialFiles, ...]:
+        """The trials of a candidate whose files could be read."""
+        return tuple(trial for trial in self.trials if trial.candidate == candidate)
+
+    def standing(self, name: str) -> Standing:
+        return next(one for one in self.summary.standings if one.name == name)
+
+
+def read_material(folder: Path) -> Material:
+    """The folder of a survey, or of a run."""
+    if (folder / "survey.yaml").is_file():
+        survey, summary = read_survey(folder / "survey.yaml"), read_judged(folder)
+    elif (folder / "record.json").is_file():
+        survey, summary = None, summarise_run(folder)
+    else:
+        raise UsageError(
+            f"{folder} is neither a survey (survey.yaml) nor a finished run (record.json)"
+        )
+    trials: list[TrialFiles] = []
+    broken: list[str] = []
+    finished = [(one.name, facts) for one in summary.standings for facts in one.trials]
+    for name, facts in finished:
+        place = folder / "trials" / facts.id if survey else folder
+        try:
+            trials.append(TrialFiles(name, facts, place, read_record(place / "record.json")))
+        except MopsError as error:
+            broken.append(f"{name}, seed {facts.seed}: {error}")
+    decision = recommend(summary) if summary.standings else None
+    return Material(folder, survey, summary, decision, tuple(trials), tuple(broken))
+
+
+def read_judged(folder: Path) -> Summary:
+    """summary.json, or the survey judged again where a file is newer than that."""
+    stored = folder / "summary.json"
+    if stored.is_file() and not any(is_newer(path, stored) for path in judged_files(folder)):
+        return read_summary(stored)
+    return summarise(read_survey(folder / "survey.yaml"), folder)
+
+
+def judged_files(folder: Path) -> Iterator[Path]:
+    """What a summary was made from."""
+    yield from (folder / "survey.yaml", folder / "costs.json")
+    for pattern in ("trials/*/record.json", "trials/*/predictions/*.csv", "failed/*.json"):
+        yield from folder.glob(pattern)
+
+
+def is_newer(path: Path, than: Path) -> bool:
+    return path.is_file() and path.stat().st_mtime_ns > than.stat().st_mtime_ns
+
+
+def lines_of(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
+    except (OSError, ValueError):
+        return

@@ -1,1 +1,0 @@
-"""Surveys: many recipes that differ in stated ways, their records, and the comparison."""

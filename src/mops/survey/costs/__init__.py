@@ -1,1 +1,0 @@
-"""The cost pass: every candidate measured on the same machine, in turns."""

@@ -1,1 +1,0 @@
-"""A survey as data: what varies, what it becomes, how long it would take. No torch."""

@@ -1,1 +1,0 @@
-"""What a survey found: results joined, compared, said in words. No torch."""

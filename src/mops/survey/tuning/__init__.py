@@ -1,1 +1,0 @@
-"""Searches with Ray Tune."""

@@ -1,0 +1,1 @@
+"""Surveys: many recipes, their runs, their costs and the comparison between them."""

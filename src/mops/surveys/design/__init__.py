@@ -1,0 +1,1 @@
+"""What a survey trains: candidates, seeds and budgets."""

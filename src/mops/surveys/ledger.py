@@ -1,0 +1,196 @@
+"""Candidates and trials: what a survey trains, named by its content. No torch.
+
+The ledger: which trials of a survey are finished, failed, running; all of it in files.
+
+A trial's folder is named by its content, so nothing is trained twice, and whoever has the folder
+knows all that is known. Whoever trains a trial holds the system's lock on a file of its name: the
+system lets go of it when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from mops.config.recipe import Recipe, to_recipe
+from mops.data.dataset import digest
+from mops.files import write_text
+from mops.model.sources import find_encoder
+from mops.record import Record, package_version, read_record
+from mops.yaml_io import read_yaml
+
+# Settings of a training that do not change what is trained.
+UNTOLD = ("threads", "save_steps", "report_to")
+ID_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting of a survey; it is trained once for every seed."""
+
+    name: str  # what tells it from the others: `hybrid:3`, `late:SIS, learning_rate=0.001`
+    settings: Mapping[str, Any]  # what varies in the survey: dotted key of the recipe -> value
+    recipe: Recipe
+
+    def trial(self, seed: int) -> Trial:
+        training = self.recipe.training.model_copy(update={"seed": seed})
+        return Trial(self, seed, self.recipe.model_copy(update={"training": training}))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a candidate."""
+
+    candidate: Candidate
+    seed: int
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        return f"{self.candidate.name}, seed {self.seed}"
+
+    @cached_property
+    def id(self) -> str:
+        """Follows from the recipe, the content of its data and encoder, and the version."""
+        return content_id(self.recipe)
+
+
+def content_id(recipe: Recipe) -> str:
+    """The same for the same content, wherever its files lie."""
+    data = recipe.without(*UNTOLD).to_data()
+    for name, entry in recipe.tasks.items():
+        data["tasks"][name] |= {split: sha_of(file) for split, file in entry.files().items()}
+    data["encoder"] = encoder_digest(recipe.encoder)
+    text = json.dumps([package_version("mops"), data], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+
+@lru_cache(maxsize=64)
+def sha_of(file: str) -> str:
+    return digest(file) or file  # a data set on a hub is its name
+
+
+@lru_cache(maxsize=8)
+def encoder_digest(name: str) -> str:
+    return find_encoder(name).digest
+
+
+FINISHED, FAILED, STOPPED, RUNNING, STARTED, WAITING = STATES = (
+    "finished", "failed", "stopped", "running", "started", "waiting",
+)  # fmt: skip
+
+NAMES = "names.json"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The folder of a survey."""
+
+    folder: Path
+
+    def run_folder(self, trial_id: str) -> Path:
+        return self.folder / "trials" / trial_id
+
+    def enter(self, trials: Iterable[Trial]) -> None:
+        """Write down what each trial is, so that any process can train it.
+
+        One that has begun goes on as it began: with its threads, its saves, its trackers.
+        """
+        names = self.names()
+        for trial in trials:
+            names[trial.id] = trial.name
+            path = self.recipe_file(trial.id)
+            if not (path.is_file() and self.run_folder(trial.id).is_dir()):
+                write_text(path, trial.recipe.to_yaml())
+        write_text(self.folder / NAMES, json.dumps(names, indent=2, ensure_ascii=False) + "\n")
+
+    def names(self) -> dict[str, str]:
+        """Trial -> candidate and seed, as people read it."""
+        path = self.folder / NAMES
+        found: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return found
+
+    def recipe(self, trial_id: str) -> Recipe:
+        path = self.recipe_file(trial_id)
+        return to_recipe(read_yaml(path), where=str(path))
+
+    def recipe_file(self, trial_id: str) -> Path:
+        return self.folder / "recipes" / f"{trial_id}.yaml"
+
+    # -------------------------------------------------------------- what is known
+
+    def state(self, trial_id: str) -> str:
+        if self.is_finished(trial_id):
+            return FINISHED
+        if self.failure_file(trial_id).is_file():
+            return FAILED
+        if self.stopped_file(trial_id).is_file():
+            return STOPPED
+        if not self.run_folder(trial_id).is_dir():
+            return WAITING
+        with self.claim([trial_id]) as mine:
+            return STARTED if mine else RUNNING
+
+    def is_finished(self, trial_id: str) -> bool:
+        return (self.run_folder(trial_id) / "record.json").is_file()
+
+    def is_open(self, trial_id: str) -> bool:
+        """Whether there is something left to do."""
+        return not self.is_finished(trial_id) and not self.failure_file(trial_id).is_file()
+
+    def record(self, trial_id: str) -> Record:
+        return read_record(self.run_folder(trial_id) / "record.json")
+
+    # -------------------------------------------------------------- who works on it
+
+    @contextmanager
+    def claim(self, trial_ids: Iterable[str]) -> Iterator[list[str]]:
+        """Those of the trials that no other process works on; it is kept off them meanwhile."""
+        (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+        with ExitStack() as held:
+            mine = []
+            for trial_id in trial_ids:
+                lock = FileLock(self.folder / "locks" / trial_id, timeout=0)
+                try:
+                    held.enter_context(lock)
+                except Timeout:
+                    continue
+                mine.append(trial_id)
+            yield mine
+
+    # -------------------------------------------------------------- what failed
+
+    def failure_file(self, trial_id: str) -> Path:
+        return self.folder / "failed" / f"{trial_id}.json"
+
+    def stopped_file(self, trial_id: str) -> Path:
+        """What a search has noted of a trial that it gave up: its step and its score so far."""
+        return self.folder / "stopped" / f"{trial_id}.json"
+
+    def fail(self, trial_id: str, reason: str) -> None:
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        text = json.dumps({"reason": " ".join(reason.split()), "when": when}, indent=2)
+        write_text(self.failure_file(trial_id), text + "\n")
+
+    def failure(self, trial_id: str) -> Mapping[str, Any]:
+        path = self.failure_file(trial_id)
+        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+    def forget_failures(self) -> None:
+        shutil.rmtree(self.folder / "failed", ignore_errors=True)
+
+    # -------------------------------------------------------------- what is kept
+
+    def drop_model(self, trial_id: str) -> None:
+        """The weights of a trial; its record and predictions stay."""
+        shutil.rmtree(self.run_folder(trial_id) / "model", ignore_errors=True)

@@ -1,0 +1,1 @@
+"""The results of a survey and the recommendation drawn from them."""

@@ -1,0 +1,1 @@
+"""Hyperparameter search and the verdict on its winner."""

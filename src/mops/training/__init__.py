@@ -1,0 +1,1 @@
+"""Training: one trainer, its losses, gradients, checkpoints and the run folder."""

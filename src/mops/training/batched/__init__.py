@@ -1,0 +1,1 @@
+"""Many small networks on one frozen encoder, trained as one batched computation."""

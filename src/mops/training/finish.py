@@ -1,0 +1,209 @@
+"""The end of a run: the bundle is written, read back and judged; the record says it all."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mops.config.recipe import Recipe
+from mops.data.dataset import targets_of
+from mops.data.examples import Row
+from mops.data.schedule import doubts, shares
+from mops.data.splits import half
+from mops.evaluate.cost import analytic_costs
+from mops.evaluate.evaluate import Answerer, answer_material, judge, score_table, suspicious
+from mops.files import beside
+from mops.plans.layout import Layout
+from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
+from mops.predict.inference import Answers
+from mops.predict.predictor import Predictor
+from mops.record import Record, write_record
+from mops.training.prepare import Prepared, meta_info, peak_memory
+from mops.training.trainer import Loop, median
+
+Answering = Callable[[Bundle, str], Answerer]  # (bundle, device) -> who answers with it
+
+
+def answer_with(bundle: Bundle, device: str) -> Answerer:
+    """A bundle as a user asks it."""
+    return Predictor(bundle, device)
+
+
+def finish(
+    folder: Path,
+    ready: Prepared,
+    loop: Loop,
+    tell: Callable[[str], None],
+    answering: Answering = answer_with,
+) -> Record:
+    """Judge the bundle as a user will load it, and write everything down."""
+    recipe, material, source = ready.recipe, ready.material, ready.source
+    facts: dict[str, Any] = {
+        "encoder_name": source.name,
+        "encoder_sha256": source.digest,
+        "seed": recipe.training.seed,
+    }
+    save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
+    answerer = answering(load_bundle(folder / "model"), ready.device)
+    tell("scoring")
+    scores, warnings = judge_run(folder, ready, answerer, tell)
+    untrained = untrained_tasks(loop)
+    warnings += [f"{name}: no training step was taken for it" for name in untrained]
+    planned = doubts(loop.schedule, recipe.training)
+    warnings += [doubt for name, doubt in planned.items() if name not in untrained]
+    warnings += budget_warnings(loop)
+    facts["scores"], facts["untrained"] = scores, untrained
+    facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
+    write_facts(folder / "model", loop.network.layout, facts)
+    record = Record(
+        run_info=run_info(folder, recipe),
+        train_info=train_info(loop),
+        scores=score_table(material.tasks, scores, untrained),
+        costs=costs(loop, folder),
+        warnings=tuple(warnings),
+        meta_info=meta_info(ready.device, source, material),
+    )
+    write_record(folder / "record.json", record)
+    return record
+
+
+def untrained_tasks(loop: Loop) -> list[str]:
+    """Without a step before the best state, which is the bundle, or without a weight."""
+    taken = shares(loop.schedule, loop.progress.best_step or loop.progress.step)
+    weight = loop.training.weight
+    return [name for name, share in taken.items() if share.batches == 0 or weight(name) == 0]
+
+
+def judge_run(
+    folder: Path, ready: Prepared, answerer: Answerer, tell: Callable[[str], None]
+) -> tuple[dict[str, Any], list[str]]:
+    """Predictions of every split as files, their scores, and what looks wrong with them."""
+    scores: dict[str, Any] = {name: {} for name in ready.material.tasks}
+    warnings: list[str] = []
+    answered = answer_material(answerer, ready.material, ready.recipe.training.seed)
+    for name, split, rows, answers in answered:
+        tell(f"scored {name} {split}")
+        scores[name] |= judge(answers, rows, split)
+        if split != "train":
+            path = folder / "predictions" / f"{name}-{split}.csv"
+            write_predictions(path, rows, answers, is_halved=split == "validation")
+        if split == "validation":
+            targets = targets_of(answers.task, rows)
+            known = ~np.isnan(targets)
+            warnings += suspicious(answers.task, targets[known], answers.predictions[known])
+    return scores, warnings
+
+
+def write_predictions(
+    path: Path, rows: Sequence[Row], answers: Answers, *, is_halved: bool
+) -> None:
+    """Every input row in input order, with its label and its loss where it was scored.
+
+    Of a class also how sure the answer is; of a validation row its half: whether it picked the
+    best state or is reported.
+    """
+    columns: dict[str, Sequence[object]] = {
+        "id": [row.id for row in rows],
+        "prediction": answers.words(),
+    }
+    labels = ["" if row.label is None or row.problem else row.label for row in rows]
+    if any(label != "" for label in labels):
+        columns["label"] = labels
+    if is_halved:
+        columns["half"] = [half(row) for row in rows]
+    if confidences := answers.confidences():
+        columns["confidence"] = [f"{value:.4f}" for value in confidences]
+    if "label" in columns:
+        losses = answers.losses(targets_of(answers.task, rows))
+        columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
+    with beside(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+# ------------------------------------------------------------------ the record
+
+
+def run_info(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    started = folder / "state" / "started"
+    return {
+        "status": "finished",
+        "plan": recipe.sharing_plan().name,
+        "tasks": list(recipe.tasks),
+        "encoder": recipe.encoder,
+        "seed": recipe.training.seed,
+        "started": started.read_text("utf-8") if started.is_file() else "",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "recipe": recipe.to_data(),
+    }
+
+
+def train_info(loop: Loop) -> dict[str, Any]:
+    progress, schedule = loop.progress, loop.schedule
+    planned, taken = shares(schedule), shares(schedule, progress.step)
+    return {
+        "steps": progress.step,
+        "planned_steps": len(schedule),
+        "steps_per_epoch": schedule.steps_per_epoch,
+        "epochs": progress.step / schedule.steps_per_epoch,
+        "stopped_early": progress.is_stopped,
+        "best_step": progress.best_step,
+        "best_score": progress.best_score,
+        "evaluations": progress.evaluations,
+        "train_seconds": progress.seconds,
+        "batched": progress.batched,
+        "processes": progress.processes,
+        "step_seconds_median": median(progress.step_seconds),
+        "tokens": progress.tokens,
+        "frozen_seconds": progress.frozen_seconds,
+        "frozen_sequences": {
+            "computed": progress.frozen_computed,
+            "found": progress.frozen_found,
+        },
+        "loss_weights": loop.weighting.weights(),
+        "gradient_shares": {
+            task: float(np.mean(shares)) for task, shares in progress.shares.items()
+        },
+        "tasks": {
+            name: {**asdict(share), "planned_batches": planned[name].batches}
+            for name, share in taken.items()
+        },
+        "stages": [
+            {
+                "steps": max(0, min(progress.step, stage.stop) - stage.first),
+                "planned_steps": len(stage),
+                "frozen": stage.is_frozen,
+                "schedule": stage.training.schedule,
+            }
+            for stage in schedule.stages
+        ],
+    }
+
+
+def budget_warnings(loop: Loop) -> list[str]:
+    progress = loop.progress
+    is_last = progress.evaluations > 1 and progress.best_step == progress.step
+    if is_last and not progress.is_stopped:
+        return ["the best evaluation is the last one: a larger budget may give a better model"]
+    return []
+
+
+def costs(loop: Loop, folder: Path) -> dict[str, Any]:
+    """Weights and training state apart; time of training steps only."""
+    layout: Layout = loop.network.layout
+    tables = {name: data.tokens for name, data in loop.data.items()}
+    return {
+        **analytic_costs(layout, loop.schedule, tables),
+        "train_seconds": loop.progress.seconds,
+        "step_seconds_median": median(loop.progress.step_seconds),
+        "peak_memory_bytes": peak_memory(),
+        "bundle_bytes": sum(file.stat().st_size for file in (folder / "model").iterdir()),
+        "encoder": asdict(layout.encoder),
+    }

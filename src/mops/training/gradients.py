@@ -1,0 +1,161 @@
+"""The tasks' gradients become one: added up, or combined where tasks share weights.
+
+Shapes: T tasks, P numbers in all shared weights together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mops.config.training import AGGREGATORS, SUM
+from mops.model.network import Network
+from mops.training.checkpoint import Part
+from mops.training.distributed import ALONE, Together
+
+if TYPE_CHECKING:
+    from torchjd.aggregation import Aggregator
+
+
+class Gradients(Part, Protocol):
+    """A way to combine: fills `.grad` of every weight, returns the total loss.
+
+    The gradients are those of all processes together, the loss is that of this one's rows.
+    """
+
+    def backward(
+        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+    ) -> Tensor: ...
+
+
+def total_of(terms: Mapping[str, Tensor]) -> Tensor:
+    device = next(iter(terms.values())).device
+    return sum(terms.values(), start=torch.zeros((), device=device))
+
+
+class Sum(Gradients):
+    """One backward pass of the sum of all terms."""
+
+    def backward(
+        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+    ) -> Tensor:
+        loss = total_of(terms)
+        loss.backward()  # type: ignore[no-untyped-call]
+        together.add_gradients(network.parameters())
+        return loss
+
+
+class Combined(Gradients):
+    """One gradient per task, combined over the weights that tasks of the step share.
+
+    A task's gradient is one vector over all shared weights together, as in PCGrad (Yu et al. 2020);
+    where a shared weight is not on its way, it is zero there. A weight that only one task of the
+    step passes gets its plain gradient. A task whose vector is zero (its weight is 0) has no say:
+    the shortest vector between it and the others would be zero too, and nothing would learn.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.aggregators: dict[tuple[str, ...], Aggregator] = {}  # some remember: one per tasks
+
+    def backward(
+        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+    ) -> Tensor:
+        shared = shared_parameters(network, terms)
+        if not shared:
+            return Sum().backward(network, terms, together)
+        jacobian_TP, reached = split_gradients(terms, shared)
+        reached = together.add_rows(jacobian_TP, reached)
+        together.add_gradients(network.parameters())  # what is not shared
+        together.same_chance()  # some draw an order of the tasks
+        has_say = jacobian_TP.any(dim=1).tolist()
+        tasks = tuple(task for task, is_kept in zip(terms, has_say, strict=True) if is_kept)
+        rows_TP = jacobian_TP if all(has_say) else jacobian_TP[has_say]
+        spread(self.combine(tasks, rows_TP), shared, reached)
+        return total_of(terms)
+
+    def combine(self, tasks: tuple[str, ...], rows_TP: Tensor) -> Tensor:
+        # What is not a number stops the run a few lines on; here solvers would fail on it.
+        if len(tasks) < 2 or not rows_TP.isfinite().all():
+            return rows_TP.sum(dim=0)
+        combined_P: Tensor = self.aggregator(tasks)(rows_TP)
+        return combined_P
+
+    def aggregator(self, tasks: tuple[str, ...]) -> Aggregator:
+        if tasks not in self.aggregators:
+            self.aggregators[tasks] = build_aggregator(self.name)
+        return self.aggregators[tasks]
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {
+            f"{'+'.join(tasks)}/{name}": tensor.clone()  # torchjd names one buffer twice
+            for tasks, aggregator in self.aggregators.items()
+            for name, tensor in aggregator.state_dict().items()
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        for joined in {key.partition("/")[0] for key in state}:
+            tasks = tuple(joined.split("+"))
+            aggregator = self.aggregator(tasks)
+            aggregator(torch.zeros(len(tasks), 1))  # its buffers are made at the first call
+            aggregator.load_state_dict(
+                {k.partition("/")[2]: v for k, v in state.items() if k.partition("/")[0] == joined}
+            )
+
+
+def build_gradients(name: str) -> Gradients:
+    return Sum() if name == SUM else Combined(name)
+
+
+def build_aggregator(name: str) -> Aggregator:
+    import torchjd.aggregation
+
+    row = AGGREGATORS[name]
+    built: Aggregator = getattr(torchjd.aggregation, row.kind)(**row.options)
+    return built
+
+
+# ------------------------------------------------------------------ one gradient per task
+
+
+def shared_parameters(network: Network, tasks: Iterable[str]) -> list[nn.Parameter]:
+    """The weights that learn and that more than one of these tasks teaches."""
+    here, teachers = set(tasks), network.layout.teachers
+    return [
+        parameter
+        for owner, _, parameter in network.owner_parameters()
+        if parameter.requires_grad and len(here & set(teachers[owner])) > 1
+    ]
+
+
+def split_gradients(
+    terms: Mapping[str, Tensor], shared: Sequence[nn.Parameter]
+) -> tuple[Tensor, list[bool]]:
+    """One row per task over the shared weights, and which of these any task reaches.
+
+    All other weights keep their gradients in `.grad`. There is one backward pass per task through
+    one graph, so that the tasks see the same dropout as with a sum.
+    """
+    sizes = [parameter.numel() for parameter in shared]
+    jacobian_TP = shared[0].new_zeros(len(terms), sum(sizes))
+    reached = [False] * len(shared)
+    for n, term in enumerate(terms.values(), start=1):
+        if not term.requires_grad:
+            continue
+        term.backward(retain_graph=n < len(terms))  # type: ignore[no-untyped-call]
+        for i, piece in enumerate(torch.split(jacobian_TP[n - 1], sizes)):
+            gradient, shared[i].grad = shared[i].grad, None
+            if gradient is not None:
+                piece.copy_(gradient.to_dense().flatten())
+                reached[i] = True
+    return jacobian_TP, reached
+
+
+def spread(vector_P: Tensor, parameters: Sequence[nn.Parameter], reached: Sequence[bool]) -> None:
+    """The combined vector back to the weights; one that no task reaches has no gradient."""
+    pieces = torch.split(vector_P, [parameter.numel() for parameter in parameters])
+    for piece, parameter, is_reached in zip(pieces, parameters, reached, strict=True):
+        parameter.grad = piece.view_as(parameter) if is_reached else None

@@ -1,0 +1,1 @@
+"""Masked-word pretraining of an encoder on the texts of the tasks."""

@@ -1,0 +1,178 @@
+"""Many runs at once give what each of them gives alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mops
+from mops.config.recipe import Recipe
+from mops.errors import RunError
+from mops.training.batched import family
+from mops.training.batched.run import train_many
+from mops.training.prepare import prepare
+from running import StopAt, world
+
+SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("frozen+late:SIS", {"seed": 4}),
+    ("frozen+late:III", {"head_learning_rate": 0.01, "loss_weights": {"similarity": 0.3}}),
+    ("frozen+late:SI", {"head_dropout": 0.0, "weight_decay": 0.1, "early_stopping": 1}),
+    ("frozen+shared", {"lr_scheduler_type": "none"}),
+)
+COMMON: dict[str, Any] = {
+    "pair": "bi", "head": {"similarity": {"kind": "cosine", "project": True}},
+    "head_dropout": 0.2, "max_steps": 12,
+}  # fmt: skip
+
+
+def recipes(**more: Any) -> list[Recipe]:
+    made = world()
+    return [
+        made.recipe(
+            plan, **{f"training__{key}": value for key, value in (COMMON | own | more).items()}
+        )
+        for plan, own in SETTINGS
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Each recipe trained by itself."""
+    folder = tmp_path_factory.mktemp("alone")
+    return [mops.train(recipe, folder / str(n)).folder for n, recipe in enumerate(recipes())]
+
+
+def numbers_in(value: Any) -> Any:
+    """All numbers of nested data, without what is measured."""
+    if isinstance(value, dict):
+        measured = {"seconds", "train_seconds", "step_seconds_median", "batched"}
+        measured |= {"frozen_seconds", "frozen_sequences"}  # here all runs encode together
+        return {key: numbers_in(v) for key, v in value.items() if key not in measured}
+    return [numbers_in(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def assert_close(ours: Any, theirs: Any) -> None:
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            assert_close(ours[key], theirs[key])
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs)
+        for mine, other in zip(ours, theirs, strict=True):
+            assert_close(mine, other)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+    else:
+        assert ours == theirs
+
+
+def assert_same_run(run: Path, other: Path) -> None:
+    """The same files; the curve, the weights and the record within rounding."""
+    files = [{p.relative_to(f).as_posix() for p in f.rglob("*")} for f in (run, other)]
+    assert files[0] == files[1]
+    curves = [
+        [json.loads(line) for line in (f / "curve.jsonl").read_text().splitlines()]
+        for f in (run, other)
+    ]
+    assert_close(numbers_in(curves[0]), numbers_in(curves[1]))
+    records = [mops.read_record(f / "record.json") for f in (run, other)]
+    for part in ("scores", "train_info"):
+        assert_close(numbers_in(getattr(records[0], part)), numbers_in(getattr(records[1], part)))
+    assert records[0].warnings == records[1].warnings
+    assert (run / "recipe.yaml").read_text() == (other / "recipe.yaml").read_text()
+    weights = [mops.load(f / "model").bundle.network.weights() for f in (run, other)]
+    for name, weight in weights[1].items():
+        assert float((weights[0][name] - weight).abs().max()) < 1e-4, name
+
+
+def test_every_run_is_the_run_alone(alone: list[Path], tmp_path: Path) -> None:
+    outs = [tmp_path / str(n) for n in range(len(alone))]
+    runs = train_many(recipes(), outs)
+    for run, out, other in zip(runs, outs, alone, strict=True):
+        assert isinstance(run, mops.Run) and run.folder == out and not run.was_finished
+        assert_same_run(out, other)
+    batched = [mops.read_record(out / "record.json").train_info["batched"] for out in outs]
+    assert batched == [len(outs)] * len(outs)
+    again = train_many(recipes(), outs)
+    assert all(isinstance(run, mops.Run) and run.was_finished for run in again)
+
+
+def test_an_interrupted_batch_goes_on_together_or_alone(alone: list[Path], tmp_path: Path) -> None:
+    outs = [tmp_path / str(n) for n in range(len(alone))]
+    given = recipes(save_steps=3)
+    with pytest.raises(ZeroDivisionError):
+        train_many(given, outs, StopAt(7))
+    saved = [(out / "state" / "state.safetensors").stat().st_size for out in outs]
+    encoder = (world().encoder / "model.safetensors").stat().st_size
+    assert min(saved) < encoder < max(saved) * 9  # frozen weights are not in a state
+    mops.train(given[0], outs[0])
+    state = outs[3] / "state" / "state.safetensors"
+    whole = state.read_bytes()
+    state.write_bytes(whole[:100])  # damaged: said of this run alone
+    *_, damaged = train_many(given, outs)
+    assert isinstance(damaged, RunError) and "cannot be read" in str(damaged)
+    state.write_bytes(whole)
+    train_many(given, outs)
+    for recipe, out, other in zip(given, outs, alone, strict=True):
+        (out / "recipe.yaml").write_text((other / "recipe.yaml").read_text())
+        assert_same_run(out, other)
+        assert recipe.training.save_steps == 3
+
+
+def test_one_that_fails_does_not_stop_the_others(alone: list[Path], tmp_path: Path) -> None:
+    given = [*recipes()[:2], recipes(head_learning_rate=1e30, lr_scheduler_type="none")[2]]
+    outs = [tmp_path / str(n) for n in range(3)]
+    *fine, failed = train_many(given, outs)
+    assert isinstance(failed, RunError) and "is not a number" in str(failed)
+    assert not (outs[2] / "record.json").exists()
+    for out, other in zip(outs[:2], alone, strict=False):
+        assert_same_run(out, other)
+    assert all(isinstance(run, mops.Run) for run in fine)
+
+
+def test_small_batches_give_the_same_and_texts_are_encoded_once(
+    alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for one network at a time; the vectors come from outside."""
+    monkeypatch.setattr(family, "BATCH_BYTES", 1)
+    asked: list[str] = []
+
+    def features(task: str, table: Any) -> np.ndarray:
+        asked.append(task)
+        keys = [ids.tobytes() for row in range(len(table)) for ids, _ in table.row(row)]
+        assert len(set(keys)) == len(keys)
+        return computed(task, table)
+
+    computed = family.pooled_vectors(family.frozen_network(prepare(recipes()[0], len)))
+    outs = [tmp_path / str(n) for n in range(2)]
+    train_many(recipes()[:2], outs, features=features)
+    assert asked == ["sentiment", "paraphrase", "similarity"]
+    for out, other in zip(outs, alone, strict=False):
+        assert_same_run(out, other)
+
+
+@pytest.mark.parametrize(
+    ("plan", "settings", "reason"),
+    [
+        ("late:SIS", {}, "its encoder learns"),
+        ("frozen+pals:top", {}, "adds something inside the encoder"),
+        ("frozen+progressive", {}, "has feeds"),
+        ("frozen+shared", {"training__gradients": "pcgrad"}, "gradients is not sum"),
+        ("frozen+shared", {"training__loss_weights": "dwa"}, "loss weights are not fixed"),
+        ("frozen+shared", {"training__augment": {"word_dropout": 0.1}}, "augment is set"),
+        ("frozen+shared", {"training__stages": [{"steps": 2}, {"steps": 2}]}, "stages is set"),
+    ],
+)
+def test_what_cannot_be_trained_beside_others_is_said(
+    tmp_path: Path, plan: str, settings: dict[str, Any], reason: str
+) -> None:
+    if "training__stages" in settings:
+        settings = settings | {"training__max_steps": None}
+    given = [recipes()[0], world().recipe(plan, **settings)]
+    with pytest.raises(mops.MopsError, match=f"cannot be trained beside others.*{reason}"):
+        train_many(given, [tmp_path / "a", tmp_path / "b"])
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,273 @@
+"""Comparisons of candidates: what is in them, by hand and at the edges."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from building import THREE_TASKS
+from mops.errors import UsageError
+from mops.evaluate import metrics as scores
+from mops.evaluate.compare import Answered, Judged, compare
+
+TASKS = {task.name: task for task in THREE_TASKS}
+ROWS = {"sentiment": 200, "paraphrase": 300, "similarity": 150}
+KEYS = {*TASKS, "overall", "overall_normalised"}
+
+
+def make_targets() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    return {
+        "sentiment": draw.integers(0, 5, ROWS["sentiment"]).astype(float),
+        "paraphrase": draw.integers(0, 2, ROWS["paraphrase"]).astype(float),
+        "similarity": draw.uniform(0, 5, ROWS["similarity"]),
+    }
+
+
+TARGETS = make_targets()
+
+
+def answers(draw: np.random.Generator, skill: float) -> dict[str, np.ndarray]:
+    def classes(name: str, count: int) -> np.ndarray:
+        knows = draw.random(ROWS[name]) < skill
+        return np.where(knows, TARGETS[name], draw.integers(0, count, ROWS[name]))
+
+    noise = draw.normal(size=ROWS["similarity"]) * (1.5 - skill)
+    return {
+        "sentiment": classes("sentiment", 5),
+        "paraphrase": classes("paraphrase", 2),
+        "similarity": TARGETS["similarity"] + noise,
+    }
+
+
+def answered(name: str, skill: float, seeds: Sequence[int] = (1, 2, 3)) -> Answered:
+    first = sum(name.encode())
+    return Answered(name, {s: answers(np.random.default_rng([first, s]), skill) for s in seeds})
+
+
+def judge(*candidates: Answered, **options: object) -> dict[str, Judged]:
+    options = {"baseline": candidates[0].name} | options
+    return {one.name: one for one in compare(TASKS, TARGETS, candidates, **options)}
+
+
+def numbers_are_finite(judged: Judged) -> bool:
+    found = [*judged.scores.values(), *judged.against.values(), *judged.gains.values()]
+    return all(
+        math.isfinite(x) for one in found for x in vars(one).values() if isinstance(x, float)
+    )
+
+
+# ------------------------------------------------------------------ what is in it
+
+
+def test_scores_are_means_and_spreads_over_seeds() -> None:
+    one = answered("a", 0.6)
+    found = judge(one, answered("b", 0.6))["a"].scores
+    assert set(found) == KEYS
+    by_seed = [
+        {n: scores.scores_of(t)[t.score_name](TARGETS[n], of[n]) for n, t in TASKS.items()}
+        for of in one.by_seed.values()
+    ]
+    wanted = {n: [of[n] for of in by_seed] for n in TASKS}
+    wanted |= {key: [of(TASKS, s) for s in by_seed] for key, of in scores.OVERALL.items()}
+    for key, values in wanted.items():
+        assert found[key].mean == pytest.approx(np.mean(values)), key
+        assert found[key].spread == pytest.approx(np.std(values, ddof=1)), key
+        assert found[key].seeds == 3
+
+
+def test_the_errors_of_tasks_add_up_in_the_overall_score() -> None:
+    """With one seed, where all error is of rows: a mean of three, a correlation counts half."""
+    one = answered("a", 0.6, [1])
+    found = judge(one)["a"].scores
+    error = {name: found[name].stderr for name in TASKS}
+    plain = math.hypot(*error.values()) / 3
+    halved = math.hypot(error["sentiment"], error["paraphrase"], error["similarity"] / 2) / 3
+    assert found["overall"].stderr == pytest.approx(plain)
+    assert found["overall_normalised"].stderr == pytest.approx(halved)
+    of_rows = scores.standard_error(
+        TASKS["paraphrase"], TARGETS["paraphrase"], one.by_seed[1]["paraphrase"]
+    )
+    assert error["paraphrase"] == pytest.approx(of_rows, rel=0.1)
+
+
+def test_a_clear_difference_and_none() -> None:
+    found = judge(answered("base", 0.5), answered("same", 0.5), answered("better", 0.8))
+    assert [one.name for one in found.values()] == ["base", "same", "better"]
+    for key in KEYS:
+        better, same = found["better"].against[key], found["same"].against[key]
+        assert better.is_real and better.low > 0 and better.p <= better.p_holm < 0.05
+        assert not same.is_real and same.low < same.mean < same.high
+        assert better.mean == pytest.approx(
+            found["better"].scores[key].mean - found["base"].scores[key].mean
+        )
+        assert better.seeds == same.seeds == 3
+    assert found["base"].against == {} and found["base"].mcnemar == {}
+    assert {name: one.tie for name, one in found.items()} == {"base": 2, "same": 2, "better": 1}
+
+
+def test_a_worse_one_is_real_with_a_negative_sign() -> None:
+    found = judge(answered("base", 0.8), answered("worse", 0.4))["worse"]
+    assert found.against["overall"].high < 0 and found.against["overall"].is_real
+    assert found.tie == 2
+
+
+def test_the_interval_is_the_test() -> None:
+    """0 lies outside of it if and only if p is below 5 %."""
+    found = judge(*(answered(f"plan{n}", 0.5 + 0.02 * n) for n in range(8)))
+    inside = set()
+    for one in found.values():
+        for difference in one.against.values():
+            assert (difference.p < 0.05) == (not difference.low <= 0 <= difference.high)
+            assert difference.low + difference.high == pytest.approx(2 * difference.mean)
+            inside.add(difference.p >= 0.05)
+    assert inside == {True, False}
+
+
+def test_gains_are_over_the_single_task_candidate_and_corrected_together() -> None:
+    plans = [answered("base", 0.6), answered("separate", 0.5), answered("better", 0.75)]
+    found = judge(*plans, single="separate")
+    assert found["separate"].gains == {}
+    gains = {(n, t): g for n, one in found.items() for t, g in one.gains.items()}
+    assert set(gains) == set(itertools.product(["base", "better"], TASKS))
+    p = sorted(gain.p for gain in gains.values())
+    smallest = min(gains.values(), key=lambda gain: gain.p)
+    assert smallest.p_holm == pytest.approx(min(1.0, 6 * p[0]))
+    against = judge(*plans, baseline="separate")["better"].against
+    for task in TASKS:
+        assert gains["better", task].mean == pytest.approx(against[task].mean)
+    assert judge(*plans)["better"].gains == {}
+
+
+def test_mcnemar_stands_beside_each_accuracy_and_seed() -> None:
+    base, other = answered("base", 0.5), answered("other", 0.6)
+    found = judge(base, other)["other"].mcnemar
+    assert set(found) == {"sentiment", "paraphrase"}
+    for name, p in found.items():
+        assert len(p) == 3
+        for seed, one in zip((1, 2, 3), p, strict=True):
+            a, b = (x.by_seed[seed][name] == TARGETS[name] for x in (other, base))
+            only = int((a & ~b).sum()), int((b & ~a).sum())
+            assert one == pytest.approx(stats.binomtest(only[0], sum(only), 0.5).pvalue)
+
+
+def test_the_same_bits_every_time() -> None:
+    plans = [answered("a", 0.5), answered("b", 0.6)]
+    assert judge(*plans) == judge(*plans)
+
+
+# ------------------------------------------------------------------ edges
+
+
+def test_with_one_seed_nothing_is_real() -> None:
+    found = judge(answered("base", 0.3, [1]), answered("better", 0.9, [1]))
+    difference = found["better"].against["overall"]
+    assert difference.p < 1e-6 and difference.p_holm < 1e-6
+    assert not difference.is_real and difference.seeds == 1
+    assert found["base"].scores["overall"].spread is None
+    assert found["base"].scores["overall"].stderr > 0
+    assert {one.tie for one in found.values()} == {1}
+
+
+def test_only_common_seeds_are_compared() -> None:
+    base, other = answered("base", 0.5, [1, 2, 3]), answered("other", 0.6, [2, 3, 4, 5])
+    found = judge(base, other)["other"]
+    assert found.scores["overall"].seeds == 4
+    assert found.against["overall"].seeds == 2
+    assert len(found.mcnemar["paraphrase"]) == 2
+    name, of = "similarity", scores.pearson
+    both = [
+        [of(TARGETS[name], one.by_seed[seed][name]) for seed in (2, 3)] for one in (other, base)
+    ]
+    assert found.against[name].mean == pytest.approx(np.mean(both[0]) - np.mean(both[1]))
+
+
+@pytest.mark.parametrize("skill", [0.5, 0.9])
+def test_a_candidate_with_one_common_seed_is_in_no_correction_of_the_others(skill: float) -> None:
+    plans = [answered("base", 0.5), answered("a", 0.58), answered("b", 0.6)]
+    few = answered("few", skill, [1])
+    alone, beside = judge(*plans), judge(*plans, few)
+    for name in ("a", "b"):
+        assert beside[name].against["overall"].p == pytest.approx(alone[name].against["overall"].p)
+        assert beside[name].against["overall"].p_holm == pytest.approx(
+            alone[name].against["overall"].p_holm
+        )
+    assert beside["few"].against["overall"].seeds == 1
+    assert not beside["few"].against["overall"].is_real
+
+
+def test_without_common_seeds_there_is_no_difference_to_tell() -> None:
+    found = judge(answered("base", 0.3, [1, 2]), answered("other", 0.9, [3, 4]))
+    assert found["other"].against == {} and found["other"].mcnemar == {}
+    assert set(found["other"].scores) == KEYS
+    assert {one.tie for one in found.values()} == {1}
+
+
+def test_a_candidate_alone() -> None:
+    (found,) = compare(TASKS, TARGETS, [answered("only", 0.5)], "only", single="only")
+    assert found.tie == 1 and set(found.scores) == KEYS
+    assert found.against == found.gains == found.mcnemar == {}
+
+
+def test_a_candidate_without_a_finished_trial_has_nothing() -> None:
+    found = judge(answered("base", 0.5), Answered("failed", {}))["failed"]
+    assert found.scores == found.against == found.mcnemar == {} and found.tie == 0
+
+
+def test_a_candidate_of_fewer_tasks_is_compared_on_those() -> None:
+    part = answered("part", 0.9)
+    part = Answered("part", {s: {"sentiment": of["sentiment"]} for s, of in part.by_seed.items()})
+    found = judge(answered("base", 0.4), part)
+    assert set(found["part"].scores) == set(found["part"].against) == {"sentiment"}
+    assert (found["part"].tie, found["base"].tie) == (0, 1)
+    ranked = judge(answered("base", 0.4), part, by="sentiment")
+    assert (ranked["part"].tie, ranked["base"].tie) == (1, 2)
+    alone = compare(TASKS, TARGETS, [part], "part")
+    assert set(alone[0].scores) == {"sentiment"}
+
+
+def test_constant_predictions_have_a_score_and_no_error() -> None:
+    flat = {
+        "sentiment": np.full(ROWS["sentiment"], 2.0),
+        "paraphrase": np.zeros(ROWS["paraphrase"]),
+        "similarity": np.full(ROWS["similarity"], 0.1),
+    }
+    plans = [Answered(name, {1: flat, 2: flat}) for name in ("flat", "flat too")]
+    found = judge(*plans, answered("other", 0.7, [1, 2]))
+    assert all(numbers_are_finite(one) for one in found.values())
+    same = found["flat too"].against
+    assert all(one.mean == 0 and one.p == 1 and not one.is_real for one in same.values())
+    assert found["flat"].scores["similarity"].mean == pytest.approx(0, abs=1e-12)
+    assert found["flat"].scores["similarity"].stderr == 0
+    assert found["other"].against["similarity"].is_real
+    assert found["flat"].tie == found["flat too"].tie == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (
+            {"baseline": "bsae"},
+            "no candidate is named 'bsae'; there are: base, other. Did you",
+        ),
+        ({"single": "separate"}, "no candidate is named 'separate'"),
+        ({"by": "f1"}, "no score is named 'f1'; allowed: sentiment, paraphrase, similarity, over"),
+    ],
+)
+def test_wrong_names_are_one_clear_line(options: dict[str, str], wanted: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        judge(answered("base", 0.5), answered("other", 0.5), **options)
+    assert str(caught.value).startswith(wanted)
+
+
+def test_rows_must_be_the_same() -> None:
+    short = Answered("short", {4: {"sentiment": np.zeros(3)}})
+    with pytest.raises(UsageError, match="short, seed 4: 3 predictions of sentiment for 200 rows"):
+        judge(answered("base", 0.5), short)
+    with pytest.raises(UsageError, match="two candidates have the same name; found: a, a"):
+        judge(answered("a", 0.5), answered("a", 0.5))

@@ -1,0 +1,232 @@
+"""Tests, resampled rows and the noise of runs, against scipy, closed forms and sums by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from building import THREE_TASKS
+from mops.evaluate import metrics as scores
+from mops.evaluate import statistics as resampling
+from mops.evaluate.statistics import (
+    Scored,
+    fisher_tail,
+    holm,
+    mcnemar,
+    off_zero,
+    row_covariance,
+    run_noise,
+    student_quantile,
+    student_tail,
+)
+from mops.tasks import Task
+
+SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
+FREEDOM = [1.0, 1.3, 2.5, 4.0, 17.2, 333.3, 1e5, 1e7, math.inf]
+
+
+# ------------------------------------------------------------------ distributions and tests
+
+
+@pytest.mark.parametrize("freedom", FREEDOM)
+def test_students_tail_of_any_freedom(freedom: float) -> None:
+    for t in (-30.0, -1.0, 0.0, 0.01, 1.7, 2.5, 6.0):
+        assert student_tail(t, freedom) == pytest.approx(stats.t.sf(t, freedom), rel=1e-4, abs=1e-9)
+
+
+@pytest.mark.parametrize("freedom", FREEDOM)
+@pytest.mark.parametrize("tail", [0.025, 0.001, 0.3])
+def test_students_quantile(freedom: float, tail: float) -> None:
+    assert student_quantile(tail, freedom) == pytest.approx(stats.t.isf(tail, freedom), rel=1e-5)
+
+
+@pytest.mark.parametrize("upper", [1, 2, 4, 9])
+@pytest.mark.parametrize("lower", [1, 7, 40])
+def test_fishers_tail(upper: int, lower: int) -> None:
+    for ratio in (0.0, 0.3, 1.0, 5.0, 60.0, math.inf):
+        wanted = stats.f.sf(ratio, upper, lower)
+        assert fisher_tail(ratio, upper, lower) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_mean_off_zero_is_tested_on_both_sides() -> None:
+    values = np.array([0.3, 0.1, 0.5, -0.1])
+    wanted = stats.ttest_1samp(values, 0).pvalue
+    assert off_zero(values.mean(), stats.sem(values), 3) == pytest.approx(wanted)
+    assert off_zero(-values.mean(), stats.sem(values), 3) == pytest.approx(wanted)
+    assert (off_zero(0.0, 0.0, 3), off_zero(0.1, 0.0, 3), off_zero(0.0, 0.1, 3)) == (1, 0, 1)
+
+
+def test_holm_by_hand() -> None:
+    """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 but not below the one before."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@pytest.mark.parametrize(("rows", "better"), [(40, 0.1), (300, 0.0), (4000, 0.02), (60, 0.9)])
+def test_mcnemar_is_the_binomial_test(rows: int, better: float) -> None:
+    draw = np.random.default_rng(rows)
+    one, other = draw.random(rows) < 0.5 + better / 2, draw.random(rows) < 0.5 - better / 2
+    wins, losses = int((one & ~other).sum()), int((other & ~one).sum())
+    wanted = stats.binomtest(wins, wins + losses, 0.5).pvalue
+    assert mcnemar(one, other) == pytest.approx(wanted, rel=1e-9)
+    assert mcnemar(other, one) == mcnemar(one, other)
+
+
+def test_mcnemar_of_equal_answers_says_nothing() -> None:
+    right = np.array([True, False, True])
+    assert mcnemar(right, right) == 1
+
+
+# ------------------------------------------------------------------ rows
+
+
+def classes(runs: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(7)
+    targets = draw.integers(0, 2, rows).astype(float)
+    return targets, np.where(draw.random((runs, rows)) < 0.7, targets, 1 - targets)
+
+
+def values(runs: int, rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(8)
+    targets = draw.normal(size=rows)
+    return targets, targets + draw.normal(size=(runs, rows)) + draw.normal(size=rows)
+
+
+def test_accuracies_move_by_their_closed_form() -> None:
+    """Covariance of right answers / rows; 1,000 resamples know it to about 5 %."""
+    targets, predictions = classes(4)
+    predictions[3] = predictions[2]
+    found = row_covariance(PARAPHRASE, targets, predictions)
+    wanted = np.cov((predictions == targets).astype(float)) / len(targets)
+    assert found == pytest.approx(wanted, abs=0.15 * wanted[0, 0])
+    assert found[2, 3] == pytest.approx(found[2, 2]) == pytest.approx(found[3, 3])
+
+
+def test_correlations_by_products_are_those_of_each_resample() -> None:
+    """By moments as by the score itself, also where an answer hardly varies."""
+    targets, predictions = values(3)
+    predictions[1] = 0.1
+    predictions[2, 1:] = 0.1  # constant in a third of the resamples
+    for counts in resampling.resamples("similarity", len(targets)):
+        by_products = resampling.pearsons(counts, targets, predictions)
+        one_by_one = resampling.one_by_one(scores.pearson, counts, targets, predictions)
+        np.testing.assert_allclose(by_products, one_by_one, atol=1e-9)
+        assert (by_products[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+def test_correlations_move_as_normal_values_do(name: str) -> None:
+    """(1 - r^2) / sqrt(n) for Pearson's; Spearman's is near it."""
+    task = Task(name="s", type="similarity", text=("a", "b"), label="l", range=(0, 5), score=name)
+    targets, predictions = values(1, 150)
+    found = math.sqrt(row_covariance(task, targets, predictions)[0, 0])
+    r = stats.pearsonr(targets, predictions[0]).statistic
+    assert found == pytest.approx((1 - r**2) / math.sqrt(150), rel=0.3)
+
+
+def test_any_score_can_be_resampled() -> None:
+    """Of two classes that are equally frequent, F1 moves about as the accuracy does."""
+    targets, predictions = classes(2)
+    f1 = Task(
+        name="f", type="classification", text=("t",), label="l", labels=("0", "1"), score="f1"
+    )
+    found = row_covariance(f1, targets, predictions)
+    assert found.shape == (2, 2)
+    own = scores.standard_error(f1, targets, predictions[0])
+    assert math.sqrt(found[0, 0]) == pytest.approx(own, rel=0.12)
+
+
+def test_resamples_draw_as_many_rows_as_there_are_and_are_repeatable() -> None:
+    first, again = (list(resampling.resamples("a", 7)) for _ in range(2))
+    assert len(np.concatenate(first)) == resampling.RESAMPLES
+    assert (np.concatenate(first).sum(1) == 7).all()
+    np.testing.assert_array_equal(first, again)
+    other = list(resampling.resamples("b", 7))
+    assert not np.array_equal(first, other)
+
+
+# ------------------------------------------------------------------ rows and runs together
+
+
+def by_hand(values_CS: np.ndarray, covariance: np.ndarray) -> Scored:
+    plans, seeds = values_CS.shape
+    at = {f"plan{p}": {s: p * seeds + s for s in range(seeds)} for p in range(plans)}
+    return Scored(at, values_CS.ravel(), covariance)
+
+
+def test_without_noise_of_rows_it_is_students_test() -> None:
+    """Two plans that scatter over seeds alone: the test of two samples with equal variances."""
+    values_CS = np.array([[0.50, 0.53, 0.49, 0.52], [0.55, 0.56, 0.53, 0.57]])
+    found = by_hand(values_CS, np.zeros((8, 8))).mean("plan1", "plan0")
+    wanted = stats.ttest_ind(values_CS[1], values_CS[0])
+    assert found.value == pytest.approx(0.0425)
+    assert found.freedom == pytest.approx(wanted.df) == 6
+    assert off_zero(found.value, found.stderr, found.freedom) == pytest.approx(wanted.pvalue)
+
+
+def test_without_noise_of_runs_it_is_the_normal_test_over_rows() -> None:
+    """Seeds that change nothing move together on other rows: more of them do not help."""
+    covariance = np.kron([[4.0, 1.0], [1.0, 3.0]], np.ones((3, 3)))
+    found = by_hand(np.repeat([[5.0], [9.0]], 3, axis=1), covariance).mean("plan1", "plan0")
+    assert (found.value, found.seeds, found.freedom) == (4.0, 3, math.inf)
+    assert found.stderr == pytest.approx(math.sqrt(4 + 3 - 2 * 1))
+
+
+def test_the_sum_by_hand() -> None:
+    """Rows that suit a plan (0.25 each), a run (0.5 each), and runs: scores 0, 2 and 5, 7.
+
+    The variance over two seeds is 2, which holds the 0.5 of the rows. Rows: 0.25 + 0.25;
+    runs: (2 + 2) / 2; its 2 degrees of freedom grow by (2.5 / 2)^2.
+    """
+    covariance = np.kron(np.eye(2), np.full((2, 2), 0.25)) + 0.5 * np.eye(4)
+    found = by_hand(np.array([[0.0, 2.0], [5.0, 7.0]]), covariance).mean("plan1", "plan0")
+    assert found.stderr**2 == pytest.approx(0.5 + 2)
+    assert found.freedom == pytest.approx(2 * (2.5 / 2) ** 2)
+    alone = by_hand(np.array([[0.0, 2.0], [5.0, 7.0]]), covariance).mean("plan0")
+    assert alone.stderr**2 == pytest.approx(0.25 + 2 / 2)
+
+
+def test_rows_are_a_floor() -> None:
+    """Two seeds may agree by chance; the rows say how little is known."""
+    found = by_hand(np.array([[3.0, 3.0], [4.0, 4.0]]), np.eye(4)).mean("plan1", "plan0")
+    assert found.stderr == pytest.approx(1)  # (1 + 1) / 2 seeds
+
+
+def test_the_noise_of_runs_is_pooled_over_plans() -> None:
+    draw = np.random.default_rng(2)
+    groups = {f"plan{p}": draw.normal(size=size) for p, size in enumerate((2, 3, 5, 3, 4))}
+    found = run_noise(groups)
+    squares = [((of - of.mean()) ** 2).sum() for of in groups.values()]
+    assert found.own == {}
+    assert found.pooled == pytest.approx(sum(squares) / 12) and found.pooled_freedom == 12
+
+
+def test_a_plan_that_scatters_far_more_is_not_pooled() -> None:
+    draw = np.random.default_rng(3)
+    groups = {f"plan{p}": draw.normal(size=4) for p in range(7)}
+    groups |= {"wild": 40 * draw.normal(size=4), "wilder": 90 * draw.normal(size=4)}
+    found = run_noise(groups)
+    assert set(found.own) == {"wild", "wilder"}
+    assert found.pooled < 4 and found.pooled_freedom == 21
+    variance, freedom = found.together(["wild", "plan0"])
+    assert variance == pytest.approx(groups["wild"].var(ddof=1) + found.pooled)
+    assert freedom == pytest.approx(3, rel=0.05)  # almost all of it is the wild one's
+
+
+def test_no_pair_has_less_than_its_own_noise_of_runs() -> None:
+    """Plan 1 scatters more than the others, yet not so much that it is left out of the pool."""
+    values_CS = np.array([[0.1, 0.2, 0.3]] * 6)
+    values_CS[1] = [0.0, 0.2, 0.4]
+    found = by_hand(values_CS, np.zeros((18, 18)))
+    assert found.noise.own == {} and found.noise.pooled == pytest.approx(0.01 * (5 + 4) / 6)
+    assert found.mean("plan1", "plan0").stderr ** 2 == pytest.approx((0.01 + 0.04) / 3)
+    assert found.mean("plan2", "plan0").stderr ** 2 == pytest.approx(2 * 0.015 / 3)
+
+
+def test_plans_whose_seeds_change_nothing_have_no_noise_of_runs() -> None:
+    still = {f"plan{p}": np.full(3, 0.5) for p in range(3)}
+    found = run_noise(still | {"other": np.array([0.1, 0.2, 0.3])})
+    assert found.pooled == 0 and set(found.own) == {"other"}
+    assert found.together(["plan0", "plan1"]) == (0, math.inf)

@@ -1,0 +1,98 @@
+"""A report made by hand, with something hostile in every place where a text can stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mops.papers import Claim, PaperView
+from mops.reports.contents import Contents
+from mops.reports.errors import Example, TaskErrors
+from mops.reports.honesty import Section
+from mops.reports.material import Material
+from mops.reports.parts import Card, Cell, Picture, Table
+from mops.surveys.results.recommend import recommend
+from mops.surveys.results.standings import Summary
+from surveying import made_standing, made_summary
+
+EVIL = (
+    "</title></style></script><script>window.taken=1</script><!--"
+    "<img src=x onerror=window.taken=1>\"'><b>&amp;</b>{{ 7 * 7 }}"
+)
+MARK = (
+    '<svg viewBox="0 0 40 20" role="img"><g data-candidate="0">'
+    '<circle r="9" cx="9" cy="9"/></g></svg>'
+)
+
+
+def hostile(place: str) -> str:
+    return f"{place} {EVIL}"
+
+
+def hostile_summary() -> Summary:
+    return made_summary(
+        made_standing(hostile("one"), 0.7),
+        made_standing(hostile("two"), 0.6, tie=2),
+        name=hostile("survey"),
+        baseline=hostile("one"),
+        single=None,
+    )
+
+
+def hostile_table(name: str) -> Table:
+    rows = tuple(
+        (Cell(hostile(who)), Cell(hostile("cell"), n, hostile("hint")), Cell(hostile("word")))
+        for n, who in enumerate(("one", "two"))
+    )
+    columns = ("candidate", hostile("number"), hostile("column"))
+    return Table(name, hostile("title"), columns, rows, hostile("note"))
+
+
+def hostile_example(only: str = "") -> Example:
+    answers = ((hostile("one"), hostile("answer"), True), (hostile("two"), hostile("other"), False))
+    texts = (hostile("first"), hostile("second"))
+    return Example(hostile("id"), texts, hostile("label"), 1.5, answers, only)
+
+
+def hostile_contents() -> Contents:
+    summary = hostile_summary()
+    table = hostile_table("some")
+    pictures = tuple(
+        Picture(
+            f"pareto-{n}", hostile("title"), hostile("caption"), MARK, MARK, "pareto", hostile(n)
+        )
+        for n in ("size", "time")
+    )
+    errors = TaskErrors(
+        task=hostile("task"),
+        plans=(hostile("one"), hostile("two")),
+        worst=(hostile_example(),),
+        only=(hostile_example(only=hostile("two")),),
+        by_length=table,
+        by_label=table,
+        note=hostile("note"),
+    )
+    paper = PaperView(
+        name=hostile("paper"),
+        title=hostile("paper"),
+        source=hostile("source"),
+        surveys=(),
+        tables=(table,),
+        claims=(Claim(hostile("claim"), "cannot be told", hostile("why")),),
+        differences=(hostile("differs"),),
+    )
+    return Contents(
+        Material(Path(), None, summary, recommend(summary), (), ()),
+        tables=(hostile_table("plans"), hostile_table("outside"), table),
+        pictures=pictures,
+        cards=tuple(hostile_card(one.name) for one in summary.standings),
+        errors=(errors,),
+        honesty=(Section(hostile("section"), (hostile("line"),), table),),
+        papers=(paper,),
+    )
+
+
+def hostile_card(candidate: str) -> Card:
+    facts = ((hostile("fact"), hostile("value")),)
+    words = [hostile(word) for word in ("plan", "says")]
+    code = [hostile(word) for word in ("recipe", "command")]
+    return Card(candidate, *words, MARK, *code, facts, (hostile("warning"),))

@@ -1,0 +1,206 @@
+"""Error analysis against what can be counted by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score
+from survey_data import HOSTILE
+
+from mops.reports.compared import compared
+from mops.reports.errors import TaskErrors, find_errors
+from mops.reports.material import Material, TrialFiles, read_material
+from surveys import PLANS, make_survey
+
+SKILLS = {"shared": 0.8, "separate": 0.75, "hybrid:2": 0.3, "frozen+shared": 0.2}
+
+
+def errors_in(material: Material) -> dict[str, TaskErrors]:
+    return {found.task: found for found in find_errors(material)}
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    folder = tmp_path_factory.mktemp("errors")
+    return read_material(make_survey(folder, rows=120, skills=SKILLS, seeds=[5, 7]))
+
+
+@pytest.fixture(scope="module")
+def found(material: Material) -> dict[str, TaskErrors]:
+    return errors_in(material)
+
+
+def predictions(material: Material, name: str, task: str) -> list[dict[str, str]]:
+    """The rows that judge, as a reader of the file would find them; of the first seed."""
+    (trial, *_) = material.of(name)
+    with trial.predictions(task, "report").open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["half"] == "report"]
+
+
+def texts_by_id(trial: TrialFiles, task: str) -> dict[str, tuple[str, ...]]:
+    entry = trial.recipe.tasks[task]
+    columns = [entry.text] if isinstance(entry.text, str) else list(entry.text)
+    assert entry.validation
+    with Path(entry.validation).open(encoding="utf-8", newline="") as file:
+        return {row["id"]: tuple(row[name] for name in columns) for row in csv.DictReader(file)}
+
+
+def test_who_is_compared(material: Material, found: dict[str, TaskErrors]) -> None:
+    """The recommended, the baseline, the model per task, the best of each tie; four at least."""
+    decision, summary = material.decision, material.summary
+    assert decision is not None
+    ties: dict[int, list[Any]] = {}
+    for one in summary.standings:
+        ties.setdefault(one.tie, []).append((one.overall.mean, one.name))
+    best = [max(group)[1] for group in ties.values()]
+    first = list(dict.fromkeys([decision.candidate, "shared", "separate", *best]))
+    plans = compared(material, "sentiment")
+    assert plans[: len(first)] == first and list(found["sentiment"].plans) == plans
+    assert sorted(plans) == sorted(PLANS)  # there are no more than four
+    assert "seed 5" in found["sentiment"].note
+
+
+@pytest.mark.parametrize("task", ["sentiment", "paraphrase", "similarity"])
+def test_the_worst_are_those_with_the_largest_mean_loss(
+    material: Material, found: dict[str, TaskErrors], task: str
+) -> None:
+    of = found[task]
+    tables = [predictions(material, name, task) for name in of.plans]
+    losses = np.mean([[float(row["loss"]) for row in table] for table in tables], axis=0)
+    expected = sorted(losses, reverse=True)[:30]
+    assert [one.loss for one in of.worst] == pytest.approx(expected)
+    loss_of = dict(zip((row["id"] for row in tables[0]), losses, strict=True))
+    texts = texts_by_id(material.trials[0], task)
+    for one in of.worst:
+        assert one.loss == pytest.approx(loss_of[one.id])
+        assert one.texts == texts[one.id]
+        assert [name for name, _, _ in one.answers] == list(of.plans)
+
+
+def test_answers_stand_beside_the_label(material: Material, found: dict[str, TaskErrors]) -> None:
+    for one in found["sentiment"].worst:
+        for name, answer, is_right in one.answers:
+            (row,) = (r for r in predictions(material, name, "sentiment") if r["id"] == one.id)
+            assert (row["prediction"], row["label"]) == (answer, one.label)
+            assert is_right == (answer == one.label)
+    for one in found["similarity"].worst:
+        for name, answer, is_right in one.answers:
+            (row,) = (r for r in predictions(material, name, "similarity") if r["id"] == one.id)
+            off = abs(float(row["prediction"]) - float(row["label"]))
+            assert is_right == (off <= 1)  # a fifth of 0 to 5
+            assert answer == f"{float(row['prediction']):.2f}"
+
+
+def test_errors_that_one_alone_makes(material: Material, found: dict[str, TaskErrors]) -> None:
+    of = found["paraphrase"]
+    wrong: dict[str, list[str]] = {}
+    for name in of.plans:
+        for row in predictions(material, name, "paraphrase"):
+            if row["prediction"] != row["label"]:
+                wrong.setdefault(row["id"], []).append(name)
+    alone = {row: names[0] for row, names in wrong.items() if len(names) == 1}
+    assert of.only
+    for one in of.only:
+        assert alone[one.id] == one.only
+        assert [name for name, _, is_right in one.answers if not is_right] == [one.only]
+    for name in of.plans:
+        shown = [one.id for one in of.only if one.only == name]
+        assert len(shown) == min(10, sum(other == name for other in alone.values()))
+
+
+def test_scores_by_label_and_length(material: Material, found: dict[str, TaskErrors]) -> None:
+    of = found["sentiment"]
+    texts = texts_by_id(material.trials[0], "sentiment")
+    for place, name in enumerate(of.plans, start=2):
+        rows = predictions(material, name, "sentiment")
+        for line in of.by_label.rows:
+            here = [row for row in rows if row["label"] == line[0].text]
+            assert line[1].value == len(here)
+            right = accuracy_score(*([row[key] for row in here] for key in ("label", "prediction")))
+            assert line[place].value == pytest.approx(right)
+        seen = 0
+        for line in of.by_length.rows:
+            low, _, high = line[0].text.partition(" to ")
+            bounds = range(int(low), int(high or low) + 1)
+            here = [row for row in rows if len(texts[row["id"]][0].split()) in bounds]
+            assert line[1].value == len(here)
+            right = accuracy_score(*([row[key] for row in here] for key in ("label", "prediction")))
+            assert line[place].value == pytest.approx(right)
+            seen += len(here)
+        assert seen == len(rows)
+    assert of.by_length.columns == ("words", "rows", *of.plans)
+
+
+def test_a_similarity_is_measured_by_its_distance(
+    material: Material, found: dict[str, TaskErrors]
+) -> None:
+    of = found["similarity"]
+    rows = predictions(material, of.plans[0], "similarity")
+    for line in of.by_label.rows:
+        low, high = map(float, line[0].text.split(" to "))
+        off = [
+            abs(float(row["prediction"]) - float(row["label"]))
+            for row in rows
+            if low <= float(row["label"]) < high or float(row["label"]) == high == 5
+        ]
+        assert line[1].value == len(off)
+        assert line[2].value == pytest.approx(sum(off) / len(off))
+
+
+def test_older_predictions_without_losses(tmp_path: Path) -> None:
+    made = read_material(make_survey(tmp_path, has_losses=False))
+    for of in errors_in(made).values():
+        assert all(one.loss is None for one in of.worst)
+        assert "no losses" in of.note
+    worst = errors_in(made)["paraphrase"].worst
+    wrong = [sum(not is_right for _, _, is_right in one.answers) for one in worst]
+    assert wrong == sorted(wrong, reverse=True) and wrong[-1] > 0
+    assert [one.id for one in worst[: len(HOSTILE)]] == [f"validation-{n}" for n in range(4)]
+
+
+def break_nothing(file: Path) -> None:
+    file.write_text(file.read_text("utf-8").replace("a", "b", 1), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(Path.unlink, "is not there any more"), (break_nothing, "has changed since the training")],
+)
+def test_ids_where_a_file_is_gone_or_changed(tmp_path: Path, change: Any, words: str) -> None:
+    folder = make_survey(tmp_path, ("shared", "separate"))
+    change(folder / "data" / "sentiment-validation.csv")
+    found = errors_in(read_material(folder))
+    of = found["sentiment"]
+    assert words in of.note and "Ids instead of texts" in of.note
+    assert of.worst and all(one.texts == () and one.id for one in of.worst)
+    assert not of.by_length.rows and of.by_label.rows
+    assert found["paraphrase"].worst[0].texts
+
+
+def test_a_broken_file_of_predictions_is_named(tmp_path: Path) -> None:
+    folder = make_survey(tmp_path, PLANS[:3])
+    made = read_material(folder)
+    (trial, *_) = made.of("separate")
+    trial.predictions("sentiment", "report").write_text("id,prediction\nx\n", "utf-8")
+    found = errors_in(made)
+    assert "separate" not in found["sentiment"].plans
+    assert "Left out: separate" in found["sentiment"].note
+    assert "separate" in found["paraphrase"].plans
+
+
+def test_one_candidate_has_nobody_to_be_alone_among(tmp_path: Path) -> None:
+    made = read_material(make_survey(tmp_path, ("shared",), on="test"))
+    for of in errors_in(made).values():
+        assert of.plans == ("shared",) and of.worst and not of.only
+        assert "test rows" in of.note
+
+
+def test_validation_that_was_split_off_has_its_texts(tmp_path: Path) -> None:
+    """Rows of a `split` are found again in the training file."""
+    folder = make_survey(tmp_path, ("shared", "separate"), split=0.3, rows=60)
+    of = errors_in(read_material(folder))["sentiment"]
+    assert of.worst and all(one.texts[0].startswith("train") for one in of.worst)

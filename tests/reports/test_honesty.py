@@ -1,0 +1,152 @@
+"""What a report admits: data, machines, warnings, missing files, what an encoder has seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from survey_data import TASKS
+
+from mops.config.recipe import to_recipe
+from mops.model.sources import BUNDLED_SHA256
+from mops.reports import data_facts
+from mops.reports.honesty import Section, make_honest
+from mops.reports.material import read_material
+from mops.reports.seen import find_seen, seen_lines
+from surveys import make_survey
+
+
+def sections(folder: Path) -> dict[str, Section]:
+    return {section.title: section for section in make_honest(read_material(folder))}
+
+
+def words(section: Section) -> str:
+    return "\n".join(section.lines)
+
+
+def data_rows(section: Section) -> dict[tuple[str, str], list[Any]]:
+    assert section.table is not None
+    return {(row[0].text, row[1].text): [c.value for c in row[2:]] for row in section.table.rows}
+
+
+def test_rows_doubles_and_leaks_are_counted(tmp_path: Path) -> None:
+    """The known faults of the made files: a row twice, a row of validation in train, a bad row."""
+    made = sections(make_survey(tmp_path, ("shared", "separate"), rows=30))["Data"]
+    rows = data_rows(made)
+    assert rows["sentiment", "train"] == [33, 1, 1, None, None, None]
+    assert rows["sentiment", "validation"] == [30, 0, 0, 1, None, None]
+    assert rows["paraphrase", "train"] == [32, 0, 1, None, None, None]
+    assert rows["paraphrase", "validation"] == [30, 0, 0, 1, 1, None]
+    assert "1 of 33 rows left out" in words(made)
+    assert "paraphrase: 1 of 30 validation rows are also in train." in made.lines
+    assert "always answering" in words(made) and "correlation 0" in words(made)
+
+
+def test_large_data_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are those of the record; the smaller tasks are still examined."""
+    folder = make_survey(tmp_path, ("shared",), rows=30)
+    sizes = {
+        task: sum(path.stat().st_size for path in (folder / "data").glob(f"{task}-[tv]*n.csv"))
+        for task in TASKS
+    }
+    monkeypatch.setattr(data_facts, "MOST_BYTES", min(sizes.values()))
+    made = sections(folder)["Data"]
+    rows, small = data_rows(made), min(sizes, key=sizes.__getitem__)
+    for task in TASKS:
+        assert rows[task, "validation"][0] == 30
+        assert (rows[task, "validation"][2] is None) == (task != small)
+    assert words(made).count("mops check --config trials/") == 2
+
+
+def test_data_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:
+    folder = make_survey(tmp_path, ("shared",))
+    (folder / "data" / "sentiment-train.csv").unlink()
+    with (folder / "data" / "similarity-train.csv").open("a", encoding="utf-8") as file:
+        file.write("new,a,b,1\n")
+    made = sections(folder)["Data"]
+    assert "sentiment-train.csv is not there any more" in words(made)
+    assert "similarity-train.csv has changed since the training" in words(made)
+    assert data_rows(made)["paraphrase", "validation"][3] == 1
+
+
+def test_one_machine_or_several(tmp_path: Path) -> None:
+    same = sections(make_survey(tmp_path / "same", ("shared", "separate")))
+    assert "4 trials on one kind of machine" in words(same["Machine and versions"])
+    other = {"separate": {"processor": "Difference Engine", "packages": {"torch": "2.6.0"}}}
+    made = sections(make_survey(tmp_path / "other", ("shared", "separate"), meta=other))
+    found = made["Machine and versions"]
+    assert "differ in processor, torch" in words(found)
+    assert found.table is not None
+    texts = found.table.texts
+    assert ["processor", "Difference Engine", "2"] in texts
+    assert ["processor", "Abacus 2000", "2"] in texts
+
+
+def test_warnings_and_missing_trials_are_said(tmp_path: Path) -> None:
+    folder = make_survey(
+        tmp_path,
+        warnings={"shared": ("it may | be <b>bad</b>",)},
+        broken=[("separate", 2)],
+        failed=[("hybrid:2", 1)],
+        waiting=[("frozen+shared", 2)],
+    )
+    made = sections(folder)
+    assert "shared (2 trainings): it may | be <b>bad</b>." in made["Guards and warnings"].lines
+    told = words(made["Files that are broken or missing"])
+    assert "separate, seed 2 is left out:" in told and "no record of a run" in told
+    assert "hybrid:2, seed 1 failed: the loss is not a number" in told
+    assert "1 trial not finished" in told
+
+
+def test_nothing_to_say_is_said(tmp_path: Path) -> None:
+    made = sections(make_survey(tmp_path, ("shared", "separate")))
+    assert words(made["Files that are broken or missing"]).startswith("None:")
+    assert all(section.lines for section in made.values())
+
+
+def test_what_was_chosen_on_which_rows(tmp_path: Path) -> None:
+    made = sections(make_survey(tmp_path, ("shared", "separate"), on="test"))
+    told = words(made["What was chosen on which rows"])
+    assert "judged on the test files (rows: sentiment 40, paraphrase 40, similarity 40)" in told
+    assert "2 seeds: 1, 2." in made["Seeds and statistics"].lines
+
+
+# ------------------------------------------------------------------ encoders
+
+
+@pytest.mark.parametrize(
+    ("name", "sha256", "what"),
+    [
+        ("minilm", BUNDLED_SHA256, "Quora duplicates"),
+        ("/somewhere/renamed", BUNDLED_SHA256, "Quora duplicates"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "", "Quora duplicates"),
+        ("/models/paraphrase-MiniLM-L3-v2", "", "Quora duplicates"),
+        ("cross-encoder/stsb-distilroberta-base", "", "STS benchmark"),
+        ("cross-encoder/quora-roberta-base", "", "Quora duplicates"),
+        ("bert-base-uncased", "", "no labelled task"),
+        ("google/bert_uncased_L-4_H-256_A-4", "", "no labelled task"),
+        ("roberta-base", "", "no labelled task"),
+    ],
+)
+def test_known_encoders(name: str, sha256: str, what: str) -> None:
+    found = find_seen(name, sha256)
+    assert found is not None and what in found.what
+
+
+@pytest.mark.parametrize(
+    "name", ["distilbert-base-uncased-finetuned-sst-2-english", "bert-base-uncased-mnli", "mine"]
+)
+def test_what_is_not_known_is_not_guessed(name: str) -> None:
+    assert find_seen(name, "") is None
+    (line,) = seen_lines(name, "", to_recipe({"tasks": {"s": {**TASKS["sentiment"]}}}))
+    assert "not known" in line
+
+
+def test_tasks_that_look_like_what_it_has_seen() -> None:
+    quora = {**TASKS["paraphrase"], "train": "data/quora-train.csv"}
+    other = {**TASKS["similarity"], "train": "data/pairs.csv"}
+    recipe = to_recipe({"tasks": {"paraphrase": quora, "similarity": other}})
+    lines = list(seen_lines("minilm", BUNDLED_SHA256, recipe))
+    assert len(lines) == 2 and "The files of paraphrase look like Quora duplicates" in lines[1]
+    assert len(list(seen_lines("bert-base-uncased", "", recipe))) == 1

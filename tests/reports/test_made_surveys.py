@@ -1,0 +1,42 @@
+"""The surveys that reports are tested with are surveys: read, judged and scored as real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from survey_data import HOSTILE
+
+from mops.reports.material import read_material
+from surveys import make_survey
+
+
+@pytest.mark.parametrize("on", ["report", "test"])
+def test_every_trial_is_accepted(tmp_path: Path, on: str) -> None:
+    made = read_material(make_survey(tmp_path, ("shared", "separate"), on=on))
+    assert [one.name for one in made.summary.standings] == ["shared", "separate"]
+    assert len(made.trials) == 4 and not made.broken
+    assert not made.summary.doubtful and not made.summary.waiting and not made.summary.failed
+    assert made.summary.single == "separate" and made.summary.on == on
+    assert all(
+        trial.curve and trial.predictions("sentiment", on).is_file() for trial in made.trials
+    )
+
+
+def test_what_is_said_to_be_missing_is_missing(tmp_path: Path) -> None:
+    folder = make_survey(
+        tmp_path,
+        broken=[("shared", 2)],
+        failed=[("separate", 1)],
+        waiting=[("hybrid:2", 2)],
+    )
+    summary = read_material(folder).summary
+    assert [one.name for one in summary.doubtful] == ["shared, seed 2"]
+    assert [one.name for one in summary.failed] == ["separate, seed 1"]
+    assert [one.name for one in summary.waiting] == ["hybrid:2, seed 2"]
+
+
+def test_hostile_texts_judge(tmp_path: Path) -> None:
+    made = read_material(make_survey(tmp_path, ("shared",), seeds=1))
+    lines = made.trials[0].predictions("sentiment", "report").read_text("utf-8").splitlines()
+    assert [line.split(",")[3] for line in lines[1 : 1 + len(HOSTILE)]] == ["report"] * len(HOSTILE)

@@ -1,0 +1,67 @@
+"""What a report reads: a survey, a run, and folders where something is wrong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mops.errors import RunError, UsageError
+from mops.reports.material import read_material
+from mops.surveys.results.one_run import summarise_run
+from running import world
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return shutil.copytree(world().run, tmp_path / "run")
+
+
+def test_a_run_is_a_survey_of_one(run: Path) -> None:
+    material = read_material(run)
+    (one,) = material.summary.standings
+    (trial,) = material.trials
+    assert material.survey is None and one.tie == 1 and one.against == {} and one.gains == {}
+    assert one.trials[0].id == "run" and trial.folder == run
+    for task, name in material.summary.tasks.items():
+        recorded = trial.record.scores["tasks"][task]["report"][name]
+        assert one.scores[task].mean == pytest.approx(recorded)
+    assert material.decision is not None and material.decision.candidate == one.name
+    assert [line["step"] for line in trial.curve if "selection" in line] == [4, 8]
+
+
+def test_a_torn_curve_ends_where_it_is_torn(run: Path) -> None:
+    lines = (run / "curve.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (run / "curve.jsonl").write_text("".join(lines[:2]) + lines[2][:10], "utf-8")
+    assert len(read_material(run).trials[0].curve) == 2
+
+
+def test_predictions_that_are_not_those_of_the_record_are_refused(run: Path) -> None:
+    path = run / "predictions" / "similarity-validation.csv"
+    header, first, *rest = path.read_text("utf-8").splitlines()
+    cells = first.split(",")
+    cells[1] = "5.0" if float(cells[1]) < 2.5 else "0.0"
+    path.write_text("\n".join([header, ",".join(cells), *rest]) + "\n", "utf-8")
+    with pytest.raises(RunError, match="not the predictions that were recorded"):
+        read_material(run)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"neither a survey .* nor a finished run"):
+        read_material(tmp_path)
+
+
+def test_rows_that_judge_are_needed(run: Path) -> None:
+    text = (run / "record.json").read_text("utf-8")
+    assert '"report": {' in text
+    (run / "record.json").write_text(text.replace('"report": {', '"former": {'), "utf-8")
+    with pytest.raises(UsageError, match="no labelled row judges this run"):
+        summarise_run(run)
+
+
+def test_reports_load_no_torch() -> None:
+    code = "import sys, mops.reports.material; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,198 @@
+"""The tables of a report say what the summary says, in every form the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mops.reports.flat import to_csv
+from mops.reports.latex import to_latex
+from mops.reports.markdown import markdown_table
+from mops.reports.material import Material, read_material
+from mops.reports.parts import Cell, Table
+from mops.reports.tables import make_tables
+from mops.surveys.results.summary_files import to_markdown as summary_page
+from surveys import make_survey, tear
+
+TASKS = ("sentiment", "paraphrase", "similarity")
+NUMBER = re.compile(r"[-+−]?\d+\.\d{3}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    warnings = {"hybrid:2": ("the loss grew",)}
+    return make_survey(tmp_path_factory.mktemp("tables"), warnings=warnings)
+
+
+@pytest.fixture(scope="module")
+def material(folder: Path) -> Material:
+    return read_material(folder)
+
+
+@pytest.fixture(scope="module")
+def tables(material: Material) -> dict[str, Table]:
+    return {table.name: table for table in make_tables(material)}
+
+
+def rows_by_name(table: Table) -> dict[str, dict[str, Cell]]:
+    place = table.columns.index("candidate")
+    return {str(row[place].key): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def test_the_plans_come_first_and_nothing_is_empty(material: Material) -> None:
+    tables = make_tables(material)
+    assert tables[0].name == "plans"
+    names = [table.name for table in tables]
+    assert names == [
+        "plans", "differences", "gains", "mcnemar", "costs", "trainings", "convergence", "front",
+    ]  # fmt: skip
+    for table in tables:
+        assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_the_plans_have_the_numbers_of_the_summary(folder: Path, tables: dict[str, Table]) -> None:
+    stored = json.loads((folder / "summary.json").read_text("utf-8"))
+    found = rows_by_name(tables["plans"])
+    assert list(found) == [one["name"] for one in stored["standings"]]
+    for one in stored["standings"]:
+        row = found[one["name"]]
+        assert row["tie"].value == one["tie"]
+        assert row["overall"].value == one["scores"]["overall"]["mean"]
+        assert row["parameters"].value == one["costs"]["parameters"]
+        assert row["training"].value == one["costs"]["train_seconds"]
+        assert row["TM"].value == one["tm_relative"]
+        for task in TASKS:
+            more = dict(row[task].more)
+            assert row[task].value == one["scores"][task]["mean"]
+            assert more["stderr"] == one["scores"][task]["stderr"]
+            if one["gains"]:
+                assert more["gain"] == one["gains"][task]["mean"]
+                assert more["gain_p_holm"] == one["gains"][task]["p_holm"]
+        if one["against"]:
+            assert row["difference"].value == one["against"]["overall"]["mean"]
+    assert found["hybrid:2"]["warnings"] == Cell("2", 2, "the loss grew")
+
+
+def numbers_in(text: str) -> list[float]:
+    return [float(word.replace("−", "-")) for word in NUMBER.findall(text)]
+
+
+def as_read(table: Table, form: str) -> list[dict[str, str]]:
+    """The cells of a table out of a form that people read, a mapping for each row."""
+    if form == "markdown":
+        text = markdown_table(table).replace("\\", "")
+        head, _, *lines = (line[2:-2].split(" | ") for line in text.splitlines())
+        return [dict(zip(head, line, strict=True)) for line in lines]
+    plain = to_latex(table).replace("$-$", "−").replace("$\\pm$", "±")
+    rows: list[dict[str, str]] = [{} for _ in table.rows]
+    for panel in re.findall(r"\\toprule\n(.*?)\n\\bottomrule", plain, flags=re.DOTALL):
+        lines = [of.removesuffix(" \\tabularnewline").split(" & ") for of in panel.splitlines()]
+        head, _, *cells = lines
+        for row, line in zip(rows, cells, strict=True):
+            row |= dict(zip(head, line, strict=True))
+    return rows
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+@pytest.mark.parametrize("name", ["plans", "differences", "gains"])
+def test_all_forms_have_the_numbers_of_the_json(
+    folder: Path, tables: dict[str, Table], name: str, form: str
+) -> None:
+    """JSON = CSV at full precision; Markdown and LaTeX are these numbers with three digits."""
+    table = tables[name]
+    stored = {
+        one["name"]: one
+        for one in json.loads((folder / "summary.json").read_text("utf-8"))["standings"]
+    }
+    where: dict[str, Any] = {"plans": "scores", "differences": "against", "gains": "gains"}
+    read = dict(zip(rows_by_name(table), as_read(table, form), strict=True))
+    for row in csv.DictReader(io.StringIO(to_csv(table))):
+        one = stored[row["candidate"]]
+        for key in TASKS:
+            told = one[where[name]].get(key)
+            if told is None:
+                continue
+            assert float(row[key]) == told["mean"]
+            assert float(row[f"{key}_stderr"]) == told["stderr"]
+            shown = numbers_in(read[row["candidate"]][key])
+            assert shown[0] == pytest.approx(told["mean"], abs=5.01e-4)
+            if name == "gains":
+                assert shown[1:] == pytest.approx([told["low"], told["high"]], abs=5.01e-4)
+
+
+def test_columns_of_a_flat_file_are_plain_and_different() -> None:
+    columns = ("rows / s", "Genauigkeit für ä", "p", "p", "−")
+    table = Table(
+        "t", "t", columns, ((Cell("a"), Cell("b"), Cell("", 0.1), Cell("", 2), Cell("")),)
+    )
+    header, row = csv.reader(io.StringIO(to_csv(table)))
+    assert header == ["rows_per_s", "genauigkeit_fur_a", "p", "p_2", "column"]
+    assert row == ["a", "b", "0.1", "2", ""]
+
+
+def test_words_with_commas_and_lines_come_back_from_a_flat_file() -> None:
+    words = 'a, "b"\nc'
+    table = Table("t", "t", ("one", "two"), ((Cell(words), Cell("x", 1 / 3)),))
+    _, row = csv.reader(io.StringIO(to_csv(table)))
+    assert row[0] == words and float(row[1]) == 1 / 3
+
+
+def test_numbers_have_a_true_minus_and_names_keep_theirs(tables: dict[str, Table]) -> None:
+    texts = [cell.text for table in tables.values() for row in table.rows for cell in row[1:]]
+    assert any("−0." in text for text in texts)
+    assert not any(re.search(r"(^|[ \[(])-\d", text) for text in texts)
+    small = Table("t", "t", ("a",), ((Cell("3.4e-05", 3.4e-5),),))
+    assert "10^{-5}" in to_latex(small)
+
+
+def test_the_page_of_a_summary_is_the_same_table(material: Material) -> None:
+    """One way to make them: what summary.md says is what the report's tables say."""
+    page = summary_page(material.summary)
+    for table in make_tables(material)[1:6]:
+        for row in table.rows:
+            line = " | ".join(cell.text.replace("−", "-") for cell in row)
+            assert f"| {line} |" in page
+
+
+def test_one_broken_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    folder = make_survey(
+        tmp_path, broken=[("separate", 2)], failed=[("hybrid:2", 1)], waiting=[("hybrid:2", 2)]
+    )
+    tables = {table.name: table for table in make_tables(read_material(folder))}
+    assert list(rows_by_name(tables["plans"])) == ["shared", "separate", "frozen+shared"]
+    outside = {row[0].text: (row[1].text, row[2].text) for row in tables["outside"].rows}
+    assert set(outside) == {"separate, seed 2", "hybrid:2, seed 1", "hybrid:2, seed 2"}
+    assert outside["separate, seed 2"][0] == "left out"
+    assert "no record of a run" in outside["separate, seed 2"][1]
+    assert outside["hybrid:2, seed 1"] == (
+        "failed", "the loss is not a number: lower the learning rate",
+    )  # fmt: skip
+
+
+def test_a_record_that_broke_after_it_was_judged(tmp_path: Path) -> None:
+    """The summary is older knowledge: its numbers stay, the trial's own files are missing."""
+    folder = make_survey(tmp_path, ("shared", "separate"))
+    made = read_material(folder)
+    assert made.survey is not None
+    path = tear(folder, made.survey.find("shared").trial(1))
+    later = (folder / "summary.json").stat().st_mtime_ns
+    os.utime(path, ns=(later, later))
+    tables = {table.name: table for table in make_tables(read_material(folder))}
+    assert [cell.text for cell in tables["outside"].rows[0][:2]] == [
+        "shared, seed 1",
+        "not readable",
+    ]
+
+
+def test_a_single_run_has_its_table_too(folder: Path) -> None:
+    run = next((folder / "trials").iterdir())
+    (plans, *_) = make_tables(read_material(run))
+    assert plans.name == "plans" and len(plans.rows) == 1
+    assert "difference" not in plans.columns

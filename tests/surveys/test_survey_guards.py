@@ -1,0 +1,130 @@
+"""Each guard speaks when it should, and only then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mops.surveys.results.guards import findings
+from mops.surveys.results.standings import Summary
+from mops.surveys.results.summary import summarise
+from surveying import (
+    Named,
+    Skill,
+    made_standing,
+    made_summary,
+    made_survey,
+    made_trial,
+    plain_recipe,
+    write_survey,
+)
+
+
+def said(summary: Summary, kind: str) -> list[str]:
+    return [one.text for one in findings(summary) if one.kind == kind]
+
+
+def test_a_clean_survey_is_silent() -> None:
+    assert not list(findings(made_summary(made_standing("shared", 0.7), made_standing("b", 0.6))))
+
+
+def test_an_option_that_changed_nothing_is_named(tmp_path: Path) -> None:
+    """Weight decay 0 and 0.01 give the same answers everywhere; 0.1 does not."""
+    survey = made_survey("shared", "decay=0", "decay=0.01", "decay=0.1")
+    survey.made[1:] = [
+        Named(f"decay={value}", {"plan": "x", "training.weight_decay": value}, plain_recipe())
+        for value in (0, 0.01, 0.1)
+    ]
+    same = Skill(0.6, draw=7)
+    skills = {"shared": Skill(0.6), "decay=0": same, "decay=0.01": same, "decay=0.1": Skill(0.6)}
+    (text,) = said(summarise(survey, write_survey(tmp_path, survey, skills)), "no effect")
+    assert text.startswith("training.weight_decay changed nothing: decay=0 and decay=0.01 give")
+
+
+def test_equal_answers_with_one_seed_only_are_no_proof() -> None:
+    """One common seed gave the same, another did not."""
+    trials = [made_trial(seed, digest=digest) for seed, digest in ((1, "x"), (2, "y"))]
+    other = [trials[0], replace(trials[1], digest="z")]
+    standings = (
+        made_standing("shared", 0.7, trials=tuple(trials)),
+        made_standing("b", 0.7, trials=tuple(other)),
+    )
+    assert not said(made_summary(*standings), "no effect")
+
+
+def chosen_by(name: str, score: float, selection: float) -> Any:
+    return made_standing(name, score, trials=(made_trial(selection=selection, digest=name),))
+
+
+def test_a_winner_worse_than_the_default() -> None:
+    """Chosen by the selection rows, worse on the rows that judge."""
+    default = chosen_by("shared", 0.70, selection=0.70)
+    lucky, good = chosen_by("lucky", 0.65, 0.75), chosen_by("good", 0.72, 0.75)
+    (text,) = said(made_summary(default, lucky), "search")
+    assert "lucky" in text and "0.650 against 0.700" in text
+    assert not said(made_summary(default, good), "search")
+    assert not said(made_summary(default, chosen_by("low", 0.65, 0.60)), "search")
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"planned_steps": 200}, "training steps go from 100 (shared) to 200 (b)"),
+        ({"rows": {"a": 1600, "b": 800}}, "training rows of a go from 800 (shared) to 1,600 (b)"),
+        ({"rows": {"a": 804, "b": 800}}, ""),  # some schedules draw the next task
+        ({"rows": {"a": 400, "b": 400}, "is_stopped_early": True}, ""),  # it chose to stop
+    ],
+)
+def test_budgets_that_differ(facts: dict[str, Any], words: str) -> None:
+    other = made_standing("b", 0.7, trials=(made_trial(1, digest="other", **facts),))
+    found = said(made_summary(made_standing("shared", 0.7), other), "budget")
+    assert words in "".join(found) and bool(found) == bool(words)
+
+
+def test_trials_that_ended_too_early_are_counted() -> None:
+    last = made_trial(1, is_best_last=True), made_trial(2, is_best_last=True), made_trial(3)
+    summary = made_summary(made_standing("shared", 0.7), made_standing("b", 0.7, trials=last))
+    (text,) = said(summary, "last evaluation")
+    assert text.startswith("2 of 6 trials") and "(b)" in text and "larger budget" in text
+
+
+def test_best_at_the_last_evaluation_is_read_from_the_record(tmp_path: Path) -> None:
+    survey = made_survey("shared", "b")
+    skills = {"shared": Skill(train={"best_step": 100}), "b": Skill()}
+    summary = summarise(survey, write_survey(tmp_path, survey, skills))
+    assert "3 of 6 trials" in said(summary, "last evaluation")[0]
+
+
+def test_costs_that_were_not_measured_and_why() -> None:
+    costs = made_standing("b", 0.7).costs | {
+        "source": "records of the trainings",
+        "warnings": ["its cost was not measured: out of memory"],
+    }
+    found = said(
+        made_summary(made_standing("shared", 0.7), made_standing("b", 0.7, costs=costs)), "costs"
+    )
+    assert len(found) == 2 and "for b:" in found[0] and "out of memory" in found[1]
+
+
+def test_equal_work_that_took_different_times() -> None:
+    """The baseline's own time varied by 2 %; 30 % more for the same FLOPs is the machine's."""
+    work = {"flops_per_step": 1e12, "trained_parameters": 2e7, "noise": 0.02}
+    quick, slow = (
+        made_standing(name, 0.7, costs=made_standing("x", 0.7).costs | work | {"step_seconds": of})
+        for name, of in (("shared", 0.10), ("b", 0.13))
+    )
+    (text,) = said(made_summary(quick, slow), "noise")
+    assert "shared and b" in text and "30%" in text
+    assert not said(made_summary(quick, replace(quick, name="c")), "noise")
+
+
+def test_many_names_are_not_all_listed() -> None:
+    others = [
+        made_standing(f"p{n}", 0.7, trials=(made_trial(digest=str(n), planned_steps=300),))
+        for n in range(9)
+    ]
+    (text,) = said(made_summary(made_standing("shared", 0.7), *others), "budget")[:1]
+    assert "p3 and 5 more" in text and "p5" not in text

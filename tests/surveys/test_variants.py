@@ -1,0 +1,102 @@
+"""A survey with other plans, values, settings, seeds and steps; its baseline is found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from designs import BOTH, RATES, STAGES, names, survey
+
+from mops.errors import MopsError
+from mops.plans.parser import read_plan
+from mops.yaml_io import format_yaml
+
+
+def test_other_plans_replace_the_axis(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(format_yaml(read_plan("hybrid:1").to_data()), "utf-8")
+    found = survey({"plan": ["shared", "separate"], RATES: [1e-5]}, baseline="separate")
+    changed = found.with_plans(["hybrid:2", str(file)])
+    assert names(changed) == ["hybrid:2", "hybrid:1"]
+    assert (changed.baseline, changed.single) == ("hybrid:2", None)
+    assert found.with_plans(["shared", "hybrid:2", "separate"]).baseline == "separate"
+
+
+def test_other_values_join_that_of_the_baseline() -> None:
+    found = survey({"plan": ["shared"], "encoder": ["minilm"]}).with_values("encoder", ["a/tiny"])
+    assert names(found) == ["shared, encoder=minilm", "shared, encoder=tiny"]
+    assert found.baseline == "shared, encoder=minilm"
+    linked = survey({"plan": ["shared"], BOTH: [1e-3, 1e-4]}).with_values(RATES, [1e-6])
+    rates = [c.recipe.training.head_learning_rate for c in linked.candidates()]
+    assert rates == [1e-3, 1e-6]
+    new = survey().with_values("training.dropout", [0.0])  # no axis before
+    assert names(new)[:2] == ["shared, dropout=0.1", "shared, dropout=0"]
+    assert new.baseline == "shared, dropout=0.1"
+
+
+def test_settings_hold_for_all_candidates() -> None:
+    found = survey(set={RATES: 1e-5}).with_settings({RATES: 2e-5})
+    assert {c.recipe.training.learning_rate for c in found.candidates()} == {2e-5}
+    with pytest.raises(MopsError, match="varies plan; it cannot also be set"):
+        survey().with_settings({"plan": "shared"})
+
+
+def test_seeds_by_number_or_by_name() -> None:
+    assert survey().with_seeds(2).seeds == (1, 2)
+    assert survey().with_seeds([5, 3, 5]).seeds == (5, 3)
+
+
+def test_steps_are_the_same_everywhere_and_the_rest_in_proportion() -> None:
+    given = {
+        "training.max_steps": 1000,
+        "training.eval_steps": 100,
+        "training.steps_per_epoch": 500,
+        "training.task_steps": {"sentiment": 200},
+        "training.warmup_steps": 50,
+    }
+    found = survey(set=given).with_steps(300).candidates()[1].recipe.training
+    assert (found.max_steps, found.eval_steps, found.steps_per_epoch) == (300, 30, 150)
+    assert found.task_steps == {"sentiment": 60}
+    assert found.warmup_steps == 15
+    share = survey(set=given | {"training.warmup_steps": 0.1}).with_steps(300)
+    assert share.candidates()[0].recipe.training.warmup_steps == 0.1
+
+
+@pytest.mark.parametrize(("steps", "parts"), [(40, [30, 10]), (401, [301, 100]), (2, [1, 1])])
+def test_stages_keep_their_proportion(steps: int, parts: list[int]) -> None:
+    staged = {"training.stages": STAGES, "training.max_steps": None}
+    found = survey(set=staged).with_steps(steps).candidates()[0].recipe.training
+    assert [stage.steps for stage in found.stages] == [max(1, part) for part in parts]
+    assert found.max_steps is None
+    assert found.stages[1].warmup_steps == max(1, round(20 * steps / 400))
+
+
+def test_epochs_become_steps() -> None:
+    """How many there were is not known without the data; an evaluation is never later than all."""
+    found = survey(set={"training.num_train_epochs": 2, "training.eval_steps": 70})
+    assert found.with_steps(50).candidates()[0].recipe.training.eval_steps == 50
+    assert found.with_steps(90).candidates()[0].recipe.training.eval_steps == 70
+
+
+def test_where_the_budget_varies_the_largest_has_the_steps() -> None:
+    found = survey({"plan": ["shared"], "training.max_steps": [100, 400]}, baseline="shared")
+    changed = found.with_steps(40)
+    assert names(changed) == ["shared, max_steps=10", "shared, max_steps=40"]
+    assert changed.baseline == "shared, max_steps=10"
+
+
+def test_the_baseline_is_followed_when_names_change() -> None:
+    blocks = [{"set": {"training.max_steps": n}, "axes": {"plan": ["shared"]}} for n in (10, 20)]
+    found = survey(blocks=blocks, baseline="shared, max_steps=20")
+    assert names(found.with_steps(7)) == ["shared"]  # now they are equal
+    assert found.with_steps(7).baseline == "shared"
+
+
+def test_evaluations_can_be_fewer_but_not_more() -> None:
+    given = {"training.max_steps": 1000, "training.eval_steps": 100}
+    few = survey(set=given).with_steps(501, evaluations=2).candidates()[0].recipe.training
+    assert (few.max_steps, few.eval_steps) == (501, 251)
+    many = survey(set=given).with_steps(500, evaluations=50).candidates()[0].recipe.training
+    assert many.eval_steps == 50
+    epochs = survey(set={"training.max_steps": 90, "training.steps_per_epoch": 10}, evaluations=3)
+    assert epochs.candidates()[0].recipe.training.eval_steps == 30

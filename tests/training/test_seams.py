@@ -1,0 +1,117 @@
+"""Where two settings meet: each of these pairs once gave a wrong result or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import mops
+from building import NAMES, build_network, mixed_batch
+from mops.config.training import Training
+from mops.data.schedule import plan_steps, trained_parameters
+from mops.errors import RecipeError
+from mops.training.loss_weights import Uncertainty
+from mops.training.optim import build_optimiser, pull
+from mops.training.step import take_step
+from running import QUICK, world
+
+
+def test_uncertainty_and_rows_that_count_less() -> None:
+    """c (e^-s L + s / 2): the gradient of s is c (1 / 2 - L) at s = 0, not 1 / 2 - c L."""
+    network = build_network("shared")
+    weighting = Uncertainty(network.layout.tasks, "cpu")
+    training = Training(max_steps=3, learning_rate=1e-9, head_learning_rate=1e-9)
+    optimiser = build_optimiser(network, training, weighting.parameters().values())
+    batch = replace(mixed_batch(network), scale={"sentiment": 0.25})
+    unclipped = training.model_copy(update={"max_grad_norm": 0.0})
+    facts = take_step(network, optimiser, batch, unclipped, step=0, total=3, weighting=weighting)
+    gradient = weighting.log_variances["sentiment"].grad
+    assert gradient is not None
+    expected = 0.25 * (0.5 - facts.losses["sentiment"])
+    torch.testing.assert_close(float(gradient), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_task_of_weight_0_beside_additions(tmp_path: Path) -> None:
+    """Its own additions stay at identity; the guard asks nothing of a task that does not learn."""
+    weights = {"training__loss_weights": {"similarity": 0}}
+    run = mops.train(world().recipe("lora:2", **weights), tmp_path / "run")
+    assert run.scores["untrained"] == ["similarity"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training.train_tasks": ["sentiment"]},
+        {"training.max_steps": None, "training.stages": [{"steps": 2, "tasks": ["sentiment"]}]},
+    ],
+)
+def test_tasks_that_leave_nobody_to_train(settings: dict[str, object]) -> None:
+    chosen = ["paraphrase", "similarity"]
+    with pytest.raises(RecipeError, match="names only sentiment"):
+        mops.recipe(data=world().data, tasks=chosen, set={**QUICK, **settings})
+
+
+def test_what_the_best_state_never_saw_is_untrained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stage 1 trains sentiment, stage 2 paraphrase, and the best state is the end of stage 1."""
+    from mops.training import trainer as loop
+
+    falling = iter([0.9, 0.1, 0.05])
+    monkeypatch.setattr(
+        loop,
+        "overall_of",
+        lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(falling)),
+    )
+    stages = [{"steps": 3, "tasks": ["sentiment"]}, {"steps": 3, "tasks": ["paraphrase"]}]
+    recipe = world().recipe(
+        "shared", training__max_steps=None, training__stages=stages, training__eval_steps=100
+    )
+    run = mops.train(recipe, tmp_path / "run")
+    assert run.record.train_info["best_step"] == 3
+    assert run.scores["untrained"] == ["paraphrase", "similarity"]
+
+
+def test_a_copy_without_a_loss_is_not_pulled() -> None:
+    network = build_network("soft:0.5")
+    pull(network, {}, ["sentiment", "paraphrase"])
+    pulled = {owner for owner, _, p in network.owner_parameters() if p.grad is not None}
+    assert pulled and not any(owner.endswith("similarity") for owner in pulled)
+
+
+def test_patience_is_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two evaluations without a better one end a stage's patience; the next stage has its own."""
+    from mops.training import trainer as loop
+
+    scores = iter([0.5, 0.4, 0.3, 0.2])
+    monkeypatch.setattr(
+        loop,
+        "overall_of",
+        lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(scores)),
+    )
+    stages = [{"steps": 2, "frozen": True}, {"steps": 2}]
+    recipe = world().recipe(
+        "shared",
+        training__max_steps=None,
+        training__stages=stages,
+        training__eval_steps=1,
+        training__early_stopping=2,
+    )
+    run = mops.train(recipe, tmp_path / "run")
+    assert run.record.train_info["steps"] == 4  # 1 + 1 without a better one, not 2 in a row
+
+
+def test_only_what_is_taught_counts_as_trained() -> None:
+    layout = build_network("separate").layout
+    alone = plan_steps(dict.fromkeys(NAMES, 9), Training(max_steps=2, train_tasks=("sentiment",)))
+    own = sum(n for owner, n in layout.sizes.items() if owner.endswith("sentiment"))
+    assert trained_parameters(layout, alone) == own
+
+
+def test_conflicts_are_between_tasks_that_learn() -> None:
+    recipe = world().recipe("shared", training__train_tasks=["sentiment", "paraphrase"])
+    with pytest.raises(RecipeError, match="similarity: not trained"):
+        mops.conflicts(recipe, steps=20, every=2)
