@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mops.errors import RunError
-from mops.files import beside, write_text
+from mops.errors import RecipeError, RunError
+from mops.files import beside, holds, write_text
 
 
 def test_the_file_appears_with_its_folders(tmp_path: Path) -> None:
@@ -82,3 +82,18 @@ def test_a_draft_that_cannot_be_written_names_the_place_and_keeps_the_old_file(
         raise OSError(28, "No space left on device")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_drafts_and_empty_folders_are_not_content(tmp_path: Path) -> None:
+    """A process killed in its first write leaves a draft, perhaps in a folder of its own."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / ".settings.json.77.part").write_text("{", "utf-8")
+    (tmp_path / ".model.77.part").mkdir()
+    (tmp_path / ".model.77.part" / "weights").write_text("half", "utf-8")
+    assert not holds(tmp_path, "recipe.yaml", kind="run")
+    assert not holds(tmp_path / "missing", "recipe.yaml", kind="run")
+    (tmp_path / "state" / "notes.txt").write_text("mine", "utf-8")
+    with pytest.raises(RecipeError, match="not empty and holds no run"):
+        holds(tmp_path, "recipe.yaml", kind="run")
+    (tmp_path / "recipe.yaml").write_text("", "utf-8")
+    assert holds(tmp_path, "pretrain.json", "recipe.yaml", kind="run")

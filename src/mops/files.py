@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from mops.errors import RunError
+from mops.errors import RecipeError, RunError
 
 DRAFT = ".*.part"
 
@@ -39,6 +39,27 @@ def beside(path: Path) -> Iterator[Path]:
 def is_draft(path: Path) -> bool:
     """What a killed process left beside a place."""
     return path.match(DRAFT)
+
+
+def holds(folder: Path, *markers: str, kind: str) -> bool:
+    """Whether a folder holds a `kind` of work, shown by any of its marker files.
+
+    A folder with other content is refused. Drafts left by a killed process and empty folders do
+    not count as content, so work that was killed in its first write can start again.
+    """
+    if any((folder / marker).is_file() for marker in markers):
+        return True
+    files = (path for path in folder.rglob("*") if path.is_file() and not is_in_draft(path, folder))
+    if folder.is_file() or next(files, None) is not None:
+        raise RecipeError(
+            f"{folder} is not empty and holds no {kind}; name a new folder with --out"
+        )
+    return False
+
+
+def is_in_draft(path: Path, folder: Path) -> bool:
+    """Whether a file is a draft, or lies in a folder that is one."""
+    return any(is_draft(folder / part) for part in path.relative_to(folder).parts)
 
 
 def remove_drafts(folder: Path) -> None:

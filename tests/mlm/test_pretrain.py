@@ -219,6 +219,13 @@ def test_killed_around_the_record(
     assert weights(out) == weights(whole.folder)
 
 
+def test_killed_in_the_first_write(made: World, whole: Pretrained, tmp_path: Path) -> None:
+    draft = tmp_path / "run" / "state" / ".settings.json.77.part"
+    draft.parent.mkdir(parents=True)
+    draft.write_text('{"enc', "utf-8")
+    assert weights(run(made, tmp_path / "run").folder) == weights(whole.folder)
+
+
 def test_a_finished_folder_is_left_alone(made: World, whole: Pretrained) -> None:
     before = {file: file.stat().st_mtime_ns for file in whole.folder.iterdir()}
     again = run(made, whole.folder)

@@ -14,7 +14,7 @@ from mops.config.recipe import Recipe, differing_key
 from mops.data.batches import TaskData
 from mops.data.schedule import plan_steps
 from mops.errors import RecipeError
-from mops.files import is_draft, remove_drafts, write_text
+from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.record import Record, read_record
@@ -189,16 +189,9 @@ def compile_blocks(network: Network) -> None:
 
 def is_finished(folder: Path, ready: Prepared) -> bool:
     """Whether this very run is already there; refuses a folder that holds another one."""
-    written = folder / "recipe.yaml"
-    if not written.is_file():
-        there = folder.iterdir() if folder.is_dir() else ()
-        is_taken = folder.is_file() or not all(is_draft(file) for file in there)
-        if is_taken:
-            raise RecipeError(
-                f"{folder} is not empty and holds no run; name a new folder with --out"
-            )
+    if not holds(folder, "recipe.yaml", kind="run"):
         return False
-    difference = differing_key(read_yaml(written), ready.recipe.to_data())
+    difference = differing_key(read_yaml(folder / "recipe.yaml"), ready.recipe.to_data())
     if difference:
         raise RecipeError(
             f"{folder} holds a run with another recipe ({difference}); "

@@ -14,7 +14,7 @@ from typing import Any
 
 from mops.config.recipe import Recipe, differing_key
 from mops.errors import RecipeError, UsageError
-from mops.files import remove_drafts, write_text
+from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource
@@ -209,13 +209,9 @@ def build_loop(state: Path, ready: Prepared, network: Network, *, is_new_head: b
 
 def is_finished(folder: Path, ready: Prepared) -> bool:
     """Whether this very encoder is already there; refuses a folder that holds another one."""
-    record, begun = folder / RECORD, folder / "state" / SETTINGS
-    if not record.is_file() and not begun.is_file():
-        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            raise RecipeError(
-                f"{folder} is not empty and holds no pretraining; name a new folder with --out"
-            )
+    if not holds(folder, RECORD, f"state/{SETTINGS}", kind="pretraining"):
         return False
+    record, begun = folder / RECORD, folder / "state" / SETTINGS
     facts = read_json(record) if record.is_file() else {"settings": read_json(begun)}
     difference = differing_key(facts["settings"], ready.settings.to_data())
     if difference:
