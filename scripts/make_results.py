@@ -17,13 +17,13 @@ from mops.files import write_text
 from mops.papers import PAPERS, claim_table, compare_with
 from mops.reports.figures import draw_figures
 from mops.reports.material import Material, read_material
-from mops.reports.parts import Table
 from mops.surveys.design.survey import Survey
 from mops.surveys.experiments import EXPERIMENTS
 from mops.surveys.results.standings import Summary
 from mops.surveys.results.summary_files import markdown_table
 from mops.surveys.results.tables import cost_table, difference_table, score_table
 from mops.surveys.results.wording import decided, what_was_chosen
+from mops.tables import Table
 
 DOCS = Path(__file__).parent.parent / "docs"
 SHOWN = ("pareto-parameters", "scores", "curves-score-by-step")  # figures of the report

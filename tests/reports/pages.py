@@ -9,9 +9,10 @@ from mops.reports.contents import Contents
 from mops.reports.errors import Example, TaskErrors
 from mops.reports.honesty import Section
 from mops.reports.material import Material
-from mops.reports.parts import Card, Cell, Picture, Table
+from mops.reports.parts import Card, Picture
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.standings import Summary
+from mops.tables import Cell, Table
 from surveying import made_standing, made_summary
 
 EVIL = (

@@ -14,8 +14,8 @@ from mops.reports.errors import find_errors
 from mops.reports.honesty import make_honest
 from mops.reports.latex import escape, to_latex
 from mops.reports.material import read_material
-from mops.reports.parts import Cell, Table
 from mops.reports.tables import make_tables
+from mops.tables import Cell, Table
 from surveys import make_survey
 
 END = r" \tabularnewline"

@@ -11,10 +11,11 @@ from survey_data import HOSTILE
 
 from mops.reports.errors import find_errors
 from mops.reports.honesty import make_honest
-from mops.reports.markdown import escape, markdown_table, to_markdown
+from mops.reports.markdown import to_markdown
 from mops.reports.material import Material, read_material
-from mops.reports.parts import Cell, Picture, Table
+from mops.reports.parts import Picture
 from mops.reports.tables import make_tables
+from mops.tables import Cell, Table, escape_markdown, markdown_table
 from surveys import make_survey
 
 SIGNS = (*HOSTILE, "# no heading", "~~not struck~~", "[a](b)", "![a](b)", "a \\\\| b", "__init__")
@@ -42,7 +43,7 @@ def test_a_cell_shows_the_text_itself(text: str) -> None:
 
 @pytest.mark.parametrize("text", SIGNS)
 def test_a_line_shows_the_text_itself(text: str) -> None:
-    page = shown(escape(text))
+    page = shown(escape_markdown(text))
     assert page.startswith("<p>") and page.count("<") == 2
     assert html.unescape(page[3:-5]) == " ".join(text.split())
 

@@ -13,7 +13,7 @@ from pages import EVIL, hostile_contents
 
 from mops.reports.page import render_page
 from mops.reports.page.shown import show_cell, show_table
-from mops.reports.parts import Cell, Table
+from mops.tables import Cell, Table
 
 
 class Reader(HTMLParser):

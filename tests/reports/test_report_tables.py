@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from mops.reports.flat import to_csv
 from mops.reports.latex import to_latex
-from mops.reports.markdown import markdown_table
 from mops.reports.material import Material, read_material
-from mops.reports.parts import Cell, Table
 from mops.reports.tables import make_tables
 from mops.surveys.results.summary_files import to_markdown as summary_page
+from mops.tables import Cell, Table, markdown_table, to_csv
 from surveys import make_survey, tear
 
 TASKS = ("sentiment", "paraphrase", "similarity")
@@ -154,7 +152,7 @@ def test_numbers_have_a_true_minus_and_names_keep_theirs(tables: dict[str, Table
 
 def test_the_page_of_a_summary_is_the_same_table(material: Material) -> None:
     """One way to make them: what summary.md says is what the report's tables say."""
-    page = summary_page(material.summary)
+    page = summary_page(material.summary).replace("\\", "")
     for table in make_tables(material)[1:6]:
         for row in table.rows:
             line = " | ".join(cell.text.replace("−", "-") for cell in row)

@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from mops.errors import UsageError
-from mops.surveys.results.amounts import BYTES, COUNTS, SECONDS, parse_amount
 from mops.surveys.results.pareto import Point, front
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.weighing import parse_weights
+from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_difference, made_standing, made_summary
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mops.cli.screen import OUT, print_table
 from mops.papers import PaperView, claim_table
-from mops.reports.parts import Table
+from mops.tables import Table
 
 
 def print_paper(view: PaperView) -> None:

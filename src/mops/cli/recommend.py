@@ -54,7 +54,7 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
 
 
 def read_limits(given: dict[str, str | None]) -> dict[str, float]:
-    from mops.surveys.results.amounts import BYTES, COUNTS, SECONDS, parse_amount
+    from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 
     units = {
         "max_params": COUNTS,

@@ -153,7 +153,7 @@ def within(survey: Survey, budget: str, jobs: int) -> Survey:
     """As many steps as fit into the time."""
     from mops.cli.screen import print_warnings
     from mops.surveys.design.budget import fit_budget
-    from mops.surveys.results.amounts import SECONDS, parse_amount
+    from mops.units import SECONDS, parse_amount
 
     fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
     print_warnings([fitted.note] if fitted.note else [])

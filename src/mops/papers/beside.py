@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mops.papers.measures import MEASURES, Asked
 from mops.papers.ours import Ours
 from mops.papers.paper import OURS, Column, PaperRow, PaperTable
-from mops.reports.parts import Cell, Table
 from mops.surveys.results.standings import Standing
+from mops.tables import Cell, Table
 
 WRONG = "†"
 EMPTY = Cell("")

@@ -7,9 +7,9 @@ from mops.papers.measures import checkpoint_bytes
 from mops.papers.ours import Ours
 from mops.papers.paper import Judgement, Match, Test
 from mops.papers.verdicts import FAILS, HOLDS, UNTOLD, judged
-from mops.surveys.results.amounts import count_words, second_words
 from mops.surveys.results.expense import PASS
 from mops.surveys.results.standings import Standing
+from mops.units import format_count, format_seconds
 
 
 def has_at_most(share: float, one: Match, other: Match) -> Test:
@@ -18,7 +18,7 @@ def has_at_most(share: float, one: Match, other: Match) -> Test:
     def test(ours: Ours) -> Judgement:
         a, b = present(ours, one), present(ours, other)
         ratio = counted(a) / counted(b)
-        said = f"{a.name} {count_words(counted(a))}, {b.name} {count_words(counted(b))}"
+        said = f"{a.name} {format_count(counted(a))}, {b.name} {format_count(counted(b))}"
         return (HOLDS if ratio <= share else FAILS), f"parameters of {said}: {ratio:.1%}"
 
     return judged(test)
@@ -55,7 +55,9 @@ def slower(one: Match, other: Match) -> Test:
         noise = noise_of(ours, a, b)
         seconds = [each.costs["train_seconds"] for each in (a, b)]
         ratio = seconds[0] / seconds[1]
-        said = f"time of {a.name} {second_words(seconds[0])}, {b.name} {second_words(seconds[1])}"
+        said = (
+            f"time of {a.name} {format_seconds(seconds[0])}, {b.name} {format_seconds(seconds[1])}"
+        )
         if 1 / (1 + noise) <= ratio <= 1 + noise:
             return UNTOLD, f"{said}: within this machine's noise of {noise:.0%}"
         return (HOLDS if ratio > 1 else FAILS), f"{said}: {ratio - 1:+.0%}, noise {noise:.0%}"

@@ -9,8 +9,8 @@ from statistics import mean
 
 from mops.evaluate.cost import FLOAT_BYTES, tm_relative
 from mops.papers.ours import SCORES, Ours
-from mops.surveys.results.amounts import second_words
 from mops.surveys.results.standings import Standing
+from mops.units import format_seconds
 
 THOUSAND_KIB = 1000 * 1024  # the founding paper prints thousands of KiB
 
@@ -109,7 +109,7 @@ MEASURES = {
     },
     "epoch": Measure(epoch_of, lambda value: f"{value:.1f}".removesuffix(".0")),
     "seconds": Measure(seconds_of, lambda value: f"{value:,.0f} s"),
-    "hours": Measure(seconds_of, second_words),
+    "hours": Measure(seconds_of, format_seconds),
     "size": Measure(size_of, lambda value: f"{value:,.0f}K"),
     "tm_printed": Measure(tm_printed_of, three_digits),
     "tm": Measure(tm_of, three_digits),

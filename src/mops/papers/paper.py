@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from mops.reports.parts import Table
+from mops.tables import Table
 
 if TYPE_CHECKING:
     from mops.papers.ours import Ours

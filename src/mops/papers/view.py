@@ -18,7 +18,7 @@ from mops.papers.progressive import PROGRESSIVE
 from mops.papers.verdicts import judge
 from mops.record import Record
 from mops.reports.material import Material
-from mops.reports.parts import Cell, Table
+from mops.tables import Cell, Table
 
 PAPERS = {paper.name: paper for paper in (FOUNDING, MILESTONE, HYBRID, PROGRESSIVE, PALS)}
 NAMES = tuple(PAPERS)

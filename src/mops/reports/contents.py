@@ -11,8 +11,9 @@ from mops.reports.errors import TaskErrors, find_errors
 from mops.reports.figures import draw_figures
 from mops.reports.honesty import Section, make_honest
 from mops.reports.material import Material
-from mops.reports.parts import Card, Picture, Table
+from mops.reports.parts import Card, Picture
 from mops.reports.tables import make_tables
+from mops.tables import Table
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from mops.data.checks import SplitReport, TaskReport, examine
 from mops.data.dataset import SPLITS, read_task
 from mops.errors import MopsError
 from mops.reports.material import Material, TrialFiles
-from mops.reports.parts import Cell, Table
 from mops.reports.texts import changed
-from mops.surveys.results.cells import EMPTY, number_cell
+from mops.tables import EMPTY, Cell, Table, number_cell
 
 MOST_BYTES = 3_000_000  # of data that is read again, the smallest tasks first: about half a second
 COLUMNS = (

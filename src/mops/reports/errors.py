@@ -9,10 +9,9 @@ import numpy as np
 
 from mops.reports.compared import FAR, Side, Values, set_side_by_side
 from mops.reports.material import Material
-from mops.reports.parts import Table
 from mops.reports.slices import by_label, by_length
-from mops.reports.tables import typeset
 from mops.reports.texts import Found, find_texts
+from mops.tables import Table, with_minus_signs
 from mops.tasks import Task
 
 WORST = 30  # rows of a task
@@ -64,8 +63,8 @@ def errors_of(material: Material, name: str) -> TaskErrors | None:
         plans=side.names,
         worst=tuple(show(place) for place in worst_rows(side, losses)),
         only=tuple(show(place, side.names[one]) for one, place in alone_wrong(side)),
-        by_length=typeset(by_length(side, found.texts)),
-        by_label=typeset(by_label(side)),
+        by_length=with_minus_signs(by_length(side, found.texts)),
+        by_label=with_minus_signs(by_label(side)),
         note=" ".join(notes(material, side, found, lost)),
     )
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from mops.reports.data_facts import data_facts
 from mops.reports.material import Material, TrialFiles
-from mops.reports.parts import Cell, Table
 from mops.reports.seen import seen_lines
-from mops.surveys.results.cells import number_cell
 from mops.surveys.results.guards import listed
 from mops.surveys.results.reasons import counted
 from mops.surveys.results.wording import what_was_chosen
+from mops.tables import Cell, Table, number_cell
 
 MACHINE = ("processor", "platform", "device", "threads", "python")
 

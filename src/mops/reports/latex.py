@@ -10,7 +10,7 @@ import re
 import unicodedata
 from dataclasses import replace
 
-from mops.reports.parts import Cell, Table
+from mops.tables import Cell, Table
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

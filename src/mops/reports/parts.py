@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mops.surveys.results.cells import Cell, Table
-
-__all__ = ["Card", "Cell", "Picture", "Table"]
-
 
 @dataclass(frozen=True)
 class Picture:

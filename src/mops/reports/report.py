@@ -10,12 +10,12 @@ from mops.errors import UsageError
 from mops.files import beside
 from mops.reports.contents import Contents, gather
 from mops.reports.figures import draw
-from mops.reports.flat import to_csv
 from mops.reports.latex import to_latex
 from mops.reports.markdown import to_markdown
 from mops.reports.material import read_material
 from mops.reports.page import render_page
 from mops.reports.plan_picture import draw_plans
+from mops.tables import to_csv
 
 NEEDS = ("jinja2", "matplotlib")  # the extra `report`
 PAGE = "report.html"

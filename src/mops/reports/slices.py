@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from mops.evaluate.metrics import score
 from mops.reports.compared import Side, Values
-from mops.reports.parts import Cell, Table
 from mops.reports.texts import Texts
-from mops.surveys.results.cells import number_cell
+from mops.tables import Cell, Table, number_cell
 
 Where = NDArray[np.bool_]
 Groups = Sequence[tuple[str, Where]]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from mops.reports.figures.convergence import convergence_table
 from mops.reports.material import Material
-from mops.reports.parts import Cell, Table
 from mops.surveys.results.cells import (
     COSTS,
-    EMPTY,
     behind,
     cost_cell,
     estimate_cell,
     interval_cell,
-    number_cell,
     star,
 )
 from mops.surveys.results.standings import Standing, Summary
@@ -30,6 +26,15 @@ from mops.surveys.results.tables import (
     seeds_note,
     training_table,
 )
+from mops.tables import (
+    EMPTY,
+    Cell,
+    Table,
+    number_cell,
+    to_minus,
+    with_minus_signs,
+    without_empty_columns,
+)
 
 PLAN_COSTS = (
     "parameters",
@@ -39,7 +44,6 @@ PLAN_COSTS = (
     "latency_seconds",
     "peak_memory_bytes",
 )
-MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # of a number; not of its exponent
 
 
 def make_tables(material: Material) -> tuple[Table, ...]:
@@ -57,35 +61,7 @@ def make_tables(material: Material) -> tuple[Table, ...]:
         *([front_table(decision)] if decision else []),
         with_broken(outside_table(summary), material.broken),
     ]
-    return tuple(typeset(without_empty(table)) for table in made if table.rows)
-
-
-def typeset(table: Table) -> Table:
-    """Numbers with a true minus."""
-    rows = tuple(
-        tuple(
-            cell
-            if isinstance(cell.value, str | None)
-            else replace(cell, text=true_minus(cell.text))
-            for cell in row
-        )
-        for row in table.rows
-    )
-    return replace(table, rows=rows)
-
-
-def true_minus(text: str) -> str:
-    return MINUS.sub("−", text)
-
-
-def without_empty(table: Table) -> Table:
-    """Without columns that say nothing in any row."""
-    kept = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
-    return replace(
-        table,
-        columns=tuple(table.columns[n] for n in kept),
-        rows=tuple(tuple(row[n] for n in kept) for row in table.rows),
-    )
+    return tuple(with_minus_signs(without_empty_columns(table)) for table in made if table.rows)
 
 
 def with_broken(table: Table, broken: tuple[str, ...]) -> Table:
@@ -141,7 +117,7 @@ def task_cell(one: Standing, task: str, summary: Summary) -> Cell:
     return replace(
         cell,
         text=f"{cell.text} ({gain.mean:+.3f}{star(gain)})",
-        hint=true_minus(f"against {summary.single}: {told.text}, {told.hint}"),
+        hint=to_minus(f"against {summary.single}: {told.text}, {told.hint}"),
         more=(*cell.more, ("gain", gain.mean), *behind(gain, "gain_")),
     )
 

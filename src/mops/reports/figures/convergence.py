@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 
 from mops.reports.figures.curves import Evaluation, evaluations
 from mops.reports.material import Material
-from mops.reports.parts import Cell, Table
-from mops.surveys.results.amounts import second_words
+from mops.tables import Cell, Table, number_cell
+from mops.units import format_seconds
 
 NEARLY = 0.9  # of the final score
 FEWEST_LAST = 3  # evaluations whose spread means something
@@ -79,7 +79,7 @@ def cells_of(paces: Sequence[Pace]) -> tuple[Cell, ...]:
         number_cell(final, "{:.3f}"),
         number_cell(steps, "{:,.0f}"),
         number_cell(share, "{:.0%}"),
-        Cell("") if seconds is None else Cell(second_words(seconds), seconds),
+        Cell("") if seconds is None else Cell(format_seconds(seconds), seconds),
         number_cell(spread, "{:.4f}"),
     )
 
@@ -87,7 +87,3 @@ def cells_of(paces: Sequence[Pace]) -> tuple[Cell, ...]:
 def mean_of(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def number_cell(value: float | None, form: str) -> Cell:
-    return Cell("") if value is None else Cell(form.format(value), value)

@@ -9,7 +9,8 @@ from mops.papers import Claim
 from mops.reports.contents import Contents
 from mops.reports.errors import Example, TaskErrors
 from mops.reports.page.shown import MAIN, Candidate, ShownTable, candidates_of, show_table
-from mops.reports.parts import Card, Picture, Table
+from mops.reports.parts import Card, Picture
+from mops.tables import Table
 
 OUTSIDE = "outside"  # the table of trials without a result
 PICTURES = {  # chapter -> its title; its pictures are of a group or have a name that begins so

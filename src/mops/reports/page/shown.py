@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mops.reports.material import Material
-from mops.reports.parts import Cell, Table
 from mops.surveys.results.standings import Standing
+from mops.tables import Cell, Table
 
 PLAN, TIE, WARNINGS = "candidate", "tie", "warnings"  # columns that the page knows
 CHOSEN = "recommended"

@@ -1,60 +1,24 @@
-"""Tables as values: what a cell says, and the numbers behind it at full precision."""
+"""Cells of a survey's tables: estimates, differences and costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mops.evaluate.compare import Difference, Estimate
-from mops.surveys.results.amounts import byte_words, count_words, second_words
+from mops.tables import EMPTY, Cell
+from mops.units import format_bytes, format_count, format_seconds
 
 COSTS = {  # fact -> (column, how it reads, how it reads in full)
-    "parameters": ("parameters", count_words, "{:,.0f}"),
-    "trained_parameters": ("trained", count_words, "{:,.0f}"),
-    "weight_bytes": ("weights", byte_words, "{:,.0f} bytes"),
-    "peak_memory_bytes": ("memory", byte_words, "{:,.0f} bytes"),
-    "step_seconds": ("a step", second_words, ""),
-    "train_seconds": ("training", second_words, ""),
-    "latency_seconds": ("latency", second_words, ""),
+    "parameters": ("parameters", format_count, "{:,.0f}"),
+    "trained_parameters": ("trained", format_count, "{:,.0f}"),
+    "weight_bytes": ("weights", format_bytes, "{:,.0f} bytes"),
+    "peak_memory_bytes": ("memory", format_bytes, "{:,.0f} bytes"),
+    "step_seconds": ("a step", format_seconds, ""),
+    "train_seconds": ("training", format_seconds, ""),
+    "latency_seconds": ("latency", format_seconds, ""),
     "throughput": ("rows / s", lambda rows: f"{rows:,.0f}", ""),
 }
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What a cell says, and the number (or word) by which its column is sorted."""
-
-    text: str
-    value: float | str | None = None
-    hint: str = ""  # what the text alone does not tell
-    more: tuple[tuple[str, float], ...] = ()  # further numbers of the text: name, value
-
-    @property
-    def key(self) -> float | str:
-        return self.text if self.value is None else self.value
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: on the screen, on the page, as Markdown, LaTeX and CSV."""
-
-    name: str  # file stem
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-
-    @property
-    def texts(self) -> list[list[str]]:
-        return [[cell.text for cell in row] for row in self.rows]
-
-
-EMPTY = Cell("")
-
-
-def number_cell(value: float | None, form: str) -> Cell:
-    return EMPTY if value is None else Cell(form.format(value), value)
 
 
 def estimate_cell(found: Estimate | None) -> Cell:

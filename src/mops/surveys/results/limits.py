@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mops.surveys.results.amounts import byte_words, count_words, second_words
 from mops.surveys.results.standings import Standing, Summary
+from mops.units import format_bytes, format_count, format_seconds
 
 LIMITED: dict[str, tuple[str, str, Callable[[float], str]]] = {  # -> cost fact, name, how it reads
-    "max_params": ("parameters", "parameters", count_words),
-    "max_latency": ("latency_seconds", "latency", second_words),
-    "max_train_time": ("train_seconds", "training time", second_words),
-    "max_memory": ("peak_memory_bytes", "peak memory", byte_words),
+    "max_params": ("parameters", "parameters", format_count),
+    "max_latency": ("latency_seconds", "latency", format_seconds),
+    "max_train_time": ("train_seconds", "training time", format_seconds),
+    "max_memory": ("peak_memory_bytes", "peak memory", format_bytes),
 }
 
 

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mops.errors import UsageError
-from mops.surveys.results.amounts import count_words, second_words
 from mops.surveys.results.limits import Excluded, comparable, over, unmet
 from mops.surveys.results.pareto import Point, front, point_of
 from mops.surveys.results.reasons import notes, reason_for
 from mops.surveys.results.standings import Standing, Summary
 from mops.surveys.results.weighing import Weighed, weigh
+from mops.units import format_count, format_seconds
 
 # Inside a tie: fact, what its smallest is called, how it reads, and the share by which two may
 # differ and still count as equal (times are measured, and machines are noisy).
 CHEAPEST: tuple[tuple[str, str, Callable[[float], str], float], ...] = (
-    ("parameters", "the fewest parameters", count_words, 0.01),
-    ("latency_seconds", "the lowest latency", second_words, 0.1),
-    ("train_seconds", "the shortest training", second_words, 0.0),
+    ("parameters", "the fewest parameters", format_count, 0.01),
+    ("latency_seconds", "the lowest latency", format_seconds, 0.1),
+    ("train_seconds", "the shortest training", format_seconds, 0.0),
 )
 
 

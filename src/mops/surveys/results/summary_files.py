@@ -25,6 +25,7 @@ from mops.surveys.results.tables import (
     training_table,
 )
 from mops.surveys.results.wording import decided, what_was_chosen
+from mops.tables import escape_markdown, markdown_table
 
 COSTS = (
     "parameters",
@@ -128,25 +129,16 @@ def to_markdown(summary: Summary) -> str:
     parts = [f"# {summary.name}", "\n".join(decision)]
     for make in TABLES:
         if (table := make(summary)).rows:
-            parts += [f"## {table.title}", markdown_table(table.columns, table.texts), table.note]
+            parts += [f"## {table.title}", markdown_table(table), escape_markdown(table.note)]
     if summary.findings:
         parts += ["## Guards", bullets([finding.text for finding in summary.findings])]
     warnings = warnings_by_candidate(summary)
     if warnings:
         parts += ["## Warnings of the trainings", bullets(warnings)]
     if (outside := outside_table(summary)).rows:
-        parts += [f"## {outside.title}", markdown_table(outside.columns, outside.texts)]
+        parts += [f"## {outside.title}", markdown_table(outside)]
     parts += ["## Rows", what_was_chosen(summary)]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
-
-
-def cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def bullets(lines: Sequence[str]) -> str:

@@ -7,19 +7,16 @@ from statistics import mean
 
 from mops.surveys.results.cells import (
     COSTS,
-    EMPTY,
-    Cell,
-    Table,
     change_cell,
     cost_cell,
     estimate_cell,
     interval_cell,
-    number_cell,
     p_cell,
 )
 from mops.surveys.results.pareto import COSTS as FRONT
 from mops.surveys.results.recommend import Decision
 from mops.surveys.results.standings import Standing, Summary
+from mops.tables import EMPTY, Cell, Table, number_cell
 
 
 def score_table(summary: Summary) -> Table:

@@ -1,4 +1,4 @@
-"""Numbers with units, as a person types and reads them: 40M, 20ms, 15m, 2GB."""
+"""Numbers with units, parsed from and formatted for people: 40M, 20ms, 15m, 2GB."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.I
 
 
 def parse_amount(text: str, units: Mapping[str, float], where: str) -> float:
-    """A number above zero with one of the units, in the first unit's measure."""
-    found = AMOUNT.fullmatch(text)
-    unit = found[2].lower() if found else ""
-    if found is None or unit not in units or not 0 < float(found[1]) < math.inf:
+    """A number above zero with one of the units, as a multiple of the unit whose factor is 1."""
+    match = AMOUNT.fullmatch(text)
+    unit = match[2].lower() if match else ""
+    if match is None or unit not in units or not 0 < float(match[1]) < math.inf:
         allowed = ", ".join(name for name in units if name)
         raise UsageError(
             f"{where} {text!r}: write a number above 0 and its unit ({allowed}"
-            f"{', or none' if '' in units else ''}), as {example(units)}"
+            f"{', or none' if '' in units else ''}), for example {example(units)}"
         )
-    return float(found[1]) * units[unit]
+    return float(match[1]) * units[unit]
 
 
 def example(units: Mapping[str, float]) -> str:
     return next(word for word in ("40M", "20ms", "2GB") if AMOUNT.sub(r"\2", word).lower() in units)
 
 
-def count_words(number: float) -> str:
+def format_count(number: float) -> str:
     return f"{number / 1e6:.2f} M" if number >= 1e4 else f"{number:,.0f}"
 
 
-def second_words(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     if seconds < 1:
         return f"{1000 * seconds:.1f} ms"
     if seconds < 90:
@@ -43,5 +43,5 @@ def second_words(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def byte_words(number: float) -> str:
+def format_bytes(number: float) -> str:
     return f"{number / 1e6:.1f} MB" if number < 1e9 else f"{number / 1e9:.2f} GB"
