@@ -26,8 +26,8 @@ from mops.plans.layout import lay_out
 from mops.plans.parser import SHORT_FORMS, every_plan
 from mops.plans.picture import draw
 from mops.plans.shapes import EncoderShape, Reading
-from mops.surveys.design.expansion import steps_of
-from mops.surveys.design.survey import Survey
+from mops.surveys.design import Survey
+from mops.surveys.expansion import count_steps
 from mops.surveys.experiments import EXPERIMENTS, NOMINAL_GFLOPS, Experiment, named_survey
 from mops.surveys.results.summary_files import markdown_table
 
@@ -154,7 +154,7 @@ def experiments_page() -> str:
 
 def experiment_row(survey: Survey, entry: Experiment) -> str:
     found = survey.candidates()
-    steps = {steps_of(candidate.recipe.to_data()["training"]) for candidate in found}
+    steps = {count_steps(candidate.recipe.to_data()["training"]) for candidate in found}
     told = " or ".join(f"{n:,}" if n else "by epochs" for n in sorted(steps, key=lambda n: n or 0))
     return (
         f"| `{entry.name}` | {entry.about} | {entry.source} | `{survey.baseline}` | {len(found)} | "

@@ -17,7 +17,7 @@ from mops.files import write_text
 from mops.papers import PAPERS, claim_table, compare_with
 from mops.reports.figures import draw_figures
 from mops.reports.material import Material, read_material
-from mops.surveys.design.survey import Survey
+from mops.surveys.design import Survey
 from mops.surveys.experiments import EXPERIMENTS
 from mops.surveys.results.standings import Summary
 from mops.surveys.results.summary_files import markdown_table

@@ -180,7 +180,7 @@ def test_more_weights_to_move_are_more_work() -> None:
     (sentence,) = noise_sentences(costs, noise=0.01)
     assert sentence == (
         "shared and separate have equal FLOPs; their step times differ by 40%: "
-        "this machine's noise, and up to 3.0 times as many weights to move"
+        "this machine's noise, and up to 3.0 times as many weights to update"
     )
 
 

@@ -17,7 +17,7 @@ from survey_trials import MACHINE, STEPS, Asked, Maker, World, measured
 from mops.config.recipe import to_recipe
 from mops.data.dataset import read_material
 from mops.model.sources import read_shape
-from mops.surveys.design.survey import Survey, read_survey, to_survey
+from mops.surveys.design import Survey, read_survey, to_survey
 from mops.surveys.ledger import Trial
 from mops.surveys.results.standings import Summary
 from mops.surveys.results.summary import summarise

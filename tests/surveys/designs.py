@@ -7,7 +7,7 @@ from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.compose import compose_recipe, sample_tasks
-from mops.surveys.design.survey import Survey, to_survey
+from mops.surveys.design import Survey, to_survey
 
 RATES = "training.learning_rate"
 BOTH = "training.learning_rate+training.head_learning_rate"

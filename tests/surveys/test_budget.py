@@ -10,18 +10,14 @@ from designs import recipe, survey
 
 from mops.config.training import Training
 from mops.data.schedule import plan_steps
-from mops.model.sources import find_encoder
-from mops.plans.layout import lay_out
-from mops.plans.parser import read_plan
-from mops.surveys.design.budget import (
+from mops.evaluate.cost import training_work
+from mops.surveys.budget import (
     LEAST_STEPS,
     SAMPLE,
-    Estimate,
     Estimator,
-    evaluations_of,
+    TrialEstimate,
+    count_evaluations,
     fit_budget,
-    frozen_share,
-    work_of,
 )
 from mops.surveys.experiments import named_survey
 
@@ -33,7 +29,7 @@ def estimator() -> Estimator:
     return Estimator(gflops=SPEED)
 
 
-def one(plan: Any, **training: Any) -> Estimate:
+def one(plan: Any, **training: Any) -> TrialEstimate:
     """The estimate of a plan on the sample, 100 steps of 8 rows of three tasks."""
     settings = {"max_steps": 100, "per_task_batch_size": 8, **training}
     found = survey({"plan": [plan]}, recipe=recipe(**settings))
@@ -45,19 +41,19 @@ def one(plan: Any, **training: Any) -> Estimate:
 
 def test_work_is_counted_by_hand() -> None:
     """A forward and two backward passes over the tokens of the rows that are seen."""
-    known = estimator().learn(recipe(max_steps=10, per_task_batch_size=8))
-    shape, schedule = known.layout.encoder, known.schedule
-    layers, width, inner = shape.depth, shape.width, shape.inner
+    settings = recipe(max_steps=10, per_task_batch_size=8)
+    layout, schedule, family = estimator().lay_out(settings)
+    tables, shape = estimator().samples[family], layout.encoder
     expected = 0.0
-    for table in known.tables.values():
+    for table in tables.values():
         lengths = table.lengths
-        weights = 4 * width**2 + 2 * width * inner
-        per_sequence = 2.0 * layers * lengths * (weights + 2 * lengths * width)
+        weights = 4 * shape.width**2 + 2 * shape.width * shape.inner
+        per_sequence = 2.0 * shape.depth * lengths * (weights + 2 * lengths * shape.width)
         expected += 3 * 10 * 8 * per_sequence.sum() / len(table)
-    work = work_of(known.layout, schedule, known.tables)
+    work = training_work(layout, schedule, tables)
     assert work.flops == pytest.approx(expected, rel=1e-3)  # and the heads
     assert work.frozen_flops == 0 and not work.is_frozen
-    assert work.moved == 10 * known.layout.parameters
+    assert work.updates == 10 * layout.parameters
 
 
 def test_plans_of_equal_products_differ_by_the_weights_they_move() -> None:
@@ -99,23 +95,6 @@ def test_combined_gradients_cost_a_backward_pass_for_each_task() -> None:
     assert pairs[1] / pairs[0] == pytest.approx(7 / 3, rel=0.12)
 
 
-def test_frozen_share_counts_layers_from_the_bottom() -> None:
-    shape, tasks = find_encoder("minilm").shape, list(recipe().task_values().values())
-    stage = plan_steps({task.name: 10 for task in tasks}, Training(max_steps=1)).stages[0]
-    shares = {
-        "shared": (0.0, False),
-        "layers:FFFSSS": (0.5, False),
-        "layers:SFFFFF": (0.0, False),
-        "frozen+shared": (1.0, True),
-        "frozen+pals:top": (1.0, False),
-        "frozen+pals:parallel": (0.0, False),
-        "bitfit": (0.0, False),
-    }
-    for plan, expected in shares.items():
-        layout = lay_out(read_plan(plan), tasks, shape, Training().reading(recipe().task_values()))
-        assert frozen_share(layout, stage) == expected, plan
-
-
 @pytest.mark.parametrize(
     ("training", "expected"),
     [
@@ -127,11 +106,11 @@ def test_frozen_share_counts_layers_from_the_bottom() -> None:
 )
 def test_evaluations_are_counted(training: dict[str, Any], expected: int) -> None:
     schedule = plan_steps({"a": 1000}, Training(per_task_batch_size=8, **training))
-    assert evaluations_of(schedule) == expected
+    assert count_evaluations(schedule) == expected
 
 
 def test_tokens_are_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mops.surveys.design.budget.SAMPLE", 200)
+    monkeypatch.setattr("mops.surveys.budget.SAMPLE", 200)
     assert SAMPLE == 2000
     few = Estimator(gflops=SPEED)
     found = few.survey(survey())
@@ -145,7 +124,7 @@ def test_tokens_are_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("name", "minutes"), [("everything", 15), ("stages", 30), ("pals", 90)])
 def test_a_budget_is_met(name: str, minutes: int) -> None:
     fitted = fit_budget(named_survey(name, recipe()), 60 * minutes, estimator=estimator())
-    assert not fitted.note
+    assert not fitted.warning
     assert fitted.forecast.seconds == pytest.approx(60 * minutes, rel=0.06)
     assert {one.steps for one in fitted.forecast.candidates} == {fitted.steps}
     assert fitted.survey.steps == fitted.steps > LEAST_STEPS
@@ -156,7 +135,7 @@ def test_evaluations_do_not_eat_the_budget() -> None:
     found = named_survey("trunks", recipe())
     fitted = fit_budget(found, 800, estimator=estimator())
     assert fitted.survey.evaluations in (2, 5)
-    assert fitted.forecast.judge_share <= 0.25
+    assert fitted.forecast.evaluating <= 0.25
     assert fitted.forecast.seconds == pytest.approx(800, rel=0.06)
     plenty = fit_budget(found, 40000, estimator=estimator())
     assert plenty.survey.evaluations is None
@@ -173,4 +152,6 @@ def test_two_jobs_allow_more_steps() -> None:
 def test_a_budget_that_is_too_small_says_so() -> None:
     fitted = fit_budget(named_survey("everything", recipe()), 20, estimator=estimator())
     assert fitted.steps == LEAST_STEPS
-    assert fitted.note.startswith("a budget of 20 s is too small for 20 trials: 20 steps each take")
+    assert fitted.warning.startswith(
+        "a budget of 20 s is too small for 20 trials: 20 steps each take"
+    )

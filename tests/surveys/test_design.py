@@ -11,7 +11,7 @@ from designs import BOTH, RATES, STAGES, names, recipe, survey
 
 from mops.errors import MopsError
 from mops.plans.parser import read_plan
-from mops.surveys.design.survey import read_survey, to_survey
+from mops.surveys.design import read_survey, to_survey
 from mops.yaml_io import format_yaml
 from running import run_python
 
@@ -173,8 +173,8 @@ def test_a_file_without_a_recipe_takes_the_one_that_is_given(tmp_path: Path) -> 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"axes": {"training.learnin_rate": [1]}}, r"unknown key.*Did you mean 'learning_rate'"),
     ({"axes": {"learning_rate": [1e-5]}}, r"unknown key 'learning_rate'.*key of training"),
-    ({"axes": {"plan": []}}, r"axis 'plan' is \[\]; it is a list of one value or more"),
-    ({"axes": {"plan": "shared"}}, r"axis 'plan' is 'shared'; it is a list"),
+    ({"axes": {"plan": []}}, r"axis 'plan' is \[\]; it must be a list of one or more"),
+    ({"axes": {"plan": "shared"}}, r"axis 'plan' is 'shared'; it must be a list"),
     ({"axes": {"plan": ["sharde"]}}, r"unknown plan 'sharde'.*Did you mean 'shared'"),
     ({"baseline": "seperate"}, r"baseline 'seperate' is no candidate.*Did you mean 'separate'"),
     ({"single": "soft"}, r"single 'soft' is no candidate; candidates are shared; separate"),
@@ -219,9 +219,9 @@ def test_a_file_that_is_no_survey(tmp_path: Path, text: str, said: str) -> None:
 def test_a_survey_is_read_and_estimated_without_torch(tmp_path: Path) -> None:
     (tmp_path / "survey.yaml").write_text(survey(seeds=2).to_yaml(), "utf-8")
     code = (
-        "import sys; from mops.surveys.design.survey import read_survey; "
+        "import sys; from mops.surveys.design import read_survey; "
         "from mops.surveys.experiments import EXPERIMENTS, named_survey; "
-        "from mops.surveys.design.budget import Estimator; "
+        "from mops.surveys.budget import Estimator; "
         f"found = read_survey({str(tmp_path / 'survey.yaml')!r}); "
         "print(len(found.trials()), len({t.id for t in found.trials()}), "
         "Estimator().survey(found).seconds > 0, 'torch' in sys.modules)"

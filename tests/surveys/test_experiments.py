@@ -14,8 +14,8 @@ from mops.config.recipe import to_recipe
 from mops.data.dataset import Material, layout_of, read_material
 from mops.errors import MopsError, RecipeError
 from mops.model.sources import find_encoder
-from mops.surveys.design.budget import Estimator
-from mops.surveys.design.survey import Survey, to_survey
+from mops.surveys.budget import Estimator
+from mops.surveys.design import Survey, to_survey
 from mops.surveys.experiments import (
     DEFAULT,
     EXPERIMENTS,

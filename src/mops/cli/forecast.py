@@ -11,8 +11,9 @@ from mops.config.recipe import Recipe
 from mops.data.dataset import Material, layout_of
 from mops.data.schedule import doubts, plan_steps, shares, trained_parameters
 from mops.data.tokens import TokenTable, tokenise
+from mops.evaluate.cost import training_work
 from mops.plans.layout import Layout
-from mops.surveys.design.budget import matrix_speed, work_of
+from mops.surveys.budget import matrix_speed, step_seconds
 
 if TYPE_CHECKING:
     from mops.model.sources import EncoderSource
@@ -41,7 +42,7 @@ def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[
             "trained": trained_parameters(layout, schedule),
         },
         "estimate": {
-            "seconds": work_of(layout, schedule, tables).seconds(gflops),
+            "seconds": step_seconds(training_work(layout, schedule, tables), gflops),
             "gflops": gflops,
         },
         "warnings": list(doubts(schedule, recipe.training).values()),

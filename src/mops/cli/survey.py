@@ -12,7 +12,7 @@ from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SET, TASKS, pa
 from mops.errors import UsageError
 
 if TYPE_CHECKING:
-    from mops.surveys.design.survey import Survey
+    from mops.surveys.design import Survey
     from mops.surveys.run import Engine
 
 
@@ -152,18 +152,18 @@ def read_design(
 def within(survey: Survey, budget: str, jobs: int) -> Survey:
     """As many steps as fit into the time."""
     from mops.cli.screen import print_warnings
-    from mops.surveys.design.budget import fit_budget
+    from mops.surveys.budget import fit_budget
     from mops.units import SECONDS, parse_amount
 
     fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
-    print_warnings([fitted.note] if fitted.note else [])
+    print_warnings([fitted.warning] if fitted.warning else [])
     return fitted.survey
 
 
 def base_survey(what: str, given: dict[str, Any]) -> Survey:
     """A file of the user's own, or a named experiment on the named data."""
     from mops.cli.options import read_recipe
-    from mops.surveys.design.survey import read_survey
+    from mops.surveys.design import read_survey
     from mops.surveys.experiments import named_survey, tasks_for
 
     is_file = what.endswith((".yaml", ".yml"))

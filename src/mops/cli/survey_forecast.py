@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from mops.cli.main import echo_json
 from mops.cli.screen import OUT, duration, million, print_table
-from mops.surveys.design.budget import Estimator
+from mops.surveys.budget import Estimator
 
 if TYPE_CHECKING:
-    from mops.surveys.design.survey import Survey
+    from mops.surveys.design import Survey
 
 
 def print_forecast(survey: Survey, as_json: bool) -> None:

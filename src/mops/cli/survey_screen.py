@@ -7,11 +7,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from mops.cli.screen import ERR, ProgressBar, duration
-from mops.surveys.design.budget import Estimator
+from mops.surveys.budget import Estimator
 from mops.surveys.ledger import Ledger
 
 if TYPE_CHECKING:
-    from mops.surveys.design.survey import Survey
+    from mops.surveys.design import Survey
     from mops.surveys.local import Job
 
 

@@ -13,7 +13,7 @@ from mops.cli.options import JSON, read_recipe, recipe_options
 from mops.cli.screen import ProgressBar
 
 if TYPE_CHECKING:
-    from mops.surveys.design.survey import Survey
+    from mops.surveys.design import Survey
     from mops.surveys.ledger import Trial
     from mops.surveys.local import Job
     from mops.surveys.tuning.verdict import Verdict

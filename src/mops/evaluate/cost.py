@@ -1,4 +1,7 @@
-"""Cost: what follows from a layout and a schedule alone, and cost beside score. No torch."""
+"""Cost: weights, bytes and FLOPs that follow from layout and schedule, and cost per score.
+
+No torch.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,116 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mops.data.schedule import PlannedStage, Schedule, rates_in, trained_parameters
+from mops.config.training import SUM
+from mops.data.schedule import PlannedStage, Schedule, learning_in, rates_in, trained_parameters
 from mops.data.tokens import TokenTable, row_flops
 from mops.plans.layout import Layout
-from mops.plans.routes import Route
 
 FLOAT_BYTES = 4
-SAME_WORK = 0.01  # FLOPs and weights that differ by less are the same work
+SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
 
 
 def tm_relative(
     score: float, seconds: float, size: float, *, score0: float, seconds0: float, size0: float
 ) -> float:
-    """Score per training time and memory, beside the baseline's, whose own is exactly 1.
+    """Score per training time and memory, relative to the baseline (exactly 1 for itself).
 
-    (score / score0) x (seconds0 / seconds) x (size0 / size): time of training, size in bytes of
-    weights. Not a number where the baseline's score is not above 0 or nothing was measured: then
-    it has no meaning.
+    (score / score0) x (seconds0 / seconds) x (size0 / size), with the training time in seconds and
+    the size in bytes of weights. Not a number if the baseline's score is not positive or nothing
+    was measured.
     """
     if min(score0, seconds, size) <= 0:
         return math.nan
     return (score / score0) * (seconds0 / seconds) * (size0 / size)
 
 
-# ------------------------------------------------------------------ without measuring
+# ------------------------------------------------------------------ FLOPs
+
+
+@dataclass(frozen=True)
+class RoutePiece:
+    """One module on a task's route: its owners, and its forward FLOPs for a mean row."""
+
+    stage: int  # embeddings, each layer, each site on top; one more: after pooling
+    owners: tuple[str, ...]
+    flops: float
+
+
+def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[RoutePiece]:
+    """From the bottom to the top: each layer and its additions, then late layers and the head."""
+    route, encoder = layout.routes[task], layout.encoder
+    yield RoutePiece(0, (route.embeddings,), 0.0)
+    for n, stops in enumerate(route.stops):
+        layer = route.layers[n : n + 1]
+        bare = replace(encoder, depth=len(layer))
+        flops = row_flops(replace(route, layers=layer, stops=()), bare, table)
+        yield RoutePiece(n + 1, tuple(owner for parts in layer for owner in parts.values()), flops)
+        added = replace(route, layers=(), stops=(stops,))
+        flops = row_flops(added, replace(encoder, depth=0), table)
+        yield RoutePiece(n + 1, tuple(o for stop in stops for o in stop.parts.values()), flops)
+    below = {owner for stage in route.stages for owner in stage}
+    for owner in (owner for owner in route.owners if owner not in below):
+        # Poolers and late layers see each vector, heads each row: two FLOPs for each weight.
+        vectors = 1 if owner.startswith("head") else table.per_row
+        yield RoutePiece(len(route.stages), (owner,), 2.0 * vectors * layout.sizes[owner])
+
+
+Pieces = Mapping[str, Sequence[RoutePiece]]  # task -> its route
+
+
+def all_pieces(layout: Layout, tables: Mapping[str, TokenTable]) -> Pieces:
+    return {task: list(route_pieces(layout, task, table)) for task, table in tables.items()}
+
+
+def stage_flops(
+    layout: Layout, schedule: Schedule, stage: PlannedStage, pieces: Pieces, passes: float = 1.0
+) -> Iterator[tuple[float, float]]:
+    """For each task: FLOPs of the stage's steps, and of frozen layers once for each row seen.
+
+    `passes`: backward passes of a step; more than one where gradients are combined by task.
+    """
+    before, after = schedule.rows_before(stage.first), schedule.rows_before(stage.stop)
+    learning = {owner for owner, rate in rates_in(layout, stage).items() if rate > 0}
+    frozen = frozen_stages(layout, stage)
+    for task, route in pieces.items():
+        rows = after[task] - before[task]
+        per_row = step_flops([p for p in route if p.stage >= frozen], learning, passes)
+        once = sum(piece.flops for piece in route if piece.stage < frozen)
+        yield rows * per_row, min(rows, schedule.sizes[task]) * once
+
+
+def frozen_stages(layout: Layout, stage: PlannedStage) -> int:
+    """Stages from the bottom up that no task trains; 0 if that is less than one layer."""
+    rates = rates_in(layout, stage)
+    every = zip(*(route.stages for route in layout.routes.values()), strict=True)
+    learns = [any(rates[owner] > 0 for owners in at for owner in owners) for at in every]
+    frozen = (*learns, True).index(True)
+    return frozen if frozen > 1 else 0
+
+
+def step_flops(pieces: Sequence[RoutePiece], learning: set[str], passes: float = 1.0) -> float:
+    """Forward; once more for weights that learn, once more where something below learns."""
+    total, below = 0.0, False
+    for piece in pieces:
+        own = not learning.isdisjoint(piece.owners)
+        total += piece.flops * (1 + passes * (own + below))
+        below = below or own
+    return total
+
+
+# ------------------------------------------------------------------ whole trainings
 
 
 def analytic_costs(
     layout: Layout, schedule: Schedule, tables: Mapping[str, TokenTable]
 ) -> dict[str, Any]:
-    """Weights, bytes and FLOPs. Weights and training state are apart, never added up."""
+    """Weights, bytes and FLOPs. Weight bytes and training state are never added up."""
     trained = trained_parameters(layout, schedule)
-    work = {task: list(work_of(layout, task, table)) for task, table in tables.items()}
+    pieces = all_pieces(layout, tables)
+    total = 0.0  # summed in this order: records compare to the last digit
+    for stage in schedule.stages:
+        for flops, _ in stage_flops(layout, schedule, stage, pieces):
+            total += flops
     return {
         "parameters": layout.parameters,
         "trained_parameters": trained,
@@ -50,127 +131,110 @@ def analytic_costs(
         "weight_bytes": layout.parameters * FLOAT_BYTES,
         "training_state_bytes": 3 * trained * FLOAT_BYTES,  # gradient and two moments
         "flops_per_example": {
-            task: sum(piece.flops for piece in pieces) for task, pieces in work.items()
+            task: sum(piece.flops for piece in route) for task, route in pieces.items()
         },
-        "flops_per_step": step_flops(layout, schedule, work),
+        "flops_per_step": total / max(1, len(schedule)),
     }
 
 
 @dataclass(frozen=True)
-class Work:
-    """One piece of a task's way: its owners, and its FLOPs forward in a mean row."""
+class TrainingWork:
+    """What a training computes; `surveys/budget.py` turns it into seconds."""
 
-    stage: int  # the embeddings, each layer, each place on top; one more: after pooling
-    owners: tuple[str, ...]
-    flops: float
+    flops: float  # of the steps
+    frozen_flops: float  # of frozen layers, once for each row
+    updates: int  # weights that the optimizer updates, over all steps
+    steps: int
+    frozen_steps: int  # those of them that begin above the encoder
+    evaluation_flops: Mapping[str, float]  # task -> of a row, without what is cached
+    forward_flops: Mapping[str, float]  # task -> of a row, with it
 
-
-def work_of(layout: Layout, task: str, table: TokenTable) -> Iterator[Work]:
-    """From the bottom to the top: a layer, what is added to it, ..., late layers, heads."""
-    route, encoder = layout.routes[task], layout.encoder
-    yield Work(0, (route.embeddings,), 0.0)
-    for n, stops in enumerate(route.stops):
-        layer = route.layers[n : n + 1]
-        bare = replace(encoder, depth=len(layer))
-        flops = row_flops(replace(route, layers=layer, stops=()), bare, table)
-        yield Work(n + 1, tuple(owner for parts in layer for owner in parts.values()), flops)
-        added = replace(route, layers=(), stops=(stops,))
-        flops = row_flops(added, replace(encoder, depth=0), table)
-        yield Work(n + 1, tuple(o for stop in stops for o in stop.parts.values()), flops)
-    yield from work_on_top(layout, route, table.per_row)
+    @property
+    def is_frozen(self) -> bool:
+        return self.frozen_steps == self.steps
 
 
-def work_on_top(layout: Layout, route: Route, sequences: int) -> Iterator[Work]:
-    """Poolers and late layers on each vector, heads on each row; two FLOPs for each weight."""
-    below = {owner for stage in route.stages for owner in stage}
-    for owner in (owner for owner in route.owners if owner not in below):
-        times = 1 if owner.startswith("head") else sequences
-        yield Work(len(route.stages), (owner,), 2.0 * times * layout.sizes[owner])
-
-
-def step_flops(layout: Layout, schedule: Schedule, work: Mapping[str, Sequence[Work]]) -> float:
-    """Of a mean training step, forward and backward, without what is computed once before."""
-    total = 0.0
+def training_work(
+    layout: Layout, schedule: Schedule, tables: Mapping[str, TokenTable]
+) -> TrainingWork:
+    """The work of all stages."""
+    pieces = all_pieces(layout, tables)
+    trunk = len(next(iter(layout.routes.values())).stages)
+    flops = frozen_flops = 0.0
+    updates = frozen_steps = 0
     for stage in schedule.stages:
-        before, after = schedule.rows_before(stage.first), schedule.rows_before(stage.stop)
-        learning = {owner for owner, rate in rates_in(layout, stage).items() if rate > 0}
-        known = known_stages(layout, stage)
-        for task, pieces in work.items():
-            per_row = learning_flops([p for p in pieces if p.stage >= known], learning)
-            total += (after[task] - before[task]) * per_row
-    return total / max(1, len(schedule))
+        for step, once in stage_flops(layout, schedule, stage, pieces, passes_in(schedule, stage)):
+            flops, frozen_flops = flops + step, frozen_flops + once
+        learning = learning_in(layout, schedule, stage)
+        updates += len(stage) * sum(layout.sizes[owner] for owner in learning)
+        frozen_steps += len(stage) * (frozen_stages(layout, stage) == trunk)
+    cached = min(frozen_stages(layout, stage) for stage in schedule.stages)
+    above = {task: [p for p in route if p.stage >= cached] for task, route in pieces.items()}
+    return TrainingWork(
+        flops=flops,
+        frozen_flops=frozen_flops,
+        updates=updates,
+        steps=len(schedule),
+        frozen_steps=frozen_steps,
+        evaluation_flops={task: sum(p.flops for p in route) for task, route in above.items()},
+        forward_flops={task: sum(p.flops for p in route) for task, route in pieces.items()},
+    )
 
 
-def known_stages(layout: Layout, stage: PlannedStage) -> int:
-    """How many stages from the bottom up are frozen for all tasks; from one layer on it counts."""
-    rates = rates_in(layout, stage)
-    every = zip(*(route.stages for route in layout.routes.values()), strict=True)
-    learns = [any(rates[owner] > 0 for owners in of for owner in owners) for of in every]
-    frozen = (*learns, True).index(True)
-    return frozen if frozen > 1 else 0
-
-
-def learning_flops(pieces: Sequence[Work], learning: set[str]) -> float:
-    """Forward; once more for weights that learn, once more where something below does."""
-    total, below = 0.0, False
-    for piece in pieces:
-        own = not learning.isdisjoint(piece.owners)
-        total += piece.flops * (1 + own + below)
-        below = below or own
-    return total
+def passes_in(schedule: Schedule, stage: PlannedStage) -> float:
+    """Backward passes of a mean step: one, or one for each of its tasks."""
+    if stage.training.gradients == SUM:
+        return 1.0
+    tasks = sum(map(len, schedule.steps[stage.first : stage.stop]))
+    return max(1.0, tasks / max(1, len(stage)))
 
 
 # ------------------------------------------------------------------ noise
 
+Costs = Mapping[str, Mapping[str, Any]]  # candidate -> its costs
 
-def noise_sentences(costs: Mapping[str, Mapping[str, Any]], noise: float | None) -> list[str]:
-    """A sentence for each group of candidates whose equal work took different times.
 
-    `noise` is the share by which the baseline's own time varied; what differs by less is silent,
-    and without it nothing can be said. The optimiser takes its time for every weight, so equal
-    FLOPs alone are not the same work, and the sentence says that too.
+def noise_sentences(costs: Costs, noise: float | None) -> list[str]:
+    """A sentence for each group of candidates with equal work and different step times.
+
+    `noise` is the relative spread of the baseline's own time; smaller differences are not
+    reported, and nothing is if it is unknown. The optimizer takes time for every weight, so equal
+    FLOPs with different numbers of weights get a sentence of their own.
     """
     if noise is None:
         return []
-    found = []
-    for names in alike(costs, "flops_per_step", "trained_parameters"):
-        if (share := time_share(costs, names)) > noise:
-            said = f"{listed(names)} do the same work; their step times differ by {share:.0%}"
-            found.append(f"{said}: that is this machine's noise")
-    for names in alike(costs, "flops_per_step"):
+    sentences = []
+    for names, difference in slower_groups(costs, "flops_per_step", "trained_parameters"):
+        if difference > noise:
+            sentences.append(
+                f"{listed(names)} do the same work; their step times differ by {difference:.0%}: "
+                "that is this machine's noise"
+            )
+    for names, difference in slower_groups(costs, "flops_per_step"):
         weights = [costs[name]["trained_parameters"] for name in names]
-        times = max(weights) / max(1, min(weights))
-        if times > 1 + SAME_WORK and (share := time_share(costs, names)) > noise:
-            said = f"{listed(names)} have equal FLOPs; their step times differ by {share:.0%}"
-            why = f"this machine's noise, and up to {times:.1f} times as many weights to move"
-            found.append(f"{said}: {why}")
-    return found
+        ratio = max(weights) / max(1, min(weights))
+        if ratio > 1 + SAME_WORK and difference > noise:
+            sentences.append(
+                f"{listed(names)} have equal FLOPs; their step times differ by {difference:.0%}: "
+                f"this machine's noise, and up to {ratio:.1f} times as many weights to update"
+            )
+    return sentences
 
 
-def alike(costs: Mapping[str, Mapping[str, Any]], *keys: str) -> list[list[str]]:
-    """Groups of two or more measured candidates that agree in these facts."""
+def slower_groups(costs: Costs, *keys: str) -> Iterator[tuple[list[str], float]]:
+    """Candidates that agree in these facts, the fastest first, and how much slower the last is."""
+    measured = [name for name, facts in costs.items() if facts.get("step_seconds")]
     groups: list[list[str]] = []
-    for name in by_seconds(costs):
-        facts = costs[name]
+    for name in sorted(measured, key=lambda name: float(costs[name]["step_seconds"])):
         for group in groups:
-            first = costs[group[0]]
-            if all(math.isclose(first[key], facts[key], rel_tol=SAME_WORK) for key in keys):
+            pairs = ((costs[group[0]][key], costs[name][key]) for key in keys)
+            if all(math.isclose(a, b, rel_tol=SAME_WORK) for a, b in pairs):
                 group.append(name)
                 break
         else:
             groups.append([name])
-    return [group for group in groups if len(group) > 1]
-
-
-def by_seconds(costs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Those that were measured, the quickest first."""
-    known = [name for name, facts in costs.items() if facts.get("step_seconds")]
-    return sorted(known, key=lambda name: float(costs[name]["step_seconds"]))
-
-
-def time_share(costs: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> float:
-    """By how much the slowest takes longer than the quickest."""
-    return float(costs[names[-1]]["step_seconds"] / costs[names[0]]["step_seconds"] - 1)
+    for group in (group for group in groups if len(group) > 1):
+        yield group, costs[group[-1]]["step_seconds"] / costs[group[0]]["step_seconds"] - 1
 
 
 def listed(names: Sequence[str]) -> str:

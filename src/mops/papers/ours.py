@@ -12,7 +12,7 @@ from typing import Any
 from mops.evaluate.metrics import OVERALL
 from mops.papers.paper import TASKS, Match
 from mops.reports.material import Material, TrialFiles
-from mops.surveys.design.expansion import value_at
+from mops.surveys.expansion import value_at
 from mops.surveys.results.standings import Standing, Summary
 
 SCORES = {"sentiment": "accuracy", "paraphrase": "accuracy", "similarity": "pearson",

@@ -12,7 +12,7 @@ from typing import Any
 from mops.config.recipe import Recipe, to_recipe
 from mops.errors import MopsError, UsageError
 from mops.record import Record, read_record
-from mops.surveys.design.survey import Survey, read_survey
+from mops.surveys.design import Survey, read_survey
 from mops.surveys.results.one_run import summarise_run
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.rescoring import SPLIT_OF

@@ -9,7 +9,7 @@ from pathlib import Path
 from mops.errors import RecipeError
 from mops.files import write_text
 from mops.surveys.benchmark.timing import measure_costs
-from mops.surveys.design.survey import Survey, read_survey
+from mops.surveys.design import Survey, read_survey
 from mops.surveys.ledger import Ledger
 from mops.surveys.local import Job, Local, SurveyWatcher, plan_jobs
 from mops.surveys.results.standings import Summary

@@ -10,7 +10,7 @@ from typing import Any
 from mops.plans.layout import Layout
 from mops.reports.layouts import layouts_of
 from mops.reports.material import Material
-from mops.surveys.design.expansion import word_of
+from mops.surveys.expansion import abbreviate
 from mops.surveys.results.standings import Standing
 
 NONE_SHARED = -1  # not even the embeddings
@@ -106,7 +106,7 @@ def label_of(settings: Settings, told: Sequence[str]) -> str:
     """The plan, and what else tells this line from the others."""
     known = {key: settings.get(key) for key in told}
     return ", ".join(
-        word_of(value) if key == "plan" else f"{key.rpartition('.')[2]}={word_of(value)}"
+        abbreviate(value) if key == "plan" else f"{key.rpartition('.')[2]}={abbreviate(value)}"
         for key, value in known.items()
         if value not in (None, [], {})
     )

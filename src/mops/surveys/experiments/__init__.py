@@ -5,7 +5,7 @@ from __future__ import annotations
 from mops.config.recipe import Recipe
 from mops.data.compose import is_optional, tasks_in
 from mops.errors import RecipeError, nearest
-from mops.surveys.design.survey import Survey, to_survey
+from mops.surveys.design import Survey, to_survey
 from mops.surveys.experiments import added, everything, habits, late, trunks
 from mops.surveys.experiments.table import ENTRIES, NOMINAL_GFLOPS, Experiment, Given, text_of
 

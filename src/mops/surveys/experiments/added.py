@@ -8,7 +8,7 @@ from typing import Any
 
 from mops.plans.parser import parse_plan
 from mops.plans.rows import Feed, SharingPlan
-from mops.surveys.design.survey import Block
+from mops.surveys.design import Block
 from mops.surveys.experiments.table import PLAIN, Given, budget, experiment, rates, training
 from mops.surveys.experiments.trunks import frozen_first
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mops.plans.catalog import fsi
-from mops.surveys.design.survey import Block
+from mops.surveys.design import Block
 from mops.surveys.experiments.table import Given, budget, experiment, training
 
 STEPS, QUICK_STEPS, EVALUATIONS = 100, 70, 2

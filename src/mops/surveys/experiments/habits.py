@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from mops.config.training import AGGREGATORS, SUM, ScheduleName
-from mops.surveys.design.survey import Block
+from mops.surveys.design import Block
 from mops.surveys.experiments.table import Given, budget, experiment, training
 from mops.surveys.experiments.trunks import DIFFERS, HYBRID, hybrid_report
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mops.data.schedule import generator
-from mops.surveys.design.survey import Block
+from mops.surveys.design import Block
 from mops.surveys.experiments.table import (
     BOTH_RATES,
     PLAIN,

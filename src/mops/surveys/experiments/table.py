@@ -11,7 +11,7 @@ from mops.config.recipe import Recipe
 from mops.errors import RecipeError
 from mops.model.sources import find_encoder
 from mops.plans.shapes import EncoderShape
-from mops.surveys.design.survey import Block
+from mops.surveys.design import Block
 
 NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mops.surveys.design.survey import Block
+from mops.surveys.design import Block
 from mops.surveys.experiments.table import PLAIN, Given, budget, experiment, rates, training
 
 HYBRID = "Hybrid BERT"

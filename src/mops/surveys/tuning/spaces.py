@@ -14,8 +14,8 @@ from mops.config.recipe import Recipe
 from mops.data.dataset import read_material
 from mops.data.schedule import generator, plan_steps
 from mops.errors import RecipeError, nearest
-from mops.surveys.design.expansion import steps_of
-from mops.surveys.design.survey import Survey, to_survey
+from mops.surveys.design import Survey, to_survey
+from mops.surveys.expansion import count_steps
 from mops.surveys.experiments import DEFAULT, named_survey
 from mops.yaml_io import read_yaml
 
@@ -114,7 +114,7 @@ def budgeted(recipe: Recipe) -> Recipe:
     Every trial is looked at equally often, unless the recipe says how often.
     """
     training = recipe.training
-    steps = steps_of(recipe.to_data()["training"]) or steps_of_rows(recipe)
+    steps = count_steps(recipe.to_data()["training"]) or steps_of_rows(recipe)
     update: dict[str, Any] = {} if training.stages else {"max_steps": steps}
     update["eval_steps"] = training.eval_steps or math.ceil(steps / EVALUATIONS)
     return recipe.model_copy(update={"training": training.model_copy(update=update)})

@@ -1,0 +1,274 @@
+"""A survey as data: a base recipe, the settings that vary, seeds and the baseline. No torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from mops.config.recipe import Recipe, to_recipe
+from mops.config.training import Count, Strict
+from mops.data.compose import compose_recipe, relative_to
+from mops.errors import RecipeError, nearest
+from mops.plans.catalog import SINGLE
+from mops.plans.parser import is_plan_file, read_plan
+from mops.surveys.expansion import Point, expand, value_at
+from mops.surveys.ledger import Candidate, Trial
+from mops.yaml_io import format_yaml, read_yaml, to_value
+
+Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
+
+
+class Block(Strict):
+    """Candidates that vary together: all combinations of the axes, on the same settings."""
+
+    set: dict[str, Any] = Field(
+        default_factory=dict, description="dotted key of the recipe -> its value in this block"
+    )
+    axes: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="dotted key -> the values to compare; `a+b` sets two keys to the same value",
+    )
+
+    @field_validator("axes", mode="before")
+    @classmethod
+    def check_axes(cls, axes: Any) -> Any:
+        for key, values in axes.items() if isinstance(axes, dict) else ():
+            if not isinstance(values, list) or not values:
+                raise ValueError(
+                    f"the axis {key!r} is {values!r}; it must be a list of one or more values. "
+                    "Put a key with the same value for all candidates under `set`"
+                )
+        return axes
+
+    def points(self) -> list[dict[str, Any]]:
+        """The settings of each combination."""
+        points = []
+        for values in product(*self.axes.values()):
+            settings = dict(self.set)
+            for key, value in zip(self.axes, values, strict=True):
+                settings |= dict.fromkeys(key.split("+"), value)
+            points.append(settings)
+        return points
+
+    def with_axis(self, key: str, values: Sequence[Any]) -> Block:
+        """The same block with other values of a key, whether it was set, varied or absent."""
+        axis = next((axis for axis in self.axes if key in axis.split("+")), key)
+        kept = {name: value for name, value in self.set.items() if name not in axis.split("+")}
+        return Block(set=kept, axes={**self.axes, axis: list(values)})
+
+
+class Survey(Strict):
+    """A base recipe, blocks of settings, seeds, and the candidate to compare with."""
+
+    name: str = Field(description="of the survey")
+    source: str = Field("", description="the publication that it reproduces")
+    recipe: dict[str, Any] = Field(description="the settings that all candidates share")
+    blocks: Annotated[tuple[Block, ...], Field(min_length=1)] = Field(
+        description="the candidates of all blocks together"
+    )
+    steps: Count | None = Field(
+        None, description="steps of every trial, overriding its recipe; stages are scaled"
+    )
+    evaluations: Count | None = Field(
+        None, description="evaluations of every trial at most, evenly spread"
+    )
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
+        (1,), description="random seeds; each candidate is trained once with each"
+    )
+    baseline: str = Field("", description="name of the candidate that others are compared with")
+    single: str | None = Field(None, description="name of the candidate with a model per task")
+    on: Literal["report", "test"] = Field(
+        "report", description="rows that scores come from: half of validation, or the test files"
+    )
+
+    @cached_property
+    def expanded(self) -> tuple[Candidate, ...]:
+        """A candidate for each combination, in order; equal recipes give the same candidate."""
+        points = [Point(given, block.axes) for block in self.blocks for given in block.points()]
+        return expand(
+            self.recipe,
+            points,
+            steps=self.steps,
+            evaluations=self.evaluations,
+            with_test=self.on == "test",
+        )
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        return tuple({candidate.name: candidate for candidate in self.expanded}.values())
+
+    def trials(self) -> tuple[Trial, ...]:
+        """Seed by seed, so that an unfinished survey has all candidates with the first seeds."""
+        return tuple(c.trial(seed) for seed in self.seeds for c in self.candidates())
+
+    def to_data(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_yaml(self) -> str:
+        return format_yaml(self.to_data())
+
+    # -------------------------------------------------------------- variants
+
+    def with_plans(self, plans: Sequence[str | Mapping[str, Any]]) -> Survey:
+        """Other plans in every block: short forms, YAML files or rows."""
+        rows = plan_rows(list(plans), Path())
+        return self.changed(blocks=[block.with_axis("plan", rows) for block in self.blocks])
+
+    def with_values(self, key: str, values: Sequence[Any]) -> Survey:
+        """Other values of one key; the baseline keeps its own value, to compare them with."""
+        position = [candidate.name for candidate in self.expanded].index(self.baseline)
+        home = [block for block in self.blocks for _ in block.points()][position]
+        own = value_at(self.find(self.baseline).recipe.to_data(), key)
+        kept = [own] if own is not None and own not in values else []
+        values = plan_rows(list(values), Path()) if key == "plan" else values
+        blocks = [
+            block.with_axis(key, [*(kept if block is home else ()), *values])
+            for block in self.blocks
+        ]
+        return self.changed(blocks=blocks)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Survey:
+        """Keys that hold for every candidate and override those of the survey."""
+        varied = {part for block in self.blocks for axis in block.axes for part in axis.split("+")}
+        for key in settings:
+            if key in varied:
+                raise RecipeError(
+                    f"survey {self.name!r} varies {key}; it cannot also be set for all "
+                    "candidates. Leave it out, or give its values"
+                )
+        blocks = [Block(set={**block.set, **settings}, axes=block.axes) for block in self.blocks]
+        return self.changed(blocks=blocks)
+
+    def with_steps(self, steps: int, evaluations: int | None = None) -> Survey:
+        """The same number of steps in every trial; all settings in steps are scaled with it."""
+        return self.changed(steps=steps, evaluations=evaluations or self.evaluations)
+
+    def with_seeds(self, seeds: int | Sequence[int]) -> Survey:
+        return self.changed(seeds=list_seeds(seeds))
+
+    def changed(self, **fields: Any) -> Survey:
+        """Other fields; the baseline and the single-task candidate are looked up again."""
+        data = {**self.model_dump(), "baseline": "", "single": None, **fields}
+        new = to_value(Survey, data, where=f"survey {self.name!r}", error=RecipeError)
+        is_same = len(new.expanded) == len(self.expanded) and "blocks" not in fields
+
+        def renamed(name: str) -> str:
+            if is_same and name:
+                return new.expanded[[old.name for old in self.expanded].index(name)].name
+            return new.match(name) or new.match(name.partition(", ")[0])
+
+        return new.completed(renamed(self.baseline), renamed(self.single or ""))
+
+    # -------------------------------------------------------------- names
+
+    def find(self, name: str) -> Candidate:
+        return next(candidate for candidate in self.candidates() if candidate.name == name)
+
+    def match(self, wanted: str) -> str:
+        """The candidate of this name, or the first one with this plan; empty if there is none."""
+        names = [candidate.name for candidate in self.candidates()]
+        with_plan = (name for name in names if wanted and wanted == name.partition(", ")[0])
+        return wanted if wanted in names else next(with_plan, "")
+
+    def completed(self, baseline: str = "", single: str = "") -> Survey:
+        """The survey with the full names of its baseline (default: the first) and `single`."""
+        baseline = self.resolved("baseline", baseline) or self.candidates()[0].name
+        alone = self.resolved("single", single) or self.model_per_task(baseline)
+        return self.model_copy(update={"baseline": baseline, "single": alone})
+
+    def resolved(self, key: str, wanted: str) -> str:
+        name = self.match(wanted)
+        if wanted and not name:
+            names = [candidate.name for candidate in self.candidates()]
+            shown = "; ".join(names[:8]) + ("; ..." if len(names) > 8 else "")
+            raise RecipeError(
+                f"survey {self.name!r}: {key} {wanted!r} is no candidate; candidates are {shown}."
+                f"{nearest(wanted, names)}"
+            )
+        return name
+
+    def model_per_task(self, baseline: str) -> str | None:
+        """The candidate with plan `separate`; among several the one most like the baseline."""
+        base = self.find(baseline).settings
+        alone = [c for c in self.candidates() if c.recipe.plan == SINGLE]
+        alike = [sum(base.get(key) == value for key, value in c.settings.items()) for c in alone]
+        return alone[alike.index(max(alike))].name if alone else None
+
+
+# ------------------------------------------------------------------ from plain data and files
+
+FORM = "a survey has `recipe` and `axes` (dotted key: [values]), or `blocks` of these"
+
+
+def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
+    """The survey in a YAML file. `recipe` is the base of a file that names none."""
+    file = Path(path)
+    data = read_yaml(file)
+    if not {"axes", "blocks"} & set(data):
+        is_recipe = "tasks" in data or "training" in data
+        advice = "it is a recipe; name it with --config" if is_recipe else FORM
+        raise RecipeError(f"{file} is no survey: it has neither `axes` nor `blocks`; {advice}")
+    return to_survey({"name": file.stem, **data}, recipe, folder=file.parent, where=str(file))
+
+
+def to_survey(
+    data: Mapping[str, Any],
+    recipe: Recipe | None = None,
+    *,
+    folder: Path | None = None,
+    where: str = "survey",
+) -> Survey:
+    """A survey from plain data: the short form with one block, or the complete design."""
+    folder = folder or Path.cwd()
+    plain = copy.deepcopy(dict(data))
+    plain["recipe"] = base_recipe(plain.get("recipe"), recipe, folder, where)
+    block = {key: plain.pop(key) for key in ("set", "axes") if key in plain}
+    if block and "blocks" in plain:
+        raise RecipeError(f"{where}: give either `blocks`, or one block with `set` and `axes`")
+    if block:
+        plain["blocks"] = [{key: value for key, value in block.items() if value is not None}]
+    read_plan_files(plain.get("blocks"), folder)
+    plain["seeds"] = list_seeds(plain.get("seeds", 1))
+    baseline, single = (plain.pop(key, None) or "" for key in ("baseline", "single"))
+    return to_value(Survey, plain, where=where, error=RecipeError).completed(baseline, single)
+
+
+def base_recipe(given: Any, recipe: Recipe | None, folder: Path, where: str) -> dict[str, Any]:
+    """The base recipe: a file beside the survey, the recipe itself, or the one from the options."""
+    if isinstance(given, str):
+        return compose_recipe(config=folder / given).to_data()
+    if isinstance(given, dict):
+        data = relative_to(dict(given), folder.resolve())
+        return to_recipe(data, where=f"{where}: recipe").to_data()
+    if given is not None:
+        raise RecipeError(f"{where}: `recipe` is a file or a mapping; found {given!r}")
+    if recipe is None:
+        raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give --data")
+    return recipe.to_data()
+
+
+def read_plan_files(blocks: Any, folder: Path) -> None:
+    """Replace plan files beside the survey by their rows."""
+    for block in blocks if isinstance(blocks, list) else ():
+        for settings in (block.get("set"), block.get("axes")) if isinstance(block, dict) else ():
+            if isinstance(settings, dict) and "plan" in settings:
+                settings["plan"] = plan_rows(settings["plan"], folder)
+
+
+def plan_rows(given: Any, folder: Path) -> Any:
+    """The rows in a plan file, so that the survey stands alone; other plans unchanged."""
+    if isinstance(given, list):
+        return [plan_rows(plan, folder) for plan in given]
+    return read_plan(str(folder / given)).to_data() if is_plan_file(given) else given
+
+
+def list_seeds(given: Any) -> Any:
+    """A number of seeds means 1, 2, 3, ...; a list stays, each seed once."""
+    if isinstance(given, int):
+        return list(range(1, given + 1))
+    return list(dict.fromkeys(given)) if isinstance(given, list | tuple) else given

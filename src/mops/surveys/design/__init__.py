@@ -1,1 +1,0 @@
-"""What a survey trains: candidates, seeds and budgets."""
