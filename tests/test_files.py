@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mops.errors import RecipeError, RunError
-from mops.files import beside, holds, write_text
+from mops.files import atomic_write, holds, write_text
 
 
 def test_the_file_appears_with_its_folders(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_the_file_appears_with_its_folders(tmp_path: Path) -> None:
 def test_nobody_sees_a_file_that_is_not_complete(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     write_text(path, "old")
-    with beside(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text("ne")
         assert path.read_text() == "old"
         assert draft.parent == path.parent  # a rename must not cross file systems
@@ -33,7 +33,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
 ) -> None:
     path = tmp_path / "file.txt"
     write_text(path, "old")
-    with pytest.raises(type(error)), beside(path) as draft:
+    with pytest.raises(type(error)), atomic_write(path) as draft:
         draft.write_text("half of the n")
         raise error
     assert path.read_text() == "old"
@@ -42,10 +42,10 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
 
 def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "model"
-    with beside(path) as draft:
+    with atomic_write(path) as draft:
         draft.mkdir()
         (draft / "one").write_text("old")
-    with pytest.raises(ValueError, match="mine"), beside(path) as draft:
+    with pytest.raises(ValueError, match="mine"), atomic_write(path) as draft:
         draft.mkdir()
         (draft / "two").write_text("new")
         raise ValueError("mine")
@@ -58,7 +58,7 @@ def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None
 def test_a_folder_takes_the_place_of_the_old_one_whole(tmp_path: Path) -> None:
     path = tmp_path / "model"
     for name in ("one", "two"):
-        with beside(path) as draft:
+        with atomic_write(path) as draft:
             draft.mkdir()
             (draft / name).write_text(name)
     assert [p.name for p in path.iterdir()] == ["two"]
@@ -77,7 +77,7 @@ def test_a_draft_that_cannot_be_written_names_the_place_and_keeps_the_old_file(
 ) -> None:
     path = tmp_path / "file.txt"
     write_text(path, "old")
-    with pytest.raises(RunError, match="No space left"), beside(path) as draft:
+    with pytest.raises(RunError, match="No space left"), atomic_write(path) as draft:
         draft.write_text("half")
         raise OSError(28, "No space left on device")
     assert path.read_text() == "old"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ DRAFT = ".*.part"
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary place next to `path`; what was written there takes its place at the end.
 
     On any error nothing is left behind and what stood at `path` is untouched.
@@ -67,6 +68,14 @@ def remove_drafts(folder: Path) -> None:
         shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 
+def file_digest(file: str | Path) -> str:
+    """The SHA-256 of a file; empty for a data set on the hub, which is not one file."""
+    if str(file).startswith("hub:"):
+        return ""
+    with Path(file).open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
 def write_text(path: Path, text: str) -> None:
-    with beside(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from mops.errors import RunError, UsageError
-from mops.files import beside, write_text
+from mops.files import atomic_write, write_text
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -46,7 +46,7 @@ TYPES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class StoredBlock:
     """The arrays of a file, as they lie on the disk; they stay readable when it is removed."""
 
     path: Path
@@ -64,7 +64,7 @@ def write_block(path: Path, arrays: Arrays) -> None:
     path.write_bytes(save(whole, {CHECK: checksum(whole)}))
 
 
-def open_block(path: Path) -> Block:
+def open_block(path: Path) -> StoredBlock:
     """Mapped, with its sizes checked; ValueError when they are not what the header says."""
     try:
         mapped = np.asarray(np.memmap(path, np.uint8, "r"))
@@ -77,7 +77,7 @@ def open_block(path: Path) -> Block:
         arrays = {name: view(mapped[start:], row) for name, row in header.items()}
     except (KeyError, TypeError, AttributeError) as cause:
         raise ValueError(f"no header: {cause}") from cause
-    return Block(path, arrays, written)
+    return StoredBlock(path, arrays, written)
 
 
 def view(data: NDArray[np.uint8], row: Mapping[str, Any]) -> Array:
@@ -107,7 +107,7 @@ class StoreWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """What lies under one key."""
 
     kind: str
@@ -145,7 +145,7 @@ class Store:
 
     # -------------------------------------------------------------- blocks
 
-    def blocks(self, kind: str, key: str) -> list[Block]:
+    def blocks(self, kind: str, key: str) -> list[StoredBlock]:
         """The blocks of an entry, which thereby is in use now."""
         place = self.folder / kind / key
         with contextlib.suppress(OSError):
@@ -153,7 +153,7 @@ class Store:
         opened = (self.open(path) for path in sorted(place.glob(f"*{SUFFIX}")))
         return [block for block in opened if block is not None]
 
-    def open(self, path: Path) -> Block | None:
+    def open(self, path: Path) -> StoredBlock | None:
         try:
             return open_block(path)
         except OSError:  # another process has removed it
@@ -170,7 +170,7 @@ class Store:
 
     def add(
         self, kind: str, key: str, name: str, arrays: Arrays, about: Mapping[str, Any] | None = None
-    ) -> Block | None:
+    ) -> StoredBlock | None:
         """Write a block; none when there is no room for it, or no way to write it."""
         place = self.folder / kind / key
         path = place / f"{name}{SUFFIX}"
@@ -180,7 +180,7 @@ class Store:
                     return None
                 if not (place / ABOUT).exists():
                     write_text(place / ABOUT, json.dumps(about or {}))
-                with beside(path) as draft:
+                with atomic_write(path) as draft:
                     write_block(draft, arrays)
             return self.open(path)
         except (OSError, RunError) as error:
@@ -197,7 +197,7 @@ class Store:
 
     # -------------------------------------------------------------- room
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoreEntry]:
         """What is there, the least recently used first."""
         found = [entry for about in self.folder.glob(f"*/*/{ABOUT}") for entry in read_entry(about)]
         return sorted(found, key=lambda entry: entry.used)
@@ -221,7 +221,7 @@ class Store:
                 used -= entry.bytes
         return used + size <= bound
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[StoreEntry]:
         """Remove all entries, and nothing else that may lie there; what was removed."""
         gone = [entry for entry in self.entries() if remove(entry)]
         for kind in {entry.folder.parent for entry in gone}:
@@ -230,12 +230,12 @@ class Store:
         return gone
 
 
-def read_entry(about: Path) -> Iterator[Entry]:
+def read_entry(about: Path) -> Iterator[StoreEntry]:
     """The entry that a file is about; none when it is just being removed."""
     place = about.parent
     with contextlib.suppress(OSError):
         files = [file.stat().st_size for file in place.iterdir()]
-        yield Entry(
+        yield StoreEntry(
             kind=place.parent.name,
             key=place.name,
             folder=place,
@@ -255,7 +255,7 @@ def facts_of(about: Path) -> Mapping[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def remove(entry: Entry) -> bool:
+def remove(entry: StoreEntry) -> bool:
     """Whether it is gone: where files in use cannot be removed, it stays."""
     with contextlib.suppress(OSError):
         for pattern in (f"*{SUFFIX}", DRAFTS, ABOUT):

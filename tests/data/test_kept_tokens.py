@@ -10,7 +10,7 @@ import pytest
 
 from building import tiny_tokenizer
 from mops.data import tokens as kept_tokens
-from mops.data.tokens import key_of, tokenise, tokenise_once
+from mops.data.tokens import key_of, tokenise, tokenise_cached
 from mops.plans.shapes import Reading
 
 ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
@@ -28,9 +28,9 @@ def test_what_is_kept_is_what_is_made(pair: str, folder: Path, monkeypatch: Any)
     reading = Reading(pair=pair, max_length=8)
     expected = tokenise(tiny_tokenizer(), ROWS, reading)
     assert expected.cut > 0
-    first = tokenise_once(tiny_tokenizer(), ROWS, reading)
+    first = tokenise_cached(tiny_tokenizer(), ROWS, reading)
     monkeypatch.setattr(kept_tokens, "tokenise", None)  # it is not called again
-    again = tokenise_once(tiny_tokenizer(), ROWS, reading)
+    again = tokenise_cached(tiny_tokenizer(), ROWS, reading)
     for found in (first, again):
         assert (found.per_row, found.cut) == (expected.per_row, expected.cut)
         for name in ("ids", "types", "starts"):
@@ -39,9 +39,9 @@ def test_what_is_kept_is_what_is_made(pair: str, folder: Path, monkeypatch: Any)
 
 
 def test_few_rows_and_a_store_that_is_off(folder: Path, monkeypatch: Any) -> None:
-    tokenise_once(tiny_tokenizer(), ROWS[:49], Reading())
+    tokenise_cached(tiny_tokenizer(), ROWS[:49], Reading())
     monkeypatch.setenv("MOPS_CACHE", "off")
-    tokenise_once(tiny_tokenizer(), ROWS, Reading())
+    tokenise_cached(tiny_tokenizer(), ROWS, Reading())
     assert not folder.exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chi2
 
 from mops.config.training import Training
-from mops.data.samplers import ORDERS, annealed_power
+from mops.data.samplers import SAMPLERS, annealed_power
 from mops.data.schedule import Schedule, plan_steps
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
@@ -136,7 +136,7 @@ EPOCHS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_length_of_an_epoch_and_of_a_run(order: str) -> None:
     whole = schedule(schedule=order, num_train_epochs=1)
     assert len(whole) == whole.steps_per_epoch == EPOCHS[order]
@@ -149,7 +149,7 @@ def test_length_of_an_epoch_and_of_a_run(order: str) -> None:
 # ------------------------------------------------------------------ budgets of tasks
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_a_task_with_a_budget_has_no_more(order: str) -> None:
     budget = {"sentiment": 4, "paraphrase": 9}
     found = schedule(schedule=order, max_steps=200, task_steps=budget)
@@ -179,13 +179,13 @@ def test_the_others_go_on_as_if_the_spent_task_were_not_there(order: str) -> Non
     assert is_drawn_by(rest, {"paraphrase": RATIOS[order], "similarity": 1.0})
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_a_run_ends_when_every_budget_is_spent(order: str) -> None:
     found = schedule(schedule=order, max_steps=500, task_steps=dict.fromkeys(SIZES, 6))
     assert Counter(names(found)) == dict.fromkeys(SIZES, 6)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_only_named_tasks_are_trained(order: str) -> None:
     found = schedule(schedule=order, train_tasks=["similarity", "sentiment"], max_steps=60)
     assert set(names(found)) == {"sentiment", "similarity"}

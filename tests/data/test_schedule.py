@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mops.config.training import Training
-from mops.data.samplers import ORDERS
+from mops.data.samplers import SAMPLERS
 from mops.data.schedule import Place, Schedule, plan_steps
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
@@ -58,7 +58,7 @@ def test_every_row_exactly_once_per_pass(size: int, batch: int, seed: int) -> No
     assert flat == [place // size for place in range(len(flat))]
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_passes_are_whole_and_shuffled_anew_in_every_order(order: str) -> None:
     found = schedule(schedule=order, max_steps=300)
     for task, size in SIZES.items():
@@ -96,7 +96,7 @@ def test_in_turn_shares_a_shorter_epoch() -> None:
     assert found.steps[17:34] == found.steps[:17]
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_length_of_a_run(order: str) -> None:
     assert len(schedule(schedule=order, max_steps=13)) == 13
     whole = schedule(schedule=order, num_train_epochs=1)
@@ -113,7 +113,7 @@ def test_batch_sizes_per_task() -> None:
     assert found.steps_per_epoch == 10
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_same_seed_same_order(order: str) -> None:
     one, two = (schedule(schedule=order, max_steps=60, seed=3) for _ in range(2))
     other = schedule(schedule=order, max_steps=60, seed=4)
@@ -122,7 +122,7 @@ def test_same_seed_same_order(order: str) -> None:
     assert (one.steps != other.steps) == (order in DRAWN)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_resume_needs_only_the_number_of_the_step(order: str) -> None:
     """Walking from the start and jumping to a step give the same rows there."""
     found = schedule(schedule=order, max_steps=50)
@@ -140,7 +140,7 @@ def test_a_step_is_scaled_by_its_rows() -> None:
     """A whole batch counts 1; in `mixed` every row of a task counts 1 / its batch size."""
     found = schedule(schedule="mixed", max_steps=5)
     assert found.scale(2) == {task: rows / 10 for task, rows in found.steps[2].items()}
-    for order in set(ORDERS) - {"mixed"}:
+    for order in set(SAMPLERS) - {"mixed"}:
         assert set(schedule(schedule=order, max_steps=5).scale(4).values()) == {1.0}
 
 

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from tokenizers import Tokenizer, models
 
 from building import SPECIAL, VOCABULARY, tiny_tokenizer
-from mops.data.dataset import read_material
+from mops.data.dataset import read_dataset
 from mops.data.schedule import generator
 from mops.data.splits import normalised
 from mops.errors import DataError, EncoderError
@@ -114,7 +114,7 @@ def made() -> World:
 
 @pytest.fixture(scope="module")
 def texts(made: World) -> Texts:
-    return gather_texts(read_material(made.recipe()))
+    return gather_texts(read_dataset(made.recipe()))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_masks_are_new_in_every_pass_and_the_same_in_every_run(corpus: Corpus) -
 
 
 def test_no_text_is_trained_that_is_held_out_or_judged_elsewhere(made: World, texts: Texts) -> None:
-    splits = read_material(made.recipe()).splits
+    splits = read_dataset(made.recipe()).splits
     judged = {
         normalised(text)
         for of in splits.values()
@@ -175,29 +175,29 @@ def test_the_same_text_in_validation_is_left_out_whatever_its_spelling(
     taken = texts.train[0]
     dev = tmp_path / "ids-sst-dev.csv"
     dev.write_text(dev.read_text("utf-8") + f"99\tx99\t {taken.upper()} !\t1\n", "utf-8")
-    found = gather_texts(read_material(made.recipe(data=tmp_path)))
+    found = gather_texts(read_dataset(made.recipe(data=tmp_path)))
     assert taken not in {*found.train, *found.selection, *found.report}
     count = "left_out_as_in_validation_or_test"
     assert found.counts[count] == texts.counts[count] + 1
 
 
 def test_seed_and_order_do_not_change_what_is_held_out(made: World, texts: Texts) -> None:
-    other = gather_texts(read_material(made.recipe(training__seed=99)))
-    material = read_material(made.recipe())
-    turned = replace(material, splits=dict(reversed(material.splits.items())))
+    other = gather_texts(read_dataset(made.recipe(training__seed=99)))
+    dataset = read_dataset(made.recipe())
+    turned = replace(dataset, splits=dict(reversed(dataset.splits.items())))
     assert other.report == texts.report
     assert gather_texts(turned).train == texts.train
 
 
 def test_too_few_texts(made: World) -> None:
-    material = read_material(made.recipe())
+    dataset = read_dataset(made.recipe())
     few = {
         name: {**of, "train": replace(of["train"], rows=of["train"].rows[:4])}
-        for name, of in material.splits.items()
+        for name, of in dataset.splits.items()
         if name == "sentiment"
     }
     with pytest.raises(DataError, match=r"only \d distinct training texts .* at least 10"):
-        gather_texts(replace(material, splits=few))
+        gather_texts(replace(dataset, splits=few))
 
 
 def test_texts_without_a_known_word_are_left_out_and_counted(texts: Texts) -> None:

@@ -111,7 +111,7 @@ def a_loss_reaches_exactly_its_route(plan: SharingPlan) -> None:
     layout, batch = network.layout, mixed_batch(network)
     losses = compute_losses(network, batch)
     for task in layout.tasks:
-        learning = {owner for owner in layout.routes[task].learning if layout.rates[owner] > 0}
+        learning = {owner for owner in layout.routes[task].trained if layout.rates[owner] > 0}
         own = tuple(segment for segment in batch.segments if segment.tasks == (task,))
         alone = compute_losses(network, Batch(own, {task: batch.targets[task]}))
         for loss, is_reached in ((losses[task], torch.any), (alone[task], lambda _: True)):

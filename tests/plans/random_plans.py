@@ -20,8 +20,8 @@ from mops.plans.rows import (
     TOWARDS,
     Addition,
     Copies,
+    L2Pull,
     Late,
-    Pull,
     Rate,
     SharingPlan,
 )
@@ -96,7 +96,7 @@ rates = st.builds(
     Rate, owner=st.sampled_from(patterns), factor=st.sampled_from([0.0, 0.0, 0.25, 2.0])
 )
 pulls = st.builds(
-    Pull,
+    L2Pull,
     owner=st.sampled_from([*patterns, "*"]),
     strength=st.sampled_from([0.01, 2.0]),
     towards=st.sampled_from(TOWARDS),
@@ -116,7 +116,7 @@ def without_idle_rows(plan: SharingPlan) -> SharingPlan:
 def can_leave_identity(plan: SharingPlan) -> bool:
     """Where the part that starts at zero is frozen, no other part of its addition ever learns."""
     for route in find_routes(plan, THREE_TASKS, DEPTH, "pooler").values():
-        for stop in (stop for stops in route.stops for stop in stops):
+        for stop in (stop for stops in route.adapters for stop in stops):
             rates = {part: rate_of(plan, owner) for part, owner in stop.parts.items()}
             if any(rates.values()) and not rates[KINDS[stop.addition.kind].parts[-1]]:
                 return False

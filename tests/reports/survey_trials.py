@@ -13,7 +13,7 @@ import numpy as np
 from survey_data import HOSTILE, write_csv
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import Material, targets_of
+from mops.data.dataset import Material, encode_targets
 from mops.data.examples import Row
 from mops.data.splits import half
 from mops.evaluate.evaluate import overall_of, score_table
@@ -48,7 +48,7 @@ class Asked:
 
     @cached_property
     def targets(self) -> Any:
-        return targets_of(self.task, self.rows)
+        return encode_targets(self.task, self.rows)
 
     @cached_property
     def halves(self) -> Any:

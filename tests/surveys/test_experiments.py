@@ -11,7 +11,7 @@ import pytest
 from designs import names, recipe
 
 from mops.config.recipe import to_recipe
-from mops.data.dataset import Material, layout_of, read_material
+from mops.data.dataset import Dataset, read_dataset
 from mops.errors import MopsError, RecipeError
 from mops.model.sources import find_encoder
 from mops.surveys.budget import Estimator
@@ -53,8 +53,8 @@ def survey(name: str, *tasks: str) -> Survey:
 
 
 @cache
-def material(*tasks: str) -> Material:
-    return read_material(recipe(*tasks), ("validation",))
+def dataset(*tasks: str) -> Dataset:
+    return read_dataset(recipe(*tasks), ("validation",))
 
 
 def test_the_table_has_what_the_papers_have() -> None:
@@ -86,7 +86,7 @@ def test_an_experiment_fits_the_tasks_or_says_why_not(name: str, count: str) -> 
     assert found.baseline in names(found)
     for candidate in found.candidates():
         assert to_recipe(candidate.recipe.to_data()) == candidate.recipe
-        layout_of(candidate.recipe, material(*TASKS[count]), shape)
+        candidate.recipe.layout(dataset(*TASKS[count]).tasks, shape)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -245,9 +245,9 @@ def test_everything_has_all_families_and_three_that_train_abreast() -> None:
     plans = [str(candidate.recipe.plan) for candidate in found.candidates()]
     assert len({re.split("[:]", plan)[0] for plan in plans}) >= 8
     assert (found.baseline, found.single, len(found.seeds)) == ("shared", "separate", 2)
-    source, rows = find_encoder("minilm"), material(*THREE)
+    source, rows = find_encoder("minilm"), dataset(*THREE)
     ready = [
-        Prepared(c.recipe, rows, source, layout_of(c.recipe, rows, source.shape), "cpu")
+        Prepared(c.recipe, rows, source, c.recipe.layout(rows.tasks, source.shape), "cpu")
         for c in found.candidates()
     ]
     abreast = [plan for plan, one in zip(plans, ready, strict=True) if not why_not(one)]
@@ -260,10 +260,10 @@ def test_everything_has_all_families_and_three_that_train_abreast() -> None:
 
 def test_width_varies_what_is_learnt() -> None:
     found = survey("width", *THREE).candidates()
-    rows = material(*THREE)
+    rows = dataset(*THREE)
     shape = find_encoder("minilm").shape
     late = [c for c in found if "late" in c.name]
-    sizes = [layout_of(c.recipe, rows, shape).trained for c in late]
+    sizes = [c.recipe.layout(rows.tasks, shape).trained for c in late]
     assert sizes == sorted(sizes) and sizes[-1] > 10 * sizes[0]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mops.data.dataset import read_material
+from mops.data.dataset import read_dataset
 from mops.surveys.benchmark.measures import Measures, Stopwatch, request_of
 from running import world
 
@@ -39,7 +39,7 @@ def test_frozen_steps_begin_above_the_encoder(tmp_path: Path, monkeypatch: Any) 
     """Once warm, a step does not encode; all different sequences of the training are counted."""
     here = measures(tmp_path, FROZEN)
     (encoding,) = here.encodings.values()
-    loop, splits = here.loop, here.ready.material.splits
+    loop, splits = here.loop, here.ready.dataset.splits
     taken = {
         splits[task]["train"].good[place.row].texts
         for task, rows in loop.schedule.rows_before(len(loop.schedule)).items()
@@ -77,9 +77,9 @@ def test_every_stage_is_measured_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_request_is_a_pair_for_all_tasks() -> None:
-    material = read_material(world().recipe())
-    pairs = [row.texts for row in material.splits["paraphrase"]["validation"].good]
-    one, many = request_of(material, 1), request_of(material, 32)
+    dataset = read_dataset(world().recipe())
+    pairs = [row.texts for row in dataset.splits["paraphrase"]["validation"].good]
+    one, many = request_of(dataset, 1), request_of(dataset, 32)
     (pair,) = one["paraphrase"]
     assert one["similarity"] == [pair] and one["sentiment"] == [pair[:1]]
     lengths = [len("".join(texts)) for texts in pairs]
@@ -91,8 +91,8 @@ def test_a_request_is_a_pair_for_all_tasks() -> None:
 def test_a_request_without_pairs_is_a_text() -> None:
     recipe = world().recipe()
     alone = recipe.model_copy(update={"tasks": {"sentiment": recipe.tasks["sentiment"]}})
-    material = read_material(alone)
-    assert [len(text) for text in request_of(material, 3)["sentiment"]] == [1, 1, 1]
+    dataset = read_dataset(alone)
+    assert [len(text) for text in request_of(dataset, 3)["sentiment"]] == [1, 1, 1]
 
 
 def test_waiting_is_no_work() -> None:

@@ -19,7 +19,7 @@ from mops.config.training import (
     SUM,
     Aggregator,
     Training,
-    refuse_missing,
+    check_solver_installed,
 )
 from mops.data.batches import make_batch
 from mops.errors import RecipeError, RunError
@@ -266,7 +266,7 @@ def test_a_solver_that_is_not_there_is_named_before_anything_is_read(
     with pytest.raises(RecipeError, match=r"needs no_such_solver.*torchjd\[quadprog_projector\]"):
         mops.train(world().recipe(training__gradients="upgrad"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    refuse_missing(SUM)
+    check_solver_installed(SUM)
 
 
 def test_every_row_names_a_class_of_torchjd() -> None:

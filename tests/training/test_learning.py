@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from building import DEPTH, build_network, tiny_shape
-from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Training, refuse_missing
+from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Training, check_solver_installed
 from mops.data.batches import Batch, Segment, TaskData, make_batch
 from mops.data.compose import compose_recipe
-from mops.data.dataset import read_material, targets_of
-from mops.data.samplers import ORDERS
+from mops.data.dataset import encode_targets, read_dataset
+from mops.data.samplers import SAMPLERS
 from mops.data.schedule import plan_steps
 from mops.data.tokens import tokenise
 from mops.errors import RecipeError
@@ -47,14 +47,14 @@ HOW: dict[str, Any] = {
 @cache
 def sample() -> dict[str, TaskData]:
     """The first training rows of the embedded sample; its many words folded onto a few."""
-    material = read_material(compose_recipe(data="sample"), wanted=())
+    dataset = read_dataset(compose_recipe(data="sample"), wanted=())
     tokenizer = find_encoder("minilm").tokenizer
     found = {}
-    for name, task in material.tasks.items():
-        rows = material.splits[name]["train"].good[:ROWS]
+    for name, task in dataset.tasks.items():
+        rows = dataset.splits[name]["train"].good[:ROWS]
         table = tokenise(tokenizer, [row.texts for row in rows], READING)
         table = replace(table, ids=table.ids % WORDS)
-        found[name] = TaskData(task, table, targets_of(task, rows))
+        found[name] = TaskData(task, table, encode_targets(task, rows))
     return found
 
 
@@ -118,7 +118,7 @@ def test_plan(plan: SharingPlan) -> None:
     assert_all_fall(train_on_one_batch(plan))
 
 
-@pytest.mark.parametrize("schedule", ORDERS)
+@pytest.mark.parametrize("schedule", SAMPLERS)
 def test_schedule(schedule: str) -> None:
     """With one task a step three times as many steps give each task as many."""
     assert_all_fall(train_on_one_batch(schedule=schedule, max_steps=2 * STEPS))
@@ -127,7 +127,7 @@ def test_schedule(schedule: str) -> None:
 @pytest.mark.parametrize("rule", [SUM, *AGGREGATORS])
 def test_gradient_rule(rule: str) -> None:
     try:
-        refuse_missing(rule)
+        check_solver_installed(rule)
     except RecipeError as missing:
         pytest.skip(str(missing))
     assert_all_fall(train_on_one_batch(gradients=rule))

@@ -11,7 +11,7 @@ import pytest
 import mops
 from building import WORDS
 from mops.data.batches import make_batch
-from mops.data.samplers import ORDERS
+from mops.data.samplers import SAMPLERS
 from mops.training.prepare import prepare
 from mops.training.run import Run, begin_folder, build_loop
 from mops.training.step import compute_losses
@@ -55,7 +55,7 @@ def facts_of(run: Run, key: str) -> dict[str, Any]:
 # ------------------------------------------------------------------ every order
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", SAMPLERS)
 def test_every_order_lowers_the_loss_of_a_fixed_batch(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

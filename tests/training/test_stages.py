@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import mops
 from building import NAMES, build_network, mixed_batch
 from mops.config.training import Training
-from mops.data.schedule import PlannedStage, plan_steps, rates_in, trained_parameters
+from mops.data.schedule import PlannedStage, plan_steps, trained_parameters
 from mops.errors import GuardError, PlanError
 from mops.plans.rows import Rate, SharingPlan
 from mops.training import trainer as loop_module
@@ -123,8 +123,8 @@ def test_a_frozen_stage_has_the_rates_of_the_frozen_plan() -> None:
     for plan in ("shared", "hybrid:2", "late:SI", "frozen+late:SI"):
         layout = build_network(plan).layout
         frozen = build_network(f"frozen+{plan.removeprefix('frozen+')}").layout
-        assert rates_in(layout, PlannedStage(0, 1, Training(), is_frozen=True)) == frozen.rates
-        assert rates_in(layout, PlannedStage(0, 1, Training())) == layout.rates
+        assert PlannedStage(0, 1, Training(), is_frozen=True).rates(layout) == frozen.rates
+        assert PlannedStage(0, 1, Training()).rates(layout) == layout.rates
 
 
 def test_layer_decay_holds_in_a_stage() -> None:

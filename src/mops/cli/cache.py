@@ -13,7 +13,7 @@ from mops.cli.main import echo_json
 from mops.cli.options import JSON
 
 if TYPE_CHECKING:
-    from mops.store import Entry, Store
+    from mops.store import Store, StoreEntry
 
 
 @click.command()
@@ -45,7 +45,7 @@ def command(clear: bool, as_json: bool) -> None:
         show(store, entries)
 
 
-def facts(store: Store | None, entries: Sequence[Entry]) -> dict[str, Any]:
+def facts(store: Store | None, entries: Sequence[StoreEntry]) -> dict[str, Any]:
     return {
         "folder": str(store.folder) if store else None,
         "bytes": total(entries),
@@ -54,11 +54,11 @@ def facts(store: Store | None, entries: Sequence[Entry]) -> dict[str, Any]:
     }
 
 
-def removed_facts(removed: Sequence[Entry]) -> dict[str, int]:
+def removed_facts(removed: Sequence[StoreEntry]) -> dict[str, int]:
     return {"entries": len(removed), "bytes": total(removed)}
 
 
-def row(entry: Entry) -> dict[str, Any]:
+def row(entry: StoreEntry) -> dict[str, Any]:
     return {
         "kind": entry.kind,
         "key": entry.key,
@@ -70,7 +70,7 @@ def row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def sequences(entry: Entry) -> int:
+def sequences(entry: StoreEntry) -> int:
     """Whatever is kept of sequences says where each of them starts, and where the last ends."""
     from mops.store import open_block
 
@@ -84,7 +84,7 @@ def sequences(entry: Entry) -> int:
 COLUMNS = ("what", "encoder", "layers", "sequences")
 
 
-def show(store: Store | None, entries: Sequence[Entry]) -> None:
+def show(store: Store | None, entries: Sequence[StoreEntry]) -> None:
     from mops.cli.screen import OUT, print_table
 
     if store is None:
@@ -105,7 +105,7 @@ def show(store: Store | None, entries: Sequence[Entry]) -> None:
     OUT.print(f"{size(found['bytes'])} of at most {size(found['bound'])} in {store.folder}")
 
 
-def total(entries: Sequence[Entry]) -> int:
+def total(entries: Sequence[StoreEntry]) -> int:
     return sum(entry.bytes for entry in entries)
 
 

@@ -31,26 +31,26 @@ def command(as_json: bool, **options: Any) -> None:
     """
     from mops.cli.forecast import forecast
     from mops.data.checks import examine
-    from mops.data.dataset import read_material, resolve
+    from mops.data.dataset import read_dataset
     from mops.model.sources import find_encoder
 
     recipe = read_recipe(**options)
-    material = read_material(recipe)
-    recipe = resolve(recipe, material)
+    dataset = read_dataset(recipe)
+    recipe = recipe.with_labels(dataset.tasks)
     reports = {
-        name: examine(material.tasks[name], splits) for name, splits in material.splits.items()
+        name: examine(dataset.tasks[name], splits) for name, splits in dataset.splits.items()
     }
-    plan = forecast(recipe, material, find_encoder(recipe.encoder))
+    plan = forecast(recipe, dataset, find_encoder(recipe.encoder))
     if as_json:
         tasks = {name: asdict(report) for name, report in reports.items()}
-        echo_json({"tasks": tasks, "notes": material.notes(), **plan})
+        echo_json({"tasks": tasks, "notes": dataset.notes(), **plan})
         return
     for name, report in reports.items():
         show_task(report, plan["tokens"][name])
     show_plan(plan)
     from mops.cli.screen import print_warnings
 
-    print_warnings([*material.notes(), *plan["warnings"]])
+    print_warnings([*dataset.notes(), *plan["warnings"]])
 
 
 def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:

@@ -60,8 +60,8 @@ def command(
 def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -> dict[str, Any]:
     """The scores of a model on all splits of the given tasks."""
     from mops.cli.screen import ProgressBar
-    from mops.data.dataset import SPLITS, Material, read_task
-    from mops.evaluate.evaluate import answer_material, judge, score_table
+    from mops.data.dataset import SPLITS, Dataset, read_task
+    from mops.evaluate.evaluate import answer_dataset, judge, score_table
     from mops.predict.predictor import Predictor
     from mops.training.prepare import choose_device
 
@@ -71,8 +71,8 @@ def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -
     scores: dict[str, Any] = {name: {} for name in entries}
     predictor = Predictor(bundle, choose_device(device))
     with ProgressBar("scoring", total=sum(len(found) for found in splits.values())) as bar:
-        for name, split, rows, answers in answer_material(
-            predictor, Material(tasks, splits, {}), seed
+        for name, split, rows, answers in answer_dataset(
+            predictor, Dataset(tasks, splits, {}), seed
         ):
             scores[name] |= judge(answers, rows, split)
             bar.update(advance=1, facts=f"{name} {split}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import Material, layout_of
+from mops.data.dataset import Dataset
 from mops.data.schedule import doubts, plan_steps, shares, trained_parameters
 from mops.data.tokens import TokenTable, tokenise
 from mops.evaluate.cost import training_work
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from mops.model.sources import EncoderSource
 
 
-def forecast(recipe: Recipe, material: Material, source: EncoderSource) -> dict[str, Any]:
-    layout = layout_of(recipe, material, source.shape)
+def forecast(recipe: Recipe, dataset: Dataset, source: EncoderSource) -> dict[str, Any]:
+    layout = recipe.layout(dataset.tasks, source.shape)
     tables = {
         name: tokenise(
             source.tokenizer, [row.texts for row in splits["train"].good], layout.reading
         )
-        for name, splits in material.splits.items()
+        for name, splits in dataset.splits.items()
     }
     gflops = matrix_speed()
     schedule = plan_steps({name: len(table) for name, table in tables.items()}, recipe.training)

@@ -86,13 +86,13 @@ def print_rows(plan: str | None) -> None:
 
 def with_labels(recipe: Recipe) -> dict[str, Task]:
     """The tasks; labels that the recipe does not give are read from the training files."""
-    from mops.data.dataset import read_material
+    from mops.data.dataset import read_dataset
 
     values = recipe.task_values()
     if all(task.labels or task.is_similarity for task in values.values()):
         found: dict[str, Any] = values
         return found
-    return dict(read_material(recipe, wanted=()).tasks)
+    return dict(read_dataset(recipe, wanted=()).tasks)
 
 
 def facts_of(layout: Layout) -> dict[str, Any]:

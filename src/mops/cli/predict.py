@@ -166,7 +166,7 @@ def opened(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
-    from mops.files import beside
+    from mops.files import atomic_write
 
-    with beside(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         yield file

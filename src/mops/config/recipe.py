@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -10,9 +10,10 @@ from pydantic import Field
 from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Strict, TaskEntry, Training
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import DEFAULT
+from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import read_plan
 from mops.plans.rows import SharingPlan
-from mops.plans.shapes import FEATURES
+from mops.plans.shapes import FEATURES, EncoderShape, check_length
 from mops.tasks import Task
 from mops.yaml_io import format_yaml, to_value
 
@@ -30,6 +31,20 @@ class Recipe(Strict):
 
     def task_values(self) -> dict[str, Task]:
         return {name: entry.task(name) for name, entry in self.tasks.items()}
+
+    def layout(self, tasks: Mapping[str, Task], encoder: EncoderShape) -> Layout:
+        """The plan applied to these tasks (with their labels known) on this encoder."""
+        reading = self.training.reading(dict(tasks))
+        check_length(reading, encoder)
+        return lay_out(self.sharing_plan(), list(tasks.values()), encoder, reading)
+
+    def with_labels(self, tasks: Mapping[str, Task]) -> Recipe:
+        """The complete recipe: labels that were read from the data are written down."""
+        data = self.to_data()
+        for name, task in tasks.items():
+            if task.labels:
+                data["tasks"][name]["labels"] = list(task.labels)
+        return Recipe.model_validate(data)
 
     def to_data(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

@@ -67,7 +67,7 @@ AGGREGATORS: Mapping[str, Aggregator] = {
 }
 
 
-def refuse_missing(gradients: str) -> None:
+def check_solver_installed(gradients: str) -> None:
     """Say before a run which package its way to combine gradients lacks."""
     row = AGGREGATORS.get(gradients)
     missing = [name for name in row.needs if find_spec(name) is None] if row else []

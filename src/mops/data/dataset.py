@@ -1,13 +1,11 @@
-"""Material: all rows that a recipe names, read once, with the labels of every task known."""
+"""Dataset: all rows that a recipe names, read once, with the labels of every task known."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +15,7 @@ from mops.config.training import TaskEntry
 from mops.data.examples import Row, RowsRead, read_labels, read_rows
 from mops.data.splits import split_rows
 from mops.errors import DataError
-from mops.plans.layout import Layout, lay_out
-from mops.plans.shapes import EncoderShape, check_length
+from mops.files import file_digest
 from mops.tasks import Task, are_numbers
 
 SPLITS = ("train", "validation", "test")
@@ -26,7 +23,7 @@ SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
-class Material:
+class Dataset:
     """The rows of every split of every task."""
 
     tasks: Mapping[str, Task]
@@ -42,18 +39,18 @@ class Material:
         ]
 
 
-def read_material(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Material:
+def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:
     """Read what the recipe names; labels that it does not give come from the training rows."""
     tasks: dict[str, Task] = {}
     splits: dict[str, dict[str, RowsRead]] = {}
     digests: dict[str, str] = {}
     for name, entry in recipe.tasks.items():
         tasks[name], splits[name] = read_task(entry, entry.task(name), wanted)
-        digests |= {file: digest(file) for file in entry.files().values()}
-    return Material(tasks, splits, digests)
+        digests |= {file: file_digest(file) for file in entry.files().values()}
+    return Dataset(tasks, splits, digests)
 
 
-def material_key(recipe: Recipe) -> str:
+def dataset_key(recipe: Recipe) -> str:
     """What the rows of a recipe follow from."""
     return json.dumps(recipe.to_data()["tasks"], sort_keys=True)
 
@@ -118,31 +115,7 @@ def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
     }
 
 
-def resolve(recipe: Recipe, material: Material) -> Recipe:
-    """The complete recipe: labels that were read from the data are written down."""
-    data: dict[str, Any] = recipe.to_data()
-    for name, task in material.tasks.items():
-        if task.labels:
-            data["tasks"][name]["labels"] = list(task.labels)
-    return Recipe.model_validate(data)
-
-
-def layout_of(recipe: Recipe, material: Material, encoder: EncoderShape) -> Layout:
-    """The recipe's plan for its tasks on this encoder."""
-    tasks = dict(material.tasks)
-    reading = recipe.training.reading(tasks)
-    check_length(reading, encoder)
-    return lay_out(recipe.sharing_plan(), list(tasks.values()), encoder, reading)
-
-
-def digest(file: str) -> str:
-    if file.startswith("hub:"):
-        return ""
-    with Path(file).open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def targets_of(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
+def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
     """Class numbers, or the values as they were written; nan where a row cannot be scored."""
     numbers = {label: float(n) for n, label in enumerate(task.labels)}
     return np.array([target_of(row, numbers) for row in rows], dtype=np.float64)

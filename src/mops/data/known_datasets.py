@@ -1,4 +1,4 @@
-"""Known folders of data as tasks of a recipe: the CS224N files, GLUE and its neighbours.
+"""KnownTask folders of data as tasks of a recipe: the CS224N files, GLUE and its neighbours.
 
 What is known is a table: a new data set is a new line in FILE_SETS or FOLDERS.
 """
@@ -28,7 +28,7 @@ LABEL = ("label", "gold_label", "labels")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class KnownTask:
     """One known task: which columns it may have, and what its entry says beside them."""
 
     task: str
@@ -53,25 +53,25 @@ class Known:
 
 # CS224N: file name up to the split -> task.
 FILE_SETS = {
-    "ids-sst": Known(
+    "ids-sst": KnownTask(
         task="sentiment",
         texts=SENTENCE,
         labels=("sentiment",),
         says=(("labels", [0, 1, 2, 3, 4]),),
     ),
-    "quora": Known(
+    "quora": KnownTask(
         task="paraphrase",
         texts=SENTENCES,
         labels=("is_duplicate",),
         says=(("labels", [0, 1]),),
     ),
-    "sts": Known(
+    "sts": KnownTask(
         task="similarity",
         texts=SENTENCES,
         labels=("similarity",),
         says=(("range", [0, 5]),),
     ),
-    "ids-cfimdb": Known(
+    "ids-cfimdb": KnownTask(
         task="movies",
         texts=SENTENCE,
         labels=("sentiment",),
@@ -82,40 +82,40 @@ FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-s
 
 # Folder name without signs and capitals -> tasks.
 FOLDERS = {
-    "cola": (Known(task="cola", texts=SENTENCE, says=(("score", "matthews"),)),),
-    "cr": (Known(task="cr", texts=SENTENCE),),
-    "mnli": (Known(task="mnli", texts=SENTENCES, labels=("gold_label", "label")),),
-    "mpqa": (Known(task="mpqa", texts=SENTENCE),),
-    "mrpc": (Known(task="mrpc", texts=STRINGS, labels=("Quality", *LABEL)),),
-    "qnli": (Known(task="qnli", texts=QUESTION_AND_SENTENCE),),
-    "qqp": (Known(task="qqp", texts=QUESTIONS, labels=("is_duplicate", "label")),),
-    "rte": (Known(task="rte", texts=SENTENCES),),
+    "cola": (KnownTask(task="cola", texts=SENTENCE, says=(("score", "matthews"),)),),
+    "cr": (KnownTask(task="cr", texts=SENTENCE),),
+    "mnli": (KnownTask(task="mnli", texts=SENTENCES, labels=("gold_label", "label")),),
+    "mpqa": (KnownTask(task="mpqa", texts=SENTENCE),),
+    "mrpc": (KnownTask(task="mrpc", texts=STRINGS, labels=("Quality", *LABEL)),),
+    "qnli": (KnownTask(task="qnli", texts=QUESTION_AND_SENTENCE),),
+    "qqp": (KnownTask(task="qqp", texts=QUESTIONS, labels=("is_duplicate", "label")),),
+    "rte": (KnownTask(task="rte", texts=SENTENCES),),
     "sick": (
-        Known(
+        KnownTask(
             task="sick-relatedness",
             texts=SENTENCES,
             labels=("relatedness", "relatedness_score"),
             says=(("range", [1, 5]),),
         ),
-        Known(
+        KnownTask(
             task="sick-entailment",
             texts=SENTENCES,
             labels=("entailment", "entailment_label", "entailment_judgment"),
         ),
     ),
-    "snlicad": (Known(task="snli-cad", texts=SENTENCES, labels=("gold_label", "label")),),
-    "sst2": (Known(task="sst2", texts=SENTENCE),),
+    "snlicad": (KnownTask(task="snli-cad", texts=SENTENCES, labels=("gold_label", "label")),),
+    "sst2": (KnownTask(task="sst2", texts=SENTENCE),),
     "stsb": (
-        Known(
+        KnownTask(
             task="stsb",
             texts=SENTENCES,
             labels=("score", "similarity", "label"),
             says=(("range", [0, 5]),),
         ),
     ),
-    "subj": (Known(task="subj", texts=SENTENCE),),
-    "trec": (Known(task="trec", texts=SENTENCE),),
-    "wnli": (Known(task="wnli", texts=SENTENCES),),
+    "subj": (KnownTask(task="subj", texts=SENTENCE),),
+    "trec": (KnownTask(task="trec", texts=SENTENCE),),
+    "wnli": (KnownTask(task="wnli", texts=SENTENCES),),
 }
 # A set of one file trains on it and splits it; QNLI's is called dev.
 FOLDER_SPLITS = {
@@ -147,7 +147,7 @@ def split_unless_validation(files: dict[str, str]) -> Entry:
     return {} if "validation" in files else {"split": SPLIT_WITHOUT_VALIDATION}
 
 
-def _entries(tasks: Iterable[Known], files: dict[str, str]) -> dict[str, Entry]:
+def _entries(tasks: Iterable[KnownTask], files: dict[str, str]) -> dict[str, Entry]:
     if "train" not in files:
         return {}
     entries = {known.task: known.entry(files) for known in tasks}

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.config.training import Training
-from mops.data.samplers import ORDERS, Ground, Step
-from mops.plans.layout import Layout, lay_out
-from mops.plans.parser import frozen
+from mops.data.samplers import SAMPLERS, SamplerState, Step
+from mops.plans.layout import Layout
 
 
 class Place(NamedTuple):
@@ -42,6 +41,10 @@ class PlannedStage:
 
     def __len__(self) -> int:
         return self.stop - self.first
+
+    def rates(self, layout: Layout) -> Mapping[str, float]:
+        """Owner -> factor on its learning rate in this stage; 0 = frozen."""
+        return layout.frozen_rates if self.is_frozen else layout.rates
 
 
 @dataclass(frozen=True)
@@ -119,13 +122,13 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     planned: list[PlannedStage] = []
     for number, stage in enumerate(training.stages or (None,)):
         how = training.in_stage(stage) if stage else training
-        ground = ground_of(sizes, how, "schedule", *([str(number)] if number else []))
+        state = sampler_state(sizes, how, "schedule", *([str(number)] if number else []))
         first = len(steps)
-        steps += walk(ground, budget)
+        steps += walk(state, budget)
         planned.append(PlannedStage(first, len(steps), how, bool(stage and stage.frozen)))
     return Schedule(
         steps=tuple(steps),
-        steps_per_epoch=epoch_steps(ground_of(sizes, training)),
+        steps_per_epoch=epoch_steps(sampler_state(sizes, training)),
         sizes=dict(sizes),
         batch_sizes={task: training.batch_size(task) for task in sizes},
         seed=training.seed,
@@ -133,10 +136,10 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     )
 
 
-def ground_of(sizes: Mapping[str, int], training: Training, *names: str) -> Ground:
+def sampler_state(sizes: Mapping[str, int], training: Training, *names: str) -> SamplerState:
     """The tasks that learn, in the order of the recipe."""
     learning = [task for task in sizes if task in (training.train_tasks or sizes)]
-    return Ground(
+    return SamplerState(
         sizes={task: sizes[task] for task in learning},
         batch_sizes={task: training.batch_size(task) for task in learning},
         training=training,
@@ -145,26 +148,26 @@ def ground_of(sizes: Mapping[str, int], training: Training, *names: str) -> Grou
     )
 
 
-def walk(ground: Ground, budget: dict[str, int]) -> Iterator[Step]:
+def walk(state: SamplerState, budget: dict[str, int]) -> Iterator[Step]:
     """The steps of a stage; `budget` counts down, and a task that has spent its own is closed."""
-    epoch, training = epoch_steps(ground), ground.training
+    epoch, training = epoch_steps(state), state.training
     total = training.max_steps or max(1, round(training.num_train_epochs * epoch))
-    ground.open = [task for task in ground.open if budget.get(task, 1) > 0]
-    steps = ORDERS[training.schedule].steps(ground, epoch, total)
+    state.open = [task for task in state.open if budget.get(task, 1) > 0]
+    steps = SAMPLERS[training.schedule].steps(state, epoch, total)
     for _ in range(total):
-        if not ground.open:
+        if not state.open:
             return
         step = next(steps)
         for task in budget.keys() & step.keys():
             budget[task] -= 1
             if budget[task] == 0:
-                ground.open.remove(task)
+                state.open.remove(task)
         yield step
 
 
-def epoch_steps(ground: Ground) -> int:
+def epoch_steps(state: SamplerState) -> int:
     """Steps of an epoch: those that are given, or a pass over the largest task that learns."""
-    return ground.training.steps_per_epoch or ORDERS[ground.training.schedule].epoch(ground)
+    return state.training.steps_per_epoch or SAMPLERS[state.training.schedule].epoch(state)
 
 
 # A task that saw neither half of its rows nor this many batches has hardly begun.
@@ -225,14 +228,6 @@ def count(number: int, one: str, many: str) -> str:
 # ------------------------------------------------------------------ what learns
 
 
-def rates_in(layout: Layout, stage: PlannedStage) -> Mapping[str, float]:
-    """Owner -> factor on its rate: the plan's, or that of the plan after `frozen+`."""
-    if not stage.is_frozen:
-        return layout.rates
-    tasks = list(layout.tasks.values())
-    return lay_out(frozen(layout.plan), tasks, layout.encoder, layout.reading).rates
-
-
 def trained_parameters(layout: Layout, schedule: Schedule) -> int:
     """Weights that learn in any stage."""
     learning = {
@@ -247,6 +242,6 @@ def learning_in(layout: Layout, schedule: Schedule, stage: PlannedStage) -> list
     teaching = {t for t in layout.tasks if after[t] > before[t] and stage.training.weight(t) > 0}
     return [
         owner
-        for owner, rate in rates_in(layout, stage).items()
-        if rate > 0 and teaching & set(layout.teachers[owner])
+        for owner, rate in stage.rates(layout).items()
+        if rate > 0 and teaching & set(layout.trained_by[owner])
     ]

@@ -89,7 +89,7 @@ SHOWN_FILES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RawRow:
     """One record; `line` is where it starts (in a JSON list, parquet and the hub: its number).
 
     `problem` says what is broken; `values` then hold what could be read, the rest is "".
@@ -108,11 +108,11 @@ class Table:
     columns: tuple[str, ...]
     notes: tuple[str, ...]
     form: str
-    stream: Callable[[], Iterator[Record]] = field(repr=False, compare=False)
+    stream: Callable[[], Iterator[RawRow]] = field(repr=False, compare=False)
     # About how many records there are; none where only reading them all would tell.
     count: Callable[[], int | None] = field(default=lambda: None, repr=False, compare=False)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[RawRow]:
         """Every record, one at a time; may be asked for again."""
         return self.stream()
 
@@ -166,7 +166,7 @@ def _delimited(lines: TextSource, wanted: tuple[str, ...], names: tuple[str, ...
     _refuse_nothing(lines.name, next(records, None) is not None or bool(names))
     _refuse_twice(lines.name, columns, wanted)
 
-    def stream() -> Iterator[Record]:
+    def stream() -> Iterator[RawRow]:
         found = split_fields(lines.lines(), dialect)
         if not names:
             next(found)
@@ -176,11 +176,11 @@ def _delimited(lines: TextSource, wanted: tuple[str, ...], names: tuple[str, ...
     return Table(lines.name, columns, _notes(lines), str(dialect), stream, lines.count)
 
 
-def _record(line: int, fields: list[str], columns: tuple[str, ...], problem: str) -> Record:
+def _record(line: int, fields: list[str], columns: tuple[str, ...], problem: str) -> RawRow:
     if len(fields) != len(columns):
         problem = problem or f"{len(fields)} fields instead of {len(columns)}"
         fields = fields + [""] * (len(columns) - len(fields))
-    return Record(line, dict(zip(columns, map(str.strip, fields), strict=False)), problem)
+    return RawRow(line, dict(zip(columns, map(str.strip, fields), strict=False)), problem)
 
 
 def _json(lines: TextSource, wanted: tuple[str, ...]) -> Table:
@@ -195,7 +195,7 @@ def _json(lines: TextSource, wanted: tuple[str, ...]) -> Table:
         )
     columns = tuple(first)
 
-    def stream() -> Iterator[Record]:
+    def stream() -> Iterator[RawRow]:
         for number, value in read(lines):
             yield _record_of_values(number, value, columns, wanted)
 
@@ -228,7 +228,7 @@ def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
 def _columnar(source: str, found: Columnar, form: str) -> Table:
     _refuse_nothing(source, next(found.rows(), None) is not None)
 
-    def stream() -> Iterator[Record]:
+    def stream() -> Iterator[RawRow]:
         for number, value in enumerate(found.rows(), start=1):
             yield _record_of_values(number, value, found.columns, ())
 
@@ -237,12 +237,12 @@ def _columnar(source: str, found: Columnar, form: str) -> Table:
 
 def _record_of_values(
     number: int, value: Any, columns: tuple[str, ...], wanted: tuple[str, ...]
-) -> Record:
+) -> RawRow:
     if not isinstance(value, dict):
-        return Record(number, dict.fromkeys(columns, ""), "not a JSON object")
+        return RawRow(number, dict.fromkeys(columns, ""), "not a JSON object")
     missing = [name for name in wanted or columns if name not in value]
     values = dict.fromkeys(columns, "") | {name: _as_text(value[name]) for name in value}
-    return Record(number, values, f"no {missing[0]!r}" if missing else "")
+    return RawRow(number, values, f"no {missing[0]!r}" if missing else "")
 
 
 def _as_text(value: Any) -> str:

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.errors import EncoderError
-from mops.plans.routes import Route
-from mops.plans.shapes import EncoderShape, Reading
-from mops.plans.sizes import forward_flops
+from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
 
 if TYPE_CHECKING:
@@ -62,13 +60,6 @@ class TokenTable:
         """Tokens of each row, over all of its sequences."""
         summed: NDArray[np.int64] = self.lengths.reshape(-1, self.per_row).sum(axis=1)
         return summed
-
-
-def row_flops(route: Route, encoder: EncoderShape, table: TokenTable) -> float:
-    """Forward through the encoder, the mean over rows."""
-    pairs = table.counted_lengths
-    total: int = sum(forward_flops(route, encoder, length) * count for length, count in pairs)
-    return total / len(table)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -162,7 +153,7 @@ KIND = "tokens"
 WORTH_KEEPING = 5000  # rows; fewer are tokenised within the time it takes to look for them
 
 
-def tokenise_once(
+def tokenise_cached(
     tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]], reading: Reading
 ) -> TokenTable:
     """`tokenise`, from the store where it has been done before; mapped, not read."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mops.config.training import SUM
-from mops.data.schedule import PlannedStage, Schedule, learning_in, rates_in, trained_parameters
-from mops.data.tokens import TokenTable, row_flops
+from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
+from mops.data.tokens import TokenTable
 from mops.plans.layout import Layout
+from mops.plans.sizes import row_flops
 
 FLOAT_BYTES = 4
 SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
@@ -49,12 +50,12 @@ def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[Route
     """From the bottom to the top: each layer and its additions, then late layers and the head."""
     route, encoder = layout.routes[task], layout.encoder
     yield RoutePiece(0, (route.embeddings,), 0.0)
-    for n, stops in enumerate(route.stops):
+    for n, stops in enumerate(route.adapters):
         layer = route.layers[n : n + 1]
         bare = replace(encoder, depth=len(layer))
-        flops = row_flops(replace(route, layers=layer, stops=()), bare, table)
+        flops = row_flops(replace(route, layers=layer, adapters=()), bare, table)
         yield RoutePiece(n + 1, tuple(owner for parts in layer for owner in parts.values()), flops)
-        added = replace(route, layers=(), stops=(stops,))
+        added = replace(route, layers=(), adapters=(stops,))
         flops = row_flops(added, replace(encoder, depth=0), table)
         yield RoutePiece(n + 1, tuple(o for stop in stops for o in stop.parts.values()), flops)
     below = {owner for stage in route.stages for owner in stage}
@@ -79,7 +80,7 @@ def stage_flops(
     `passes`: backward passes of a step; more than one where gradients are combined by task.
     """
     before, after = schedule.rows_before(stage.first), schedule.rows_before(stage.stop)
-    learning = {owner for owner, rate in rates_in(layout, stage).items() if rate > 0}
+    learning = {owner for owner, rate in stage.rates(layout).items() if rate > 0}
     frozen = frozen_stages(layout, stage)
     for task, route in pieces.items():
         rows = after[task] - before[task]
@@ -90,7 +91,7 @@ def stage_flops(
 
 def frozen_stages(layout: Layout, stage: PlannedStage) -> int:
     """Stages from the bottom up that no task trains; 0 if that is less than one layer."""
-    rates = rates_in(layout, stage)
+    rates = stage.rates(layout)
     every = zip(*(route.stages for route in layout.routes.values()), strict=True)
     learns = [any(rates[owner] > 0 for owners in at for owner in owners) for at in every]
     frozen = (*learns, True).index(True)

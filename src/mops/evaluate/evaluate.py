@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import SPLITS, Material, targets_of
+from mops.data.dataset import SPLITS, Dataset, encode_targets
 from mops.data.examples import Row, RowsRead
 from mops.data.schedule import generator
 from mops.data.splits import half
@@ -32,8 +32,8 @@ class Answerer(Protocol):
     ) -> Mapping[str, Answers]: ...
 
 
-def answer_material(
-    predictor: Answerer, material: Material, seed: int
+def answer_dataset(
+    predictor: Answerer, dataset: Dataset, seed: int
 ) -> Iterator[tuple[str, str, Sequence[Row], Answers]]:
     """(task, split, rows, answers) for every split; of the training rows a fixed sample.
 
@@ -43,7 +43,7 @@ def answer_material(
     for split in SPLITS:
         rows = {
             name: sample(splits[split], name, seed) if split == "train" else splits[split].rows
-            for name, splits in material.splits.items()
+            for name, splits in dataset.splits.items()
             if split in splits
         }
         answers = predictor.answers({name: [row.texts for row in of] for name, of in rows.items()})
@@ -60,7 +60,7 @@ def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
 
 def judge(answers: Answers, rows: Sequence[Row], name: str) -> dict[str, Any]:
     """The scores of one task on one split; a validation split also on its two halves."""
-    task, targets = answers.task, targets_of(answers.task, rows)
+    task, targets = answers.task, encode_targets(answers.task, rows)
     is_known = ~np.isnan(targets)
     if not is_known.any():
         return {}

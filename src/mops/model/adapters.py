@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mops.model.attention import Dropout, attend
 from mops.model.blocks import Dense, product
 from mops.model.pack import Buckets
-from mops.plans.routes import Stop
+from mops.plans.routes import AdapterSite
 from mops.plans.rows import GATE, Addition
 from mops.plans.shapes import EncoderShape
 from mops.plans.sizes import addition_size, heads_at, site_width
@@ -74,7 +74,7 @@ EQUATIONS: dict[str, Callable[[str], Equation]] = {  # kind -> for a site
 }
 
 
-def equation_of(stop: Stop) -> Equation:
+def equation_of(stop: AdapterSite) -> Equation:
     """The equation of an addition at its site, with its gate or its fixed factor."""
     equation = EQUATIONS[stop.addition.kind](stop.site)
     if GATE in stop.parts:
@@ -168,7 +168,7 @@ PARTS: dict[tuple[str, str], Callable[[int, int, int, float], nn.Module]] = {
 }
 
 
-def build_part(stop: Stop, part: str, encoder: EncoderShape, dropout: float) -> nn.Module:
+def build_part(stop: AdapterSite, part: str, encoder: EncoderShape, dropout: float) -> nn.Module:
     """One part of an addition as it starts."""
     addition: Addition = stop.addition
     if part == GATE:

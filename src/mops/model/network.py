@@ -158,7 +158,7 @@ def new_parts(
     widths = late_widths(layout.plan, layout.encoder)
     for name, task in layout.tasks.items():
         route = layout.routes[name]
-        for stop in (stop for stops in route.stops for stop in stops):
+        for stop in (stop for stops in route.adapters for stop in stops):
             for part, owner in stop.parts.items():
                 yield owner, partial(build_part, stop, part, layout.encoder, dropout)
         for n, owner in enumerate(route.late):

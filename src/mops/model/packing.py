@@ -191,7 +191,7 @@ class Packing:
 
     def added(self, streams: Streams, stage: int) -> dict[str, tuple[Added, ...]]:
         """The additions of a stage by site; each task has the same ones, with owners of its own."""
-        stops = [route.stops[stage - 1] for route in streams.routes]
+        stops = [route.adapters[stage - 1] for route in streams.routes]
         found: dict[str, list[Added]] = {site: [] for site in SITES}
         for n, stop in enumerate(stops[0]):
             parts = [of[n].parts for of in stops]

@@ -24,8 +24,8 @@ from mops.plans.rows import (
     Addition,
     Copies,
     Feed,
+    L2Pull,
     Late,
-    Pull,
     Rate,
     SharingPlan,
 )
@@ -343,5 +343,5 @@ def soft(argument: str) -> SharingPlan:
     return SharingPlan(
         name=f"soft:{argument}",
         copies=(Copies(part="*", per=PER_LAYER_AND_TASK),),
-        pull=tuple(Pull(owner=f"{part}*", strength=strength) for part in PARTS),
+        pull=tuple(L2Pull(owner=f"{part}*", strength=strength) for part in PARTS),
     )

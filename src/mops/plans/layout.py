@@ -6,21 +6,21 @@ What a plan means for given tasks and a given encoder: owners, routes, sizes, ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
 from mops.errors import PlanError, nearest
 from mops.plans.routes import Route, find_routes
-from mops.plans.rows import LAYER_PARTS, Feed, Groups, SharingPlan
+from mops.plans.rows import LAYER_PARTS, TRUNK_FROZEN, Feed, Groups, SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.plans.sizes import (
     HeadInput,
+    adapter_sizes,
     dense,
     head_input,
     head_size,
     late_widths,
-    stop_sizes,
     trunk_sizes,
 )
 from mops.tasks import Task
@@ -132,7 +132,7 @@ def problems_of_feed(
 
 
 @dataclass(frozen=True)
-class Pulled:
+class L2Group:
     """Owners that an L2 term holds: towards each other, or each to where it started."""
 
     owners: tuple[str, ...]
@@ -150,7 +150,7 @@ class Layout:
     reading: Reading
     routes: Mapping[str, Route]
     sizes: Mapping[str, int]  # owner -> number of weights; the checkpoint's table of contents
-    rates: Mapping[str, float]  # owner -> factor on the learning rate; 0 = frozen
+    rates: Mapping[str, float]  # owner -> factor on the trained rate; 0 = frozen
 
     @property
     def parameters(self) -> int:
@@ -161,6 +161,12 @@ class Layout:
         return sum(size for owner, size in self.sizes.items() if self.rates[owner] > 0)
 
     @cached_property
+    def frozen_rates(self) -> Mapping[str, float]:
+        """The rates of the plan behind the prefix `frozen+`: the pretrained weights do not move."""
+        plan = replace(self.plan, rates=(*TRUNK_FROZEN, *self.plan.rates))
+        return {owner: rate_of(plan, owner) for owner in self.sizes}
+
+    @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """Owner -> the tasks whose answers pass it."""
         return {
@@ -169,10 +175,10 @@ class Layout:
         }
 
     @cached_property
-    def teachers(self) -> Mapping[str, tuple[str, ...]]:
+    def trained_by(self) -> Mapping[str, tuple[str, ...]]:
         """Owner -> the tasks whose losses reach it."""
         return {
-            owner: tuple(task for task, route in self.routes.items() if owner in route.learning)
+            owner: tuple(task for task, route in self.routes.items() if owner in route.trained)
             for owner in self.sizes
         }
 
@@ -192,7 +198,7 @@ class Layout:
         return tuple(found)
 
     @cached_property
-    def pulled(self) -> tuple[Pulled, ...]:
+    def l2_groups(self) -> tuple[L2Group, ...]:
         """What the plan's pull rows hold; the first row that covers an owner counts."""
         taken: set[str] = set()
         found = []
@@ -204,7 +210,7 @@ class Layout:
                     if fnmatchcase(o, row.owner) and self.rates[o] and o not in taken
                 )
                 if len(owners) > 1 or (owners and row.towards == "start"):
-                    found.append(Pulled(owners, row.strength, row.towards))
+                    found.append(L2Group(owners, row.strength, row.towards))
                     taken |= set(owners)
         return tuple(found)
 
@@ -227,8 +233,8 @@ def lay_out(
     for task in tasks:
         route = routes[task.name]
         sizes |= trunk_sizes(route, encoder)
-        for stop in (stop for stops in route.stops for stop in stops):
-            sizes |= stop_sizes(stop, encoder)
+        for adapter in (adapter for adapters in route.adapters for adapter in adapters):
+            sizes |= adapter_sizes(adapter, encoder)
         sizes |= zip(route.late, map(dense, widths, widths[1:]), strict=True)
         seen = head_input(task, route.feeds, tasks, reading, widths[-1])
         sizes[route.head] = head_size(task, reading, seen)
@@ -267,11 +273,11 @@ def places_of(route: Route) -> list[tuple[tuple[str, ...], str]]:
     found: list[tuple[tuple[str, ...], str]] = [(("embeddings",), route.embeddings)]
     for n, layer in enumerate(route.layers):
         found += [((part, str(n)), layer[part]) for part in LAYER_PARTS]
-    for n, stops in enumerate(route.stops):
+    for n, adapters in enumerate(route.adapters):
         found += [
-            ((stop.addition.name, stop.site, part, str(n)), owner)
-            for stop in stops
-            for part, owner in stop.parts.items()
+            ((adapter.addition.name, adapter.site, part, str(n)), owner)
+            for adapter in adapters
+            for part, owner in adapter.parts.items()
         ]
     found += [(("pooler",), owner) for owner in route.pooler]
     return found + [(("late", str(n)), owner) for n, owner in enumerate(route.late)]

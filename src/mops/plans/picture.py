@@ -46,7 +46,7 @@ def columns_of(layout: Layout) -> dict[str, tuple[Cells, ...]]:
 def additions_at(layout: Layout, stage: int) -> Iterator[Cells]:
     """One cell for all additions of a layer together."""
     owners = {
-        task: tuple(owner for stop in route.stops[stage] for owner in stop.parts.values())
+        task: tuple(owner for adapter in route.adapters[stage] for owner in adapter.parts.values())
         for task, route in layout.routes.items()
     }
     if any(owners.values()):
@@ -73,7 +73,7 @@ def notes(layout: Layout) -> Iterator[str]:
             how = sorted({f"{feed.what}, {feed.gradient}" for feed in route.feeds})
             sources = ", ".join(feed.source for feed in route.feeds)
             yield f"{task}'s head hears {sources} ({'; '.join(how)})"
-    for towards in dict.fromkeys(pulled.towards for pulled in layout.pulled):
-        strengths = sorted({p.strength for p in layout.pulled if p.towards == towards})
+    for towards in dict.fromkeys(pulled.towards for pulled in layout.l2_groups):
+        strengths = sorted({p.strength for p in layout.l2_groups if p.towards == towards})
         aim = {"copies": "each other", "start": "their start"}[towards]
         yield f"copies are pulled towards {aim} (L2, {', '.join(f'{s:g}' for s in strengths)})"

@@ -22,7 +22,7 @@ from mops.tasks import Task
 
 
 @dataclass(frozen=True)
-class Stop:
+class AdapterSite:
     """An addition at one site of one layer: the owners of its parts."""
 
     addition: Addition
@@ -36,18 +36,23 @@ class Route:
 
     embeddings: str
     layers: tuple[Mapping[str, str], ...]  # one per layer: part -> owner
-    stops: tuple[tuple[Stop, ...], ...]  # the additions of each layer, then of each place on top
+    adapters: tuple[
+        tuple[AdapterSite, ...], ...
+    ]  # the additions of each layer, then of each place on top
     pooler: tuple[str, ...]  # none or one
     late: tuple[str, ...]
     head: str
     feeds: tuple[Feed, ...] = ()  # into the head
-    heard: tuple[str, ...] = ()  # owners of feeding tasks
-    taught: tuple[str, ...] = ()  # those of them that learn from this task's loss too
+    upstream: tuple[str, ...] = ()  # owners of feeding tasks
+    upstream_trained: tuple[str, ...] = ()  # those of them that learn from this task's loss too
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         """The owners of the embeddings, of each layer and of each place on top: the tokens' way."""
-        added = [tuple(o for stop in stops for o in stop.parts.values()) for stops in self.stops]
+        added = [
+            tuple(o for adapter in adapters for o in adapter.parts.values())
+            for adapters in self.adapters
+        ]
         layers = [tuple(layer.values()) for layer in self.layers]
         layers += [()] * (len(added) - len(layers))
         return ((self.embeddings,), *(a + b for a, b in zip(layers, added, strict=True)))
@@ -60,12 +65,12 @@ class Route:
 
     @cached_property
     def owners(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.own, *self.heard)))
+        return tuple(dict.fromkeys((*self.own, *self.upstream)))
 
     @cached_property
-    def learning(self) -> tuple[str, ...]:
+    def trained(self) -> tuple[str, ...]:
         """The owners that the task's loss must reach."""
-        return tuple(dict.fromkeys((*self.own, *self.taught)))
+        return tuple(dict.fromkeys((*self.own, *self.upstream_trained)))
 
 
 def find_routes(
@@ -81,26 +86,28 @@ def find_routes(
             left = ", ".join(name for name in plain if name not in found)
             raise PlanError(f"plan {plan.name!r}: the feeds of {left} go round in a circle")
         for name in ready:
-            heard, taught = heard_by(feeds[name], found)
-            found[name] = replace(plain[name], feeds=feeds[name], heard=heard, taught=taught)
+            upstream, upstream_trained = upstream_of(feeds[name], found)
+            found[name] = replace(
+                plain[name], feeds=feeds[name], upstream=upstream, upstream_trained=upstream_trained
+            )
     return {name: found[name] for name in plain}
 
 
-def heard_by(
+def upstream_of(
     feeds: Sequence[Feed], routes: Mapping[str, Route]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The late layers and heads of the tasks that feed, and which of them are taught thereby."""
-    heard: list[str] = []
-    taught: list[str] = []
+    """The late layers and heads of the tasks that feed, and which of them are trained."""
+    upstream: list[str] = []
+    upstream_trained: list[str] = []
     for feed in feeds:
         source = routes[feed.source]
         fixed = (*source.late, source.head)
-        heard += [*source.pooler, *fixed, *source.heard]
+        upstream += [*source.pooler, *fixed, *source.upstream]
         if feed.gradient != "stop":
-            taught += [*source.pooler, *source.taught]
+            upstream_trained += [*source.pooler, *source.upstream_trained]
         if feed.gradient not in ("stop", "frozen-head"):
-            taught += fixed
-    return tuple(dict.fromkeys(heard)), tuple(dict.fromkeys(taught))
+            upstream_trained += fixed
+    return tuple(dict.fromkeys(upstream)), tuple(dict.fromkeys(upstream_trained))
 
 
 def route_of(plan: SharingPlan, task: str, depth: int, pool: str) -> Route:
@@ -112,9 +119,9 @@ def route_of(plan: SharingPlan, task: str, depth: int, pool: str) -> Route:
     return Route(
         embeddings=owner("embeddings"),
         layers=tuple({part: owner(part, n) for part in LAYER_PARTS} for n in range(depth)),
-        stops=(
-            *(tuple(stops_in(plan, task, n, depth)) for n in range(depth)),
-            *(tuple(stops_on_top(plan, task, n)) for n in range(tops)),
+        adapters=(
+            *(tuple(adapters_in(plan, task, n, depth)) for n in range(depth)),
+            *(tuple(adapters_on_top(plan, task, n)) for n in range(tops)),
         ),
         pooler=(owner("pooler"),) if pool == "pooler" else (),
         late=tuple(
@@ -125,27 +132,27 @@ def route_of(plan: SharingPlan, task: str, depth: int, pool: str) -> Route:
     )
 
 
-def stops_in(plan: SharingPlan, task: str, layer: int, depth: int) -> Iterator[Stop]:
+def adapters_in(plan: SharingPlan, task: str, layer: int, depth: int) -> Iterator[AdapterSite]:
     for addition in plan.additions:
         if addition.layers is None or within(layer, addition.layers, depth):
             for site in addition.sites:
                 if site != ON_TOP:
-                    yield stop_at(addition, site, layer_name(layer), task)
+                    yield adapter_at(addition, site, layer_name(layer), task)
 
 
-def stops_on_top(plan: SharingPlan, task: str, place: int) -> Iterator[Stop]:
+def adapters_on_top(plan: SharingPlan, task: str, place: int) -> Iterator[AdapterSite]:
     for addition in plan.additions:
         if ON_TOP in addition.sites and place < addition.depth:
-            yield stop_at(addition, ON_TOP, f"top{place:02d}", task)
+            yield adapter_at(addition, ON_TOP, f"top{place:02d}", task)
 
 
-def stop_at(addition: Addition, site: str, where: str, task: str) -> Stop:
+def adapter_at(addition: Addition, site: str, where: str, task: str) -> AdapterSite:
     group = group_of(task, addition.groups)
     parts = {
         part: name_copy(f"{addition.name}_{part}", per, where, group)
         for part, per in addition.per.items()
     }
-    return Stop(addition, site, parts)
+    return AdapterSite(addition, site, parts)
 
 
 # ------------------------------------------------------------------ names

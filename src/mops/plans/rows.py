@@ -35,7 +35,7 @@ Groups = tuple[tuple[str, ...], ...]  # tasks that count as one where a row says
 
 
 @dataclass(frozen=True)
-class Kind:
+class AdditionKind:
     """A kind of addition: the parts it is made of and the sites where it makes sense."""
 
     parts: tuple[str, ...]
@@ -44,10 +44,10 @@ class Kind:
 
 
 KINDS = {  # the equations: encoder/additions.py; the sizes: sizes.py
-    "pal": Kind(("down", "attend", "up"), ("beside_layer", "after_feedforward", ON_TOP)),
-    "task_embedding": Kind(("vector",), IN_LAYER[:4], is_sized=False),
-    "lora": Kind(("down", "up"), ("in_attention",)),
-    "bottleneck": Kind(
+    "pal": AdditionKind(("down", "attend", "up"), ("beside_layer", "after_feedforward", ON_TOP)),
+    "task_embedding": AdditionKind(("vector",), IN_LAYER[:4], is_sized=False),
+    "lora": AdditionKind(("down", "up"), ("in_attention",)),
+    "bottleneck": AdditionKind(
         ("down", "up"), ("after_attention", "after_feedforward", "beside_layer", ON_TOP)
     ),
 }
@@ -114,7 +114,7 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pull:
+class L2Pull:
     """An L2 term: strength x the squared distance of the owners that match."""
 
     __pydantic_config__ = STRICT
@@ -143,7 +143,7 @@ class SharingPlan:
     additions: tuple[Addition, ...] = ()
     feeds: tuple[Feed, ...] = ()
     rates: tuple[Rate, ...] = (Rate(owner="*", factor=1.0),)
-    pull: tuple[Pull, ...] = ()
+    pull: tuple[L2Pull, ...] = ()
     depth: int = 0  # the number of layers it is written for; 0: any
 
     def __post_init__(self) -> None:

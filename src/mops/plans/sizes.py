@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from mops.errors import PlanError
-from mops.plans.routes import Route, Stop
+from mops.plans.routes import AdapterSite, Route
 from mops.plans.rows import GATE, ON_TOP, Addition, Feed, SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task
@@ -84,14 +85,14 @@ ADDITION_SIZES: dict[tuple[str, str], Callable[[int, int, int], int]] = {  # wid
 }
 
 
-def stop_sizes(stop: Stop, encoder: EncoderShape) -> dict[str, int]:
+def adapter_sizes(adapter: AdapterSite, encoder: EncoderShape) -> dict[str, int]:
     """Owner -> weights, for the parts of an addition at one place."""
-    size, site = addition_size(stop.addition, encoder), site_width(stop.site, encoder)
+    size, site = addition_size(adapter.addition, encoder), site_width(adapter.site, encoder)
     return {
         owner: 1
         if part == GATE
-        else ADDITION_SIZES[stop.addition.kind, part](encoder.width, size, site)
-        for part, owner in stop.parts.items()
+        else ADDITION_SIZES[adapter.addition.kind, part](encoder.width, size, site)
+        for part, owner in adapter.parts.items()
     }
 
 
@@ -159,8 +160,23 @@ def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
     matrices = 4 * encoder.width**2 + 2 * encoder.width * encoder.inner
     attention = 2 * length * encoder.width  # scores and weighted sum, per token
     per_token = encoder.depth * (matrices + attention)
-    for stop in (stop for stops in route.stops for stop in stops):
-        per_token += sum(stop_sizes(stop, encoder).values())
-        if stop.addition.kind == "pal":
-            per_token += 2 * length * addition_size(stop.addition, encoder)
+    for adapter in (adapter for adapters in route.adapters for adapter in adapters):
+        per_token += sum(adapter_sizes(adapter, encoder).values())
+        if adapter.addition.kind == "pal":
+            per_token += 2 * length * addition_size(adapter.addition, encoder)
     return 2 * length * per_token
+
+
+class CountedRows(Protocol):
+    """Tokenised rows, as far as their cost is concerned."""
+
+    @property
+    def counted_lengths(self) -> tuple[tuple[int, int], ...]: ...  # (tokens, sequences so long)
+
+    def __len__(self) -> int: ...
+
+
+def row_flops(route: Route, encoder: EncoderShape, rows: CountedRows) -> float:
+    """Forward FLOPs of the encoder for one row, averaged over the rows."""
+    pairs = rows.counted_lengths
+    return sum(forward_flops(route, encoder, length) * count for length, count in pairs) / len(rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mops.config.training import TaskEntry
 from mops.data.tokens import load_tokenizer
 from mops.errors import EncoderError
-from mops.files import beside, write_text
+from mops.files import atomic_write, write_text
 from mops.model.network import Network
 from mops.model.pretrained import read_tensors, write_tensors
 from mops.plans.layout import Layout, lay_out
@@ -106,7 +106,7 @@ def save_bundle(
     data = {
         name: entry.model_dump(mode="json", exclude_none=True) for name, entry in entries.items()
     }
-    with beside(folder) as draft:
+    with atomic_write(folder) as draft:
         draft.mkdir()
         write_tensors(draft / "model.safetensors", network.weights())
         (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")

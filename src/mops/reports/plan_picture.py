@@ -128,7 +128,7 @@ def words_of(boxes: Boxes, row: Row, box: Box) -> str:
     if box.is_frozen:
         return "frozen"
     if not row.slices:
-        stops = boxes.layout.routes[box.users[0]].stops[boxes.layout.encoder.depth :]
+        stops = boxes.layout.routes[box.users[0]].adapters[boxes.layout.encoder.depth :]
         return ", ".join(dict.fromkeys(stop.addition.kind for of in stops for stop in of))
     is_for_all = len(box.users) == len(boxes.tasks) > 1
     return "shared by all" if is_for_all else " + ".join(box.users)
@@ -199,7 +199,7 @@ def legend_of(boxes: Boxes) -> Iterator[tuple[str, str]]:
         yield swatch(task_colours(layout.tasks)[boxes.tasks[0]], depth=0.8), words
     if any(route.feeds for route in layout.routes.values()):
         yield ARROW, "answers that a later head hears"
-    for strength in dict.fromkeys(pulled.strength for pulled in layout.pulled):
+    for strength in dict.fromkeys(pulled.strength for pulled in layout.l2_groups):
         yield SPRING, f"copies pulled together (L2, {strength:g})"
 
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mops.errors import UsageError
-from mops.files import beside
+from mops.files import atomic_write
 from mops.reports.contents import Contents, gather
 from mops.reports.figures import draw
 from mops.reports.latex import to_latex
@@ -48,7 +48,7 @@ def write_contents(contents: Contents, place: Path, *, has_png: bool = False) ->
     page = texts.pop(place / PAGE)
     images = {place / name: image for name, image in images_of(contents)} if has_png else {}
     for path, data in (texts | images | {place / PAGE: page}).items():
-        with beside(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_bytes(data)
     return [place / PAGE, *texts, *images]
 

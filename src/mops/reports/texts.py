@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mops.data.dataset import digest, read_split, read_task
+from mops.data.dataset import read_split, read_task
 from mops.data.tables import HUB
 from mops.errors import MopsError
+from mops.files import file_digest
 from mops.reports.compared import Side
 from mops.surveys.results.rescoring import SPLIT_OF
 
@@ -49,6 +50,6 @@ def changed(file: str, known: str | None) -> str:
         return f"{file} is on a hub, which a report does not ask"
     if not Path(file).is_file():
         return f"{file} is not there any more"
-    if known and digest(file) != known:
+    if known and file_digest(file) != known:
         return f"{file} has changed since the training"
     return ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import Material, layout_of, material_key, read_material, resolve
+from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.data.schedule import Schedule, generator, plan_steps, trained_parameters
 from mops.data.tokens import TokenTable, tokenise
 from mops.evaluate.cost import TrainingWork, training_work
@@ -112,7 +112,7 @@ class Estimator:
     """Estimates many recipes; data is read and tokens are counted once."""
 
     gflops: float = field(default_factory=matrix_speed)
-    datasets: dict[str, Material] = field(default_factory=dict)
+    datasets: dict[str, Dataset] = field(default_factory=dict)
     sources: dict[str, EncoderSource] = field(default_factory=dict)
     samples: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Estimator:
         """Steps, evaluations on half of the validation rows, and the scores at the end."""
         layout, schedule, family = self.lay_out(recipe)
         work = training_work(layout, schedule, self.samples[family])
-        splits = self.datasets[material_key(recipe)].splits
+        splits = self.datasets[dataset_key(recipe)].splits
         rows = {task: len(splits[task]["validation"].rows) for task in splits}
         evaluation = sum(n / 2 * work.evaluation_flops[task] for task, n in rows.items())
         final = sum((n + TRAIN_SAMPLE) * work.forward_flops[task] for task, n in rows.items())
@@ -149,29 +149,27 @@ class Estimator:
 
     def lay_out(self, recipe: Recipe) -> tuple[Layout, Schedule, str]:
         """Layout, schedule, and the key of the texts as this recipe reads them."""
-        key = material_key(recipe)
+        key = dataset_key(recipe)
         if key not in self.datasets:
-            self.datasets[key] = read_material(recipe)
+            self.datasets[key] = read_dataset(recipe)
         if recipe.encoder not in self.sources:
             self.sources[recipe.encoder] = find_encoder(recipe.encoder)
-        material, source = self.datasets[key], self.sources[recipe.encoder]
-        layout = layout_of(resolve(recipe, material), material, source.shape)
+        dataset, source = self.datasets[key], self.sources[recipe.encoder]
+        layout = recipe.with_labels(dataset.tasks).layout(dataset.tasks, source.shape)
         family = json.dumps([key, recipe.encoder, layout.reading.pair, layout.reading.max_length])
         if family not in self.samples:
-            self.samples[family] = sample_tokens(material, source, layout)
+            self.samples[family] = sample_tokens(dataset, source, layout)
         schedule = f"{key} {recipe.training.model_dump_json()}"
         if schedule not in self.schedules:
-            sizes = {name: len(splits["train"].good) for name, splits in material.splits.items()}
+            sizes = {name: len(splits["train"].good) for name, splits in dataset.splits.items()}
             self.schedules[schedule] = plan_steps(sizes, recipe.training)
         return layout, self.schedules[schedule], family
 
 
-def sample_tokens(
-    material: Material, source: EncoderSource, layout: Layout
-) -> dict[str, TokenTable]:
+def sample_tokens(dataset: Dataset, source: EncoderSource, layout: Layout) -> dict[str, TokenTable]:
     """Tokens of at most SAMPLE training rows of each task."""
     tables = {}
-    for name, splits in material.splits.items():
+    for name, splits in dataset.splits.items():
         rows = splits["train"].good
         chosen = generator(0, "token-sample", name).permutation(len(rows))[:SAMPLE].tolist()
         tables[name] = tokenise(source.tokenizer, [rows[n].texts for n in chosen], layout.reading)

@@ -23,8 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.data.dataset import digest
-from mops.files import write_text
+from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
 from mops.record import Record, package_version, read_record
 from mops.yaml_io import read_yaml
@@ -77,7 +76,7 @@ def content_id(recipe: Recipe) -> str:
 
 @lru_cache(maxsize=64)
 def sha_of(file: str) -> str:
-    return digest(file) or file  # a data set on a hub is its name
+    return file_digest(file) or file  # a data set on a hub is its name
 
 
 @lru_cache(maxsize=8)

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from mops.config.recipe import Recipe
 from mops.errors import RecipeError, RunError
-from mops.files import beside
+from mops.files import atomic_write
 from mops.model.network import Network
 from mops.model.pretrained import read_facts, read_tensors, write_tensors
 from mops.training.tracking import Audience, Label, Line, gather
@@ -78,7 +78,7 @@ def save_state(
     for part, holder in parts.items():
         tensors |= {f"{part}/{name}": tensor for name, tensor in holder.state().items()}
     facts = {"progress": json.dumps(asdict(progress)), "key": key}
-    with beside(path) as draft:
+    with atomic_write(path) as draft:
         write_tensors(draft, tensors, facts)
 
 
@@ -132,7 +132,7 @@ def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save_best(path: Path, network: Network) -> None:
-    with beside(path) as draft:
+    with atomic_write(path) as draft:
         write_tensors(draft, learnt(network))
 
 

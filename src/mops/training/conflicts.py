@@ -74,7 +74,7 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured
             loop.one_step(loop.make_batch(loop.progress.step), watcher)
             if loop.progress.step % every == 0:
                 found.append(measure(loop.network, draw_halves(loop)))
-    teachers = {owner: ready.layout.teachers[owner] for owner in found[0]}
+    teachers = {owner: ready.layout.trained_by[owner] for owner in found[0]}
     grams = {owner: np.stack([grams[owner] for grams in found]) for owner in teachers}
     return Measured(tuple(ready.layout.tasks), teachers, grams)
 
@@ -101,7 +101,7 @@ def measure(network: Network, halves: Halves) -> dict[str, NDArray[np.float64]]:
     network.eval()
     owners = shared_owners(network.layout)
     gradients = [
-        gradient(network, task, batch, [o for o in owners if task in network.layout.teachers[o]])
+        gradient(network, task, batch, [o for o in owners if task in network.layout.trained_by[o]])
         for task, batches in halves.items()
         for batch in batches
     ]
@@ -146,7 +146,7 @@ def shared_owners(layout: Layout) -> list[str]:
     """What at least two tasks teach."""
     return [
         owner
-        for owner, tasks in layout.teachers.items()
+        for owner, tasks in layout.trained_by.items()
         if len(tasks) > 1 and layout.rates[owner] > 0 and layout.sizes[owner]
     ]
 

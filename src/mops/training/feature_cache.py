@@ -34,7 +34,7 @@ from mops.model.packing import Known, pack_segments
 from mops.plans.layout import Layout
 from mops.plans.routes import Route
 from mops.record import processor_name
-from mops.store import Block, Store, find_store
+from mops.store import Store, StoredBlock, find_store
 
 FORMAT = 1  # of what is kept
 
@@ -67,7 +67,7 @@ def cut(layout: Layout, stages: int) -> Layout:
     """The layout without what lies above."""
     above = max(0, stages - 1)  # without the embeddings
     routes = {
-        task: replace(route, layers=route.layers[:above], stops=route.stops[:above])
+        task: replace(route, layers=route.layers[:above], adapters=route.adapters[:above])
         for task, route in layout.routes.items()
     }
     depth = min(layout.encoder.depth, above)
@@ -96,7 +96,7 @@ def description(route: Route, weights: Mapping[str, str]) -> list[Any]:
     """The stages of a route with the digests of their weights."""
     found: list[Any] = [weights[route.embeddings]]
     found += [{part: weights[owner] for part, owner in layer.items()} for layer in route.layers]
-    for stops in route.stops:
+    for stops in route.adapters:
         found.append(
             [
                 [stop.site, repr(stop.addition), {p: weights[o] for p, o in stop.parts.items()}]
@@ -152,7 +152,7 @@ class Shelf:
 
     def __init__(self, store: Store, key: str, about: Mapping[str, Any]) -> None:
         self.store, self.key, self.about = store, key, about
-        self.blocks: list[Block] = store.blocks(KIND, key)
+        self.blocks: list[StoredBlock] = store.blocks(KIND, key)
         self.has_room = True
         self.index()
 
@@ -293,7 +293,7 @@ class FrozenCache:
         return sorted(chosen, key=lambda segment: len(segment.ids))
 
     def fill_shelf(self, key: str, segments: Sequence[Segment]) -> Iterator[int]:
-        """Block by block, as long as there is room; how many sequences each step computed.
+        """StoredBlock by block, as long as there is room; how many sequences each step computed.
 
         Every process takes the blocks in an order of its own and looks first whether another has
         written the next one: so they meet at the same block seldom.

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import targets_of
+from mops.data.dataset import encode_targets
 from mops.data.examples import Row
 from mops.data.schedule import doubts, shares
 from mops.data.splits import half
 from mops.evaluate.cost import analytic_costs
-from mops.evaluate.evaluate import Answerer, answer_material, judge, score_table, suspicious
-from mops.files import beside
+from mops.evaluate.evaluate import Answerer, answer_dataset, judge, score_table, suspicious
+from mops.files import atomic_write
 from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Answers
@@ -43,7 +43,7 @@ def finish(
     answering: Answering = answer_with,
 ) -> Record:
     """Judge the bundle as a user will load it, and write everything down."""
-    recipe, material, source = ready.recipe, ready.material, ready.source
+    recipe, dataset, source = ready.recipe, ready.dataset, ready.source
     facts: dict[str, Any] = {
         "encoder_name": source.name,
         "encoder_sha256": source.digest,
@@ -59,15 +59,15 @@ def finish(
     warnings += [doubt for name, doubt in planned.items() if name not in untrained]
     warnings += budget_warnings(loop)
     facts["scores"], facts["untrained"] = scores, untrained
-    facts["main_scores"] = {name: task.score_name for name, task in material.tasks.items()}
+    facts["main_scores"] = {name: task.score_name for name, task in dataset.tasks.items()}
     write_facts(folder / "model", loop.network.layout, facts)
     record = Record(
         run_info=run_info(folder, recipe),
         train_info=train_info(loop),
-        scores=score_table(material.tasks, scores, untrained),
+        scores=score_table(dataset.tasks, scores, untrained),
         costs=costs(loop, folder),
         warnings=tuple(warnings),
-        meta_info=meta_info(ready.device, source, material),
+        meta_info=meta_info(ready.device, source, dataset),
     )
     write_record(folder / "record.json", record)
     return record
@@ -84,9 +84,9 @@ def judge_run(
     folder: Path, ready: Prepared, answerer: Answerer, tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], list[str]]:
     """Predictions of every split as files, their scores, and what looks wrong with them."""
-    scores: dict[str, Any] = {name: {} for name in ready.material.tasks}
+    scores: dict[str, Any] = {name: {} for name in ready.dataset.tasks}
     warnings: list[str] = []
-    answered = answer_material(answerer, ready.material, ready.recipe.training.seed)
+    answered = answer_dataset(answerer, ready.dataset, ready.recipe.training.seed)
     for name, split, rows, answers in answered:
         tell(f"scored {name} {split}")
         scores[name] |= judge(answers, rows, split)
@@ -94,7 +94,7 @@ def judge_run(
             path = folder / "predictions" / f"{name}-{split}.csv"
             write_predictions(path, rows, answers, is_halved=split == "validation")
         if split == "validation":
-            targets = targets_of(answers.task, rows)
+            targets = encode_targets(answers.task, rows)
             known = ~np.isnan(targets)
             warnings += suspicious(answers.task, targets[known], answers.predictions[known])
     return scores, warnings
@@ -120,9 +120,9 @@ def write_predictions(
     if confidences := answers.confidences():
         columns["confidence"] = [f"{value:.4f}" for value in confidences]
     if "label" in columns:
-        losses = answers.losses(targets_of(answers.task, rows))
+        losses = answers.losses(encode_targets(answers.task, rows))
         columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
-    with beside(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))

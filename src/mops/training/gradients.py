@@ -123,7 +123,7 @@ def build_aggregator(name: str) -> Aggregator:
 
 def shared_parameters(network: Network, tasks: Iterable[str]) -> list[nn.Parameter]:
     """The weights that learn and that more than one of these tasks teaches."""
-    here, teachers = set(tasks), network.layout.teachers
+    here, teachers = set(tasks), network.layout.trained_by
     return [
         parameter
         for owner, _, parameter in network.owner_parameters()

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from mops.config.training import Training
-from mops.data.schedule import PlannedStage, rates_in
+from mops.data.schedule import PlannedStage
 from mops.errors import PlanError
 from mops.model.network import Network
 from mops.plans.layout import Layout
@@ -76,7 +76,7 @@ NO_START: Start = {}
 
 def keep_start(network: Network) -> dict[str, Tensor]:
     """The first weights of everything that is pulled back to them."""
-    owners = {o for p in network.layout.pulled if p.towards == "start" for o in p.owners}
+    owners = {o for p in network.layout.l2_groups if p.towards == "start" for o in p.owners}
     return {
         f"{owner}.{name}": parameter.detach().clone()
         for owner, name, parameter in network.owner_parameters()
@@ -106,7 +106,7 @@ def pulled_parameters(
     network: Network, start: Start
 ) -> Iterator[tuple[str, torch.nn.Parameter, Tensor, float]]:
     """(owner, parameter, where it is pulled, how strongly)."""
-    for pulled in network.layout.pulled:
+    for pulled in network.layout.l2_groups:
         copies = [dict(network.bank[owner].named_parameters()) for owner in pulled.owners]
         for name in copies[0]:
             same = [parameters[name] for parameters in copies]
@@ -207,5 +207,5 @@ FALLS: dict[str, Callable[[float], float]] = {
 
 def enter(network: Network, stage: PlannedStage, weighting: Weighting) -> torch.optim.Optimizer:
     """Freeze and thaw what the stage says; its optimiser starts anew, with fresh moments."""
-    network.set_rates(rates_in(network.layout, stage))
+    network.set_rates(stage.rates(network.layout))
     return build_optimiser(network, stage.training, weighting.parameters().values())

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from mops.config.recipe import Recipe
-from mops.config.training import Training, refuse_missing
+from mops.config.training import Training, check_solver_installed
 from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
-from mops.data.dataset import Material, layout_of, read_material, resolve, targets_of
+from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.examples import Row
 from mops.data.schedule import Place, generator
 from mops.data.splits import half
-from mops.data.tokens import tokenise_once
+from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError, UsageError
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.layout import Layout
@@ -156,7 +156,7 @@ class Prepared:
     """All that a run is made of."""
 
     recipe: Recipe  # complete
-    material: Material
+    dataset: Dataset
     source: EncoderSource
     layout: Layout
     device: str
@@ -165,22 +165,22 @@ class Prepared:
     def key(self) -> str:
         """Names the recipe, the data and the encoder: what an interrupted run must go on with."""
         recipe = self.recipe.without("report_to")
-        parts = [recipe.to_data(), dict(self.material.digests), self.source.digest]
+        parts = [recipe.to_data(), dict(self.dataset.digests), self.source.digest]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     device = prepare_machine(recipe.training)
-    refuse_missing(recipe.training.gradients)
+    check_solver_installed(recipe.training.gradients)
     refuse_missing_trackers(recipe.training)
     tell("reading data")
-    material = read_material(recipe)
-    recipe = resolve(recipe, material)
+    dataset = read_dataset(recipe)
+    recipe = recipe.with_labels(dataset.tasks)
     source = find_encoder(recipe.encoder)
-    return Prepared(recipe, material, source, layout_of(recipe, material, source.shape), device)
+    return Prepared(recipe, dataset, source, recipe.layout(dataset.tasks, source.shape), device)
 
 
-def meta_info(device: str, source: EncoderSource, material: Material) -> dict[str, Any]:
+def meta_info(device: str, source: EncoderSource, dataset: Dataset) -> dict[str, Any]:
     """Where a run was made, and of what."""
     return {
         **machine_info(),
@@ -188,15 +188,15 @@ def meta_info(device: str, source: EncoderSource, material: Material) -> dict[st
         "threads": torch.get_num_threads(),
         "encoder": source.name,
         "encoder_sha256": source.digest,
-        "data_sha256": dict(material.digests),
-        "data_notes": material.notes(),
+        "data_sha256": dict(dataset.digests),
+        "data_notes": dataset.notes(),
     }
 
 
 def training_data(ready: Prepared) -> dict[str, TaskData]:
     return {
         name: task_data(ready, name, splits["train"].good)
-        for name, splits in ready.material.splits.items()
+        for name, splits in ready.dataset.splits.items()
     }
 
 
@@ -204,7 +204,7 @@ def batch_maker(
     ready: Prepared, data: Mapping[str, TaskData]
 ) -> Callable[[Mapping[str, Sequence[Place]]], Batch]:
     """What makes a batch of chosen training rows, changed where the recipe says so."""
-    training, splits = ready.recipe.training, ready.material.splits
+    training, splits = ready.recipe.training, ready.dataset.splits
     if training.augment is None:
         return partial(take_rows, data)
     texts = {name: [row.texts for row in splits[name]["train"].good] for name in data}
@@ -225,7 +225,7 @@ def selection_data(ready: Prepared) -> dict[str, TaskData]:
 def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
     """The selection half of each validation split; of a large one a fixed sample."""
     found = {}
-    for name, splits in ready.material.splits.items():
+    for name, splits in ready.dataset.splits.items():
         rows = [row for row in splits["validation"].good if half(row) == "selection"]
         if not rows:
             raise RecipeError(
@@ -238,6 +238,8 @@ def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
 
 
 def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
-    task = ready.material.tasks[name]
-    table = tokenise_once(ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading)
-    return TaskData(task, table, targets_of(task, rows))
+    task = ready.dataset.tasks[name]
+    table = tokenise_cached(
+        ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading
+    )
+    return TaskData(task, table, encode_targets(task, rows))

@@ -202,7 +202,7 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
         return False
     facts = read_record(path).meta_info
     made_of = (facts["data_sha256"], facts["encoder_sha256"])
-    if made_of != (ready.material.digests, ready.source.digest):
+    if made_of != (ready.dataset.digests, ready.source.digest):
         raise RecipeError(
             f"{folder} holds this run, finished, but the data or the encoder's weights have "
             "changed since; name another folder with --out"

@@ -143,7 +143,7 @@ def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:
     untaught: list[str] = []
     for task, loss in losses.items():
         layout = network.layout
-        owners = [o for o in layout.routes[task].learning if network.rates[o] and layout.sizes[o]]
+        owners = [o for o in layout.routes[task].trained if network.rates[o] and layout.sizes[o]]
         if not loss.requires_grad:
             untaught += [f"{task} -> {owner}" for owner in owners]
             continue

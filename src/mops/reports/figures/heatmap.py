@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mops.errors import UsageError
 from mops.evaluate.agreement import WHOLE, Cell
 from mops.evaluate.conflicts import Conflicts, read_conflicts
-from mops.files import beside
+from mops.files import atomic_write
 from mops.reports.figures.colours import GROUND, INK, PALE
 from mops.reports.figures.figure import Drawn, house_style
 from mops.reports.material import Material
@@ -63,7 +63,7 @@ def draw_heatmap(found: Conflicts, folder: Path) -> list[Path]:
         figure.suptitle(TITLE, x=0.01, ha="left", fontsize=13, weight="bold")
         for path, kind in zip(paths, FORMATS, strict=True):
             facts = {"Date": None} if kind == "svg" else {}
-            with beside(path) as draft:
+            with atomic_write(path) as draft:
                 figure.savefig(draft, format=kind, dpi=110, metadata=facts)
     return paths
 

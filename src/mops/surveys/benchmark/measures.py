@@ -19,7 +19,7 @@ import numpy as np
 
 from mops.config.recipe import Recipe
 from mops.data.batches import Segment, TaskData
-from mops.data.dataset import Material
+from mops.data.dataset import Dataset
 from mops.data.samplers import Step
 from mops.data.schedule import PlannedStage, Schedule
 from mops.evaluate.cost import analytic_costs
@@ -131,8 +131,8 @@ class Measures:
             scratch, self.loop.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
         )
         self.predictor = Predictor(bundle, self.ready.device)
-        self.one = request_of(self.ready.material, 1)
-        self.many = request_of(self.ready.material, BATCH)
+        self.one = request_of(self.ready.dataset, 1)
+        self.many = request_of(self.ready.dataset, BATCH)
 
     def tokens(self, step: int) -> int:
         return sum(len(segment.ids) for segment in self.loop.make_batch(step).segments)
@@ -216,16 +216,16 @@ class Measures:
         return stopwatch.seconds()
 
 
-def request_of(material: Material, rows: int) -> Request:
+def request_of(dataset: Dataset, rows: int) -> Request:
     """Validation rows that all tasks answer: pairs, where a task reads pairs.
 
     Tasks that read one text take the first of a pair. The rows are spread evenly over all lengths;
     one row is of the middle length.
     """
-    tasks = material.tasks
+    tasks = dataset.tasks
     first = max(tasks, key=lambda name: tasks[name].is_pair)  # the first of those that are most
     known = sorted(
-        (row.texts for row in material.splits[first]["validation"].good),
+        (row.texts for row in dataset.splits[first]["validation"].good),
         key=lambda texts: len("".join(texts)),
     )
     places = [(2 * n + 1) * len(known) // (2 * rows) for n in range(rows)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import read_material
+from mops.data.dataset import read_dataset
 from mops.data.schedule import generator, plan_steps
 from mops.errors import RecipeError, nearest
 from mops.surveys.design import Survey, to_survey
@@ -122,7 +122,7 @@ def budgeted(recipe: Recipe) -> Recipe:
 
 def steps_of_rows(recipe: Recipe) -> int:
     """Of a budget in epochs, which follows from the rows."""
-    splits = read_material(recipe, ("train", "validation")).splits
+    splits = read_dataset(recipe, ("train", "validation")).splits
     sizes = {name: len(of["train"].good) for name, of in splits.items()}
     return len(plan_steps(sizes, recipe.training))
 

@@ -64,14 +64,14 @@ def learns_in_trunk(ready: Prepared) -> bool:
 
 
 def has_additions(ready: Prepared) -> bool:
-    return any(stops for route in ready.layout.routes.values() for stops in route.stops)
+    return any(stops for route in ready.layout.routes.values() for stops in route.adapters)
 
 
 OBSTACLES: tuple[tuple[Callable[[Prepared], bool], str], ...] = (
     (learns_in_trunk, "its encoder learns (write the plan as frozen+...)"),
     (has_additions, "its plan adds something inside the encoder"),
     (lambda r: bool(r.layout.plan.feeds), "its plan has feeds"),
-    (lambda r: bool(r.layout.pulled), "its plan has pull rows that hold late layers"),
+    (lambda r: bool(r.layout.l2_groups), "its plan has pull rows that hold late layers"),
     (
         lambda r: not all(r.layout.rates[owner] > 0 for owner in top_of(r.layout)),
         "its plan freezes a late layer or a head",
@@ -86,7 +86,7 @@ OBSTACLES: tuple[tuple[Callable[[Prepared], bool], str], ...] = (
 
 def family_of(ready: Prepared) -> Hashable:
     """Runs with equal keys read the same rows in the same way through the same frozen weights."""
-    return id(ready.material), repr(ready.layout.reading), trunk_of(ready.layout)
+    return id(ready.dataset), repr(ready.layout.reading), trunk_of(ready.layout)
 
 
 def pattern_of(ready: Prepared, schedule: Schedule) -> Hashable:
@@ -113,7 +113,7 @@ class Planned:
 
     @cached_property
     def schedule(self) -> Schedule:
-        splits = self.ready.material.splits
+        splits = self.ready.dataset.splits
         sizes = {name: len(of["train"].good) for name, of in splits.items()}
         return plan_steps(sizes, self.ready.recipe.training)
 
@@ -160,7 +160,7 @@ def needed_rows(runs: Sequence[Planned], shelf: TaskShelf) -> Ints:
     others = [row.texts for split, rows in shelf.splits.items() if split != "train" for row in rows]
     found = [shelf.numbers(others)]
     for run in runs:
-        read = run.ready.material.splits[name]["train"]
+        read = run.ready.dataset.splits[name]["train"]
         judged = sample(read, name, run.ready.recipe.training.seed)
         found.append(shelf.numbers([row.texts for row in judged]))
         found.append(training_rows(run.schedule, name))

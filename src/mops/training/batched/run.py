@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mops.config.recipe import Recipe
-from mops.config.training import refuse_missing
-from mops.data.dataset import Material, layout_of, material_key, read_material, resolve
+from mops.config.training import check_solver_installed
+from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.errors import RecipeError, RunError
 from mops.model.sources import EncoderSource, find_encoder
 from mops.record import read_record
@@ -69,18 +69,18 @@ def finished(planned: Sequence[Planned]) -> Iterator[tuple[Path, Run]]:
 
 def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list[Prepared]:
     """`prepare` for every recipe; the same files are read once."""
-    materials: dict[str, Material] = {}
+    datasets: dict[str, Dataset] = {}
     sources: dict[str, EncoderSource] = {}
     found = []
     for recipe in recipes:
         device = prepare_machine(recipe.training)
-        refuse_missing(recipe.training.gradients)
+        check_solver_installed(recipe.training.gradients)
         refuse_missing_trackers(recipe.training)
-        if (key := material_key(recipe)) not in materials:
+        if (key := dataset_key(recipe)) not in datasets:
             tell("reading data")
-            materials[key] = read_material(recipe)
+            datasets[key] = read_dataset(recipe)
         source = sources.setdefault(recipe.encoder, find_encoder(recipe.encoder))
-        whole = resolve(recipe, materials[key])
-        layout = layout_of(whole, materials[key], source.shape)
-        found.append(Prepared(whole, materials[key], source, layout, device))
+        whole = recipe.with_labels(datasets[key].tasks)
+        layout = whole.layout(datasets[key].tasks, source.shape)
+        found.append(Prepared(whole, datasets[key], source, layout, device))
     return found

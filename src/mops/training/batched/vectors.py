@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mops.data.batches import TaskData
-from mops.data.dataset import targets_of
+from mops.data.dataset import encode_targets
 from mops.data.examples import Row
-from mops.data.tokens import TokenTable, tokenise_once
+from mops.data.tokens import TokenTable, tokenise_cached
 from mops.model.network import Network, with_weights
 from mops.model.packing import pack_segments
 from mops.predict.inference import Answers, decide, find_distinct, pool_segments
@@ -48,7 +48,7 @@ class TaskShelf:
     @cached_property
     def training(self) -> TaskData:
         return TaskData(
-            self.task, self.tables["train"], targets_of(self.task, self.splits["train"])
+            self.task, self.tables["train"], encode_targets(self.task, self.splits["train"])
         )
 
     def some(self, rows: Sequence[Row]) -> TaskData:
@@ -57,7 +57,7 @@ class TaskShelf:
         table = replace(
             choose(self.distinct, sequences_RK.flatten()), per_row=sequences_RK.shape[1]
         )
-        return TaskData(self.task, table, targets_of(self.task, rows))
+        return TaskData(self.task, table, encode_targets(self.task, rows))
 
     def numbers(self, texts: Sequence[tuple[str, ...]]) -> Ints:
         return np.array([self.number[row] for row in texts], dtype=np.int64)
@@ -105,15 +105,15 @@ class Known:
 
 
 def build_shelf(ready: Prepared) -> dict[str, TaskShelf]:
-    """Tokenise every row that a run of this material may ask for."""
-    return {name: task_shelf(ready, name) for name in ready.material.tasks}
+    """Tokenise every row that a run of this dataset may ask for."""
+    return {name: task_shelf(ready, name) for name in ready.dataset.tasks}
 
 
 def task_shelf(ready: Prepared, name: str) -> TaskShelf:
-    read = ready.material.splits[name]
+    read = ready.dataset.splits[name]
     splits = {split: of.good if split == "train" else of.rows for split, of in read.items()}
     tables = {
-        split: tokenise_once(
+        split: tokenise_cached(
             ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading
         )
         for split, rows in splits.items()
@@ -122,7 +122,7 @@ def task_shelf(ready: Prepared, name: str) -> TaskShelf:
     distinct, sequences = unite(list(tables.values()))
     per_row = tables["train"].per_row
     return TaskShelf(
-        task=ready.material.tasks[name],
+        task=ready.dataset.tasks[name],
         splits=splits,
         tables=tables,
         number={row: n for n, row in enumerate(texts)},

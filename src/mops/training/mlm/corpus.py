@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.batches import Segment
-from mops.data.dataset import Material
+from mops.data.dataset import Dataset
 from mops.data.examples import Row
 from mops.data.schedule import generator, shuffled
 from mops.data.splits import normalised
@@ -40,14 +40,14 @@ class Texts:
     counts: Mapping[str, int]
 
 
-def gather_texts(material: Material) -> Texts:
+def gather_texts(dataset: Dataset) -> Texts:
     """Two texts are the same when they differ in case, punctuation and spaces alone."""
-    training = [row for splits in material.splits.values() for row in splits["train"].good]
+    training = [row for splits in dataset.splits.values() for row in splits["train"].good]
     spellings: dict[str, str] = {}
     for row in training:
         for text in row.texts:
             spellings.setdefault(normalised(text), text)
-    judged = set(judged_texts(material))
+    judged = set(judged_texts(dataset))
     usable = [key for key in spellings if key not in judged]
     held_out = choose_held_out(usable)
     not_trained = {*held_out, *partners_of(set(held_out), training)}
@@ -71,9 +71,9 @@ def gather_texts(material: Material) -> Texts:
     )
 
 
-def judged_texts(material: Material) -> Iterable[str]:
+def judged_texts(dataset: Dataset) -> Iterable[str]:
     """Every text of a validation or test split, rows that cannot be scored too."""
-    for splits in material.splits.values():
+    for splits in dataset.splits.values():
         for split, read in splits.items():
             if split != "train":
                 yield from (normalised(text) for row in read.rows for text in row.texts)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.data.tokens import load_tokenizer
-from mops.files import beside, write_text
+from mops.files import atomic_write, write_text
 from mops.model.blocks import ACTIVATIONS, Dense
 from mops.model.encoder import encode
 from mops.model.network import Network
@@ -209,12 +209,12 @@ def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None
     write_text(folder / CONFIG, config_text(source))
     for name in TOKENIZER_FILES:
         if (source.folder / name).is_file():
-            with beside(folder / name) as draft:
+            with atomic_write(folder / name) as draft:
                 shutil.copyfile(source.folder / name, draft)
     if not (folder / TOKENIZER).is_file():
-        with beside(folder / TOKENIZER) as draft:
+        with atomic_write(folder / TOKENIZER) as draft:
             load_tokenizer(source.folder).save(str(draft))
-    with beside(folder / WEIGHTS) as draft:
+    with atomic_write(folder / WEIGHTS) as draft:
         write_tensors(draft, foreign_weights(network, source))
 
 

@@ -77,7 +77,7 @@ def build_record(
         },
         "warnings": warnings_of(held_out, loop),
         "curve": curve,
-        "meta_info": meta_info(ready.device, ready.source, ready.material),
+        "meta_info": meta_info(ready.device, ready.source, ready.dataset),
     }
 
 
@@ -222,7 +222,7 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     if not record.is_file():
         return False
     made_of = (facts["meta_info"]["data_sha256"], facts["meta_info"]["encoder_sha256"])
-    if made_of != (ready.material.digests, ready.source.digest):
+    if made_of != (ready.dataset.digests, ready.source.digest):
         raise RecipeError(
             f"{folder} holds this pretraining, finished, but the data or the encoder's weights "
             "have changed since; name another folder with --out"

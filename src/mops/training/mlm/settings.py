@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import Material, read_material
+from mops.data.dataset import Dataset, read_dataset
 from mops.errors import UsageError
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.shapes import Reading, check_length
@@ -104,7 +104,7 @@ class Prepared:
     """All that a pretraining is made of."""
 
     settings: Settings
-    material: Material
+    dataset: Dataset
     texts: Texts
     source: EncoderSource
     vocabulary: Vocabulary
@@ -114,7 +114,7 @@ class Prepared:
     @cached_property
     def key(self) -> str:
         """Names settings, data and encoder: what an interrupted run must go on with."""
-        parts = [self.settings.to_data(), dict(self.material.digests), self.source.digest]
+        parts = [self.settings.to_data(), dict(self.dataset.digests), self.source.digest]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @cached_property
@@ -131,5 +131,5 @@ def prepare(settings: Settings, tell: Callable[[str], None]) -> Prepared:
     check_length(reading, source.shape)
     vocabulary = read_vocabulary(source.tokenizer, source.shape.words)
     tell("reading data")
-    material = read_material(recipe)
-    return Prepared(settings, material, gather_texts(material), source, vocabulary, reading, device)
+    dataset = read_dataset(recipe)
+    return Prepared(settings, dataset, gather_texts(dataset), source, vocabulary, reading, device)
