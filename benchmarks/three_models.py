@@ -97,8 +97,8 @@ def check_same_answers(predictor: Predictor, theirs: ThreeModels, asked: Asked) 
     """Both must do the same work, or the comparison says nothing."""
     from mops.predict.inference import decide
 
-    ours = predictor.answers(asked)
+    ours = predictor.predict_tasks(asked)
     for task, outputs in theirs.outputs(asked).items():
         expected = decide(theirs.layout.tasks[task], outputs)
-        np.testing.assert_allclose(ours[task].shares, expected.shares, atol=1e-4)
-        np.testing.assert_allclose(ours[task].predictions, expected.predictions, atol=1e-3)
+        np.testing.assert_allclose(ours[task].probabilities, expected.probabilities, atol=1e-4)
+        np.testing.assert_allclose(ours[task].values, expected.values, atol=1e-3)

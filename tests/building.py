@@ -202,7 +202,7 @@ def hidden_of(network: Network, segments: Sequence[Segment], task: str) -> list[
     pack = pack_segments(segments, network.layout)
     with torch.inference_mode():
         hidden = encode(network.bank, pack)
-    places = pack.found[task].tolist()
+    places = pack.task_segments[task].tolist()
     first, length = pack.first_S.tolist(), pack.length_S.tolist()
     return [hidden[first[place] : first[place] + length[place]] for place in places]
 

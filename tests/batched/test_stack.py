@@ -92,7 +92,7 @@ def rows_of(networks: list[Network], batches: list[Batch]) -> dict[str, Rows]:
             pooled = network.pool(encode(network.bank, pack), pack)
             for owner in next(iter(network.layout.routes.values())).pooler:
                 pooled = network.bank[owner](pooled)
-        for task, places in pack.found.items():
+        for task, places in pack.task_segments.items():
             found.setdefault(task, []).append(pooled[places])
     return {
         task: Rows(

@@ -11,7 +11,7 @@ from building import THREE_TASKS
 from mops.data.examples import Row
 from mops.data.splits import half
 from mops.evaluate.evaluate import PARTS, judge, overall_scores, score_table
-from mops.predict.inference import Answers
+from mops.predict.inference import Predictions
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
 TASKS = {task.name: task for task in THREE_TASKS}
@@ -21,10 +21,10 @@ def rows_of(count: int) -> list[Row]:
     return [Row(str(n), (f"text {n}",), str(n % 5), f"f:{n}") for n in range(count)]
 
 
-def answers_of(rows: list[Row], wrong: set[str] = frozenset()) -> Answers:
+def answers_of(rows: list[Row], wrong: set[str] = frozenset()) -> Predictions:
     """Right for every row but those named."""
     numbers = [(int(row.label or 0) + (row.id in wrong)) % 5 for row in rows]
-    return Answers(SENTIMENT, np.array(numbers, dtype=float), np.zeros((len(rows), 5)))
+    return Predictions(SENTIMENT, np.array(numbers, dtype=float), np.zeros((len(rows), 5)))
 
 
 def test_the_halves_are_disjoint_and_cover_validation() -> None:

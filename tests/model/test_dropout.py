@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mops.model.attention import STEPS, Dropout, DroppingAttention, attend, draw_bits, factors
-from mops.model.packing import make_buckets
+from mops.model.pack import make_buckets
 
 LENGTHS = np.array([1, 3, 4, 4, 9, 17, 33])
 HEADS, WIDTH = 2, 8
@@ -70,7 +70,7 @@ def plain_attention(qkv_TE: Tensor, kept: list[Tensor]) -> Tensor:
 
 
 def test_attention_with_dropout_and_its_gradient() -> None:
-    buckets = make_buckets(LENGTHS, torch.from_numpy)
+    buckets = make_buckets(LENGTHS)
     seen = torch.randn(int(LENGTHS.sum()), 3 * WIDTH, dtype=torch.float64, requires_grad=True)
     torch.manual_seed(9)
     found = attend(seen, buckets, HEADS, 0.3)
@@ -92,7 +92,7 @@ def test_attention_with_dropout_and_its_gradient() -> None:
 
 def test_attention_without_dropout_is_the_limit() -> None:
     """A share too small to leave anything out gives torch's own attention."""
-    buckets = make_buckets(LENGTHS, torch.from_numpy)
+    buckets = make_buckets(LENGTHS)
     seen = torch.randn(int(LENGTHS.sum()), 3 * WIDTH, requires_grad=True)
     dropping = DroppingAttention.apply(seen, buckets, HEADS, 1e-9)
     plain = attend(seen, buckets, HEADS, 0.0)

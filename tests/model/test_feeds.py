@@ -212,7 +212,7 @@ def test_stop_makes_a_constant_of_what_is_heard(encoder_folder: Any) -> None:
     pack = pack_segments(segments, network.layout)
     summed = torch.zeros(3, network.layout.encoder.width).double()
     summed = summed.index_add(0, pack.segment_T, encode(network.bank, pack))
-    x = (summed / pack.length_S[:, None])[pack.found["similarity"]]
+    x = (summed / pack.length_S[:, None])[pack.task_segments["similarity"]]
     constant = output(network, "sentiment", x).detach()
     output(network, "similarity", x, constant).square().sum().backward()
     expected = {

@@ -265,7 +265,7 @@ def test_rows_come_back_in_given_order() -> None:
     """Packing sorts by length; the outputs lie as the segments were given."""
     network = build_network("hybrid:1")
     crowd = [segment(n, n, ("sentiment",)) for n in (9, 3, 30, 1, 12)]
-    found = pack_segments(crowd, network.layout).found["sentiment"]
+    found = pack_segments(crowd, network.layout).task_segments["sentiment"]
     assert found.tolist() == [2, 1, 4, 0, 3]
     straight, reverse = outputs_of(network, crowd), outputs_of(network, crowd[::-1])
     assert torch.equal(straight["sentiment"], reverse["sentiment"].flip(0))

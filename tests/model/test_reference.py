@@ -65,7 +65,7 @@ def pooled_of(network: Network, segments: list[Segment]) -> Tensor:
     """What the pooler makes of each segment."""
     pack = pack_segments(segments, network.layout)
     with torch.inference_mode():
-        first = encode(network.bank, pack)[pack.first_S[pack.found["sentiment"]]]
+        first = encode(network.bank, pack)[pack.first_S[pack.task_segments["sentiment"]]]
         return network.bank["pooler"](first)
 
 

@@ -22,7 +22,7 @@ def test_the_loss_of_a_class_is_that_of_its_share() -> None:
     answers = decide(task, logits)
     targets = np.array([0.0, 2.0, np.nan])
     losses = answers.losses(targets)
-    expected = metrics.log_loss([0, 2], answers.shares[:2], labels=[0, 1, 2])
+    expected = metrics.log_loss([0, 2], answers.probabilities[:2], labels=[0, 1, 2])
     assert losses[:2].mean() == pytest.approx(expected) and np.isnan(losses[2])
     assert answers.confidences() == pytest.approx([0.8438, 0.4519, 0.7214], abs=1e-4)
 

@@ -136,7 +136,7 @@ def test_shared_layers_see_each_distinct_token_once(encoder_folder: Any) -> None
 def test_packs_hold_about_as_many_tokens_and_lengths_that_are_alike(
     encoder_folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(computing, "TOKENS", 40)
+    monkeypatch.setattr(computing, "PACK_TOKENS", 40)
     network = lively("shared", encoder_folder)
     packs = Packs(network)
     assert_as_alone(network, some_tables(network), pack=packs)

@@ -46,8 +46,8 @@ def some_texts(rows: int, width: int, seed: int = 0) -> list[tuple[str, ...]]:
 
 def values(predictor: Predictor, task: str, texts: list[tuple[str, ...]]) -> np.ndarray:
     """All numbers that an answer has."""
-    found = predictor.answers({task: texts})[task]
-    return np.concatenate([found.predictions[:, None], found.shares], axis=1)
+    found = predictor.predict_tasks({task: texts})[task]
+    return np.concatenate([found.values[:, None], found.probabilities], axis=1)
 
 
 @pytest.mark.parametrize("task", THREE_TASKS, ids=lambda task: task.name)
@@ -81,17 +81,17 @@ def test_answers_come_in_input_order(predictor: Predictor) -> None:
 def test_several_packs_answer_as_one(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = some_texts(40, 1)
     first = values(predictor, "sentiment", texts)
-    monkeypatch.setattr(computing, "TOKENS", 30)
+    monkeypatch.setattr(computing, "PACK_TOKENS", 30)
     np.testing.assert_array_equal(values(predictor, "sentiment", texts), first)
 
 
 def test_several_tasks_at_once_answer_as_one_by_one(predictor: Predictor) -> None:
     texts = some_texts(15, 2)
-    both = predictor.answers({"paraphrase": texts, "similarity": texts})
+    both = predictor.predict_tasks({"paraphrase": texts, "similarity": texts})
     for name, found in both.items():
-        alone = predictor.answers({name: texts})[name]
-        np.testing.assert_array_equal(found.predictions, alone.predictions)
-        np.testing.assert_array_equal(found.shares, alone.shares)
+        alone = predictor.predict_tasks({name: texts})[name]
+        np.testing.assert_array_equal(found.values, alone.values)
+        np.testing.assert_array_equal(found.probabilities, alone.probabilities)
 
 
 @pytest.mark.parametrize("pair", ["cross", "bi"])
@@ -103,11 +103,11 @@ def test_tasks_on_different_texts_answer_as_one_by_one(encoder_folder: Any, pair
         "sentiment": [text for pair in pairs for text in pair],
         "similarity": pairs[3:],
     }
-    for name, found in predictor.answers(asked).items():
-        alone = predictor.answers({name: asked[name]})[name]
-        np.testing.assert_array_equal(found.predictions, alone.predictions)
-        np.testing.assert_array_equal(found.shares, alone.shares)
-        assert len(found.predictions) == len(asked[name])
+    for name, found in predictor.predict_tasks(asked).items():
+        alone = predictor.predict_tasks({name: asked[name]})[name]
+        np.testing.assert_array_equal(found.values, alone.values)
+        np.testing.assert_array_equal(found.probabilities, alone.probabilities)
+        assert len(found.values) == len(asked[name])
 
 
 def test_rows_that_several_tasks_ask_are_tokenised_once(
@@ -121,7 +121,7 @@ def test_rows_that_several_tasks_ask_are_tokenised_once(
 
     monkeypatch.setattr(predicting, "tokenise", tokenise)
     pairs = some_texts(9, 2)
-    predictor.answers({"paraphrase": pairs, "similarity": list(pairs), "sentiment": ["ban"]})
+    predictor.predict_tasks({"paraphrase": pairs, "similarity": list(pairs), "sentiment": ["ban"]})
     assert taken == [9, 1]
 
 
@@ -135,9 +135,9 @@ def test_a_stream_is_answered_in_windows_that_do_not_matter(
     windows = [(window, found["sentiment"]) for (window,), found in streamed]
     assert [len(window) for window, _ in windows] == [5, 5, 5, 5, 3]
     assert [row.texts for window, _ in windows for row in window] == texts
-    shares = np.concatenate([found.shares for _, found in windows])
-    whole = predictor.answers({"sentiment": texts})["sentiment"]
-    np.testing.assert_array_equal(shares, whole.shares)
+    shares = np.concatenate([found.probabilities for _, found in windows])
+    whole = predictor.predict_tasks({"sentiment": texts})["sentiment"]
+    np.testing.assert_array_equal(shares, whole.probabilities)
 
 
 def test_a_stream_takes_no_more_rows_than_it_needs(
@@ -161,10 +161,12 @@ def test_groups_of_tasks_stream_their_own_rows_side_by_side(
     }
     streamed = list(predictor.stream(asked))
     assert [[len(window) for window in windows] for windows, _ in streamed] == [[4, 4], [2, 2]]
-    whole = predictor.answers({"sentiment": singles, "paraphrase": pairs, "similarity": pairs})
+    whole = predictor.predict_tasks(
+        {"sentiment": singles, "paraphrase": pairs, "similarity": pairs}
+    )
     for name, expected in whole.items():
-        found = np.concatenate([answers[name].predictions for _, answers in streamed])
-        np.testing.assert_array_equal(found, expected.predictions)
+        found = np.concatenate([answers[name].values for _, answers in streamed])
+        np.testing.assert_array_equal(found, expected.values)
 
 
 @pytest.mark.parametrize("pair", ["cross", "bi"])
@@ -215,27 +217,27 @@ def test_answers_are_labels_and_values_of_the_tasks(predictor: Predictor) -> Non
 def test_shares_are_a_softmax_and_the_answer_its_largest() -> None:
     outputs = np.array([[0.0, 2.0, -1.0, 0.5, 1000.0], [3.0, 1.0, 0.0, 0.0, 0.0]], np.float32)
     found = decide(SENTIMENT, outputs)
-    assert found.words() == ["4", "0"]
+    assert found.as_strings() == ["4", "0"]
     raised = np.exp(outputs[1].astype(float))
-    np.testing.assert_allclose(found.shares[1], raised / raised.sum())
-    np.testing.assert_allclose(found.shares.sum(axis=1), 1)
+    np.testing.assert_allclose(found.probabilities[1], raised / raised.sum())
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
 
 
 def test_one_logit_is_a_sigmoid_over_two_classes() -> None:
     found = decide(PARAPHRASE, np.array([[-0.3], [0.4]], np.float32))
-    assert found.words() == ["0", "1"]
-    np.testing.assert_allclose(found.shares[:, 1], 1 / (1 + np.exp([0.3, -0.4])), rtol=1e-6)
+    assert found.as_strings() == ["0", "1"]
+    np.testing.assert_allclose(found.probabilities[:, 1], 1 / (1 + np.exp([0.3, -0.4])), rtol=1e-6)
 
 
 def test_a_similarity_stays_within_its_range() -> None:
     found = decide(SIMILARITY, np.array([[-3.0], [2.5], [7.0]], np.float32))
-    assert found.predictions.tolist() == [0, 2.5, 5]
+    assert found.values.tolist() == [0, 2.5, 5]
 
 
 def test_a_written_value_reads_back_as_the_value_that_was_scored() -> None:
     outputs = np.random.default_rng(0).uniform(0, 5, (200, 1)).astype(np.float32)
     found = decide(SIMILARITY, outputs)
-    assert [float(word) for word in found.words()] == found.predictions.tolist()
+    assert [float(word) for word in found.as_strings()] == found.values.tolist()
 
 
 def test_the_loaded_model_knows_its_tasks() -> None:

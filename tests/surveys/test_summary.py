@@ -13,7 +13,7 @@ import pytest
 
 from mops.data.examples import Row
 from mops.evaluate.evaluate import judge
-from mops.predict.inference import Answers
+from mops.predict.inference import Predictions
 from mops.record import read_record
 from mops.surveys.ledger import Candidate
 from mops.surveys.results.rescoring import mismatches, read_predictions
@@ -218,7 +218,7 @@ def test_rows_that_cannot_be_scored_are_not(tmp_path: Path) -> None:
         Row("2", ("",), "good", "dev.csv:3", problem="sentence is empty"),
         Row("3", ("poor",), "bad", "dev.csv:4"),
     ]
-    answers = Answers(task, np.array([2.0, 2.0, 2.0]), np.zeros((3, 3)))
+    answers = Predictions(task, np.array([2.0, 2.0, 2.0]), np.zeros((3, 3)))
     path = tmp_path / "sentiment-validation.csv"
     write_predictions(path, rows, answers, is_halved=True)
     stored = judge(answers, rows, "validation")

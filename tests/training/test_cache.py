@@ -149,10 +149,10 @@ def test_nothing_below_is_packed_or_computed(
     assert len(pack.layers) == DEPTH + 1 - stages and pack.embeddings == ()
     assert len(pack.tokens.ids_T) == 0
     served: list[str] = []
-    serve = encoder_module.serve
+    serve = encoder_module.apply_outer
     monkeypatch.setattr(
         encoder_module,
-        "serve",
+        "apply_outer",
         lambda bank, spans, seen: served.extend(s.owner for s in spans) or serve(bank, spans, seen),
     )
     network(pack)

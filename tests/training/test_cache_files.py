@@ -90,7 +90,7 @@ def test_pooled_vectors_of_a_table(encoder_folder: Any, store: Store) -> None:
     plain = cache_module.pack_segments(segments, network.layout)
     with torch.inference_mode():
         expected = network.pool(encode(network.bank, plain), plain)
-    assert np.array_equal(vectors, expected[plain.found["similarity"]].numpy())
+    assert np.array_equal(vectors, expected[plain.task_segments["similarity"]].numpy())
 
 
 def test_what_does_not_fit_is_computed_each_time(encoder_folder: Any, tmp_path: Path) -> None:

@@ -59,17 +59,17 @@ def test_shares_are_the_differences_of_the_cumulative_ones() -> None:
     above = np.array([[0.9, 0.6, 0.1], [0.2, 0.1, 0.05], [0.99, 0.97, 0.9]])
     answers = decide(FOUR, logit(above).astype(np.float32))
     expected = [[0.1, 0.3, 0.5, 0.1], [0.8, 0.1, 0.05, 0.05], [0.01, 0.02, 0.07, 0.9]]
-    np.testing.assert_allclose(answers.shares, expected, atol=1e-6)
-    assert answers.words() == ["fair", "bad", "good"]
+    np.testing.assert_allclose(answers.probabilities, expected, atol=1e-6)
+    assert answers.as_strings() == ["fair", "bad", "good"]
 
 
 def test_shares_where_the_network_contradicts_itself() -> None:
     """P(y > 2) above P(y > 1) is cut to it; shares stay shares, also for extreme outputs."""
     above = np.array([[0.7, 0.2, 0.6]])
-    found = decide(FOUR, logit(above).astype(np.float32)).shares
+    found = decide(FOUR, logit(above).astype(np.float32)).probabilities
     np.testing.assert_allclose(found, [[0.3, 0.5, 0.0, 0.2]], atol=1e-6)
     wild = np.concatenate([LOGITS * 50, [[3000.0, -3000.0, 3000.0], [-1e30, 1e30, 0.0]]])
-    shares = decide(FOUR, wild.astype(np.float32)).shares
+    shares = decide(FOUR, wild.astype(np.float32)).probabilities
     assert (shares >= 0).all() and np.isfinite(shares).all()
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
 

@@ -215,7 +215,7 @@ def test_the_loaded_bundle_gives_the_recorded_predictions(made: World, name: str
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_and_confidences_are_written(made: World, name: str) -> None:
     answers, rows = (
-        mops.load(made.run / "model").answers({name: texts_of(made, name)})[name],
+        mops.load(made.run / "model").predict_tasks({name: texts_of(made, name)})[name],
         table(made.run / "predictions" / f"{name}-validation.csv"),
     )
     labels = np.array([float(row["label"]) for row in rows])  # the toy's words are its numbers

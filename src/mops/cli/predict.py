@@ -19,7 +19,7 @@ from mops.errors import DataError, UsageError
 if TYPE_CHECKING:
     from mops.data.examples import Row
     from mops.data.tables import Table
-    from mops.predict.inference import Answers
+    from mops.predict.inference import Predictions
     from mops.predict.predictor import Predictor
     from mops.tasks import Task
 
@@ -136,23 +136,23 @@ def csv_lines(file: TextIO, names: Sequence[str]) -> Any:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["id", *(["prediction"] if len(names) == 1 else names)])
 
-    def write(rows: Sequence[Row], answers: Mapping[str, Answers]) -> Iterator[str]:
-        columns = [answers[name].words() for name in names]
+    def write(rows: Sequence[Row], answers: Mapping[str, Predictions]) -> Iterator[str]:
+        columns = [answers[name].as_strings() for name in names]
         writer.writerows([row.id, *cells] for row, *cells in zip(rows, *columns, strict=True))
         return iter(())
 
     return write
 
 
-def json_lines(rows: Sequence[Row], answers: Mapping[str, Answers]) -> Iterator[str]:
-    words = {name: of.words() for name, of in answers.items()}
+def json_lines(rows: Sequence[Row], answers: Mapping[str, Predictions]) -> Iterator[str]:
+    words = {name: of.as_strings() for name, of in answers.items()}
     for n, row in enumerate(rows):
         found: dict[str, Any] = {"id": row.id}
         for name, of in answers.items():
             if of.task.is_similarity:
                 found[name] = {"prediction": float(words[name][n])}
             else:
-                shares = zip(of.task.labels, of.shares[n], strict=True)
+                shares = zip(of.task.labels, of.probabilities[n], strict=True)
                 found[name] = {
                     "prediction": words[name][n],
                     "shares": {label: round(float(share), 6) for label, share in shares},

@@ -40,9 +40,11 @@ def write_submission(predictor: Predictor, folder: Path, data: str | None) -> No
                 source = entries[name].files().get(split)
                 if source is not None:
                     read = read_rows(source, task, needs_label=False, on_bad_row="skip")
-                    answers = predictor.answers({name: [row.texts for row in read.rows]})[name]
+                    answers = predictor.predict_tasks({name: [row.texts for row in read.rows]})[
+                        name
+                    ]
                     lines = [f"id \t {header} \n"]
-                    pairs = zip(read.rows, answers.words(), strict=True)
+                    pairs = zip(read.rows, answers.as_strings(), strict=True)
                     lines += [f"{row.id} , {answer} \n" for row, answer in pairs]
                     path = folder / f"{word}-{short}-output.csv"
                     write_text(path, "".join(lines))

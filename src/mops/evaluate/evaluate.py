@@ -16,7 +16,7 @@ from mops.data.examples import Row, RowsRead
 from mops.data.schedule import generator
 from mops.data.splits import half
 from mops.evaluate.metrics import OVERALL, score, standard_error
-from mops.predict.inference import Answers
+from mops.predict.inference import Predictions
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -27,14 +27,14 @@ TRAIN_SAMPLE = 500  # training rows of a task that are scored
 class Answerer(Protocol):
     """Who answers rows: a predictor, or something that knows them already."""
 
-    def answers(
+    def predict_tasks(
         self, asked: Mapping[str, Sequence[tuple[str, ...]]], /
-    ) -> Mapping[str, Answers]: ...
+    ) -> Mapping[str, Predictions]: ...
 
 
 def answer_dataset(
     predictor: Answerer, dataset: Dataset, seed: int
-) -> Iterator[tuple[str, str, Sequence[Row], Answers]]:
+) -> Iterator[tuple[str, str, Sequence[Row], Predictions]]:
     """(task, split, rows, answers) for every split; of the training rows a fixed sample.
 
     The tasks of a split are answered in one pass.
@@ -46,7 +46,9 @@ def answer_dataset(
             for name, splits in dataset.splits.items()
             if split in splits
         }
-        answers = predictor.answers({name: [row.texts for row in of] for name, of in rows.items()})
+        answers = predictor.predict_tasks(
+            {name: [row.texts for row in of] for name, of in rows.items()}
+        )
         for name, of in rows.items():
             yield name, split, of, answers[name]
 
@@ -58,7 +60,7 @@ def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
     return tuple(rows[i] for i in np.sort(chosen))
 
 
-def judge(answers: Answers, rows: Sequence[Row], name: str) -> dict[str, Any]:
+def judge(answers: Predictions, rows: Sequence[Row], name: str) -> dict[str, Any]:
     """The scores of one task on one split; a validation split also on its two halves."""
     task, targets = answers.task, encode_targets(answers.task, rows)
     is_known = ~np.isnan(targets)
@@ -69,7 +71,7 @@ def judge(answers: Answers, rows: Sequence[Row], name: str) -> dict[str, Any]:
         is_selection = np.array([half(row) == "selection" for row in rows])
         chosen |= {"selection": is_known & is_selection, "report": is_known & ~is_selection}
     return {
-        part: score_part(task, targets[where], answers.predictions[where])
+        part: score_part(task, targets[where], answers.values[where])
         for part, where in chosen.items()
         if where.any()
     }

@@ -1,6 +1,6 @@
 """The network: one bank for everything, the encoder's loop, pooling, late layers and heads.
 
-Shapes: S segments at the top of the pack, N of them that one task asks about, R rows, D width.
+Shapes: S segments at the top of the pack, N segments of one task, R rows, D width.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from mops.model.adapters import build_part
 from mops.model.blocks import ACTIVATIONS, Dense
-from mops.model.encoder import encode, trunk_bank
+from mops.model.encoder import build_trunk, encode
 from mops.model.heads import build_head
 from mops.model.pack import Pack
 from mops.plans.layout import Layout
@@ -48,33 +48,33 @@ POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
 Call = Callable[..., Tensor]
 
 
-def with_weights(module: nn.Module, *seen: object) -> Tensor:
-    answer: Tensor = module(*seen)
-    return answer
-
-
-def with_fixed_weights(module: nn.Module, *seen: object) -> Tensor:
-    """The gradient passes through the module, its weights get none."""
-    fixed = {name: weight.detach() for name, weight in module.named_parameters()}
-    answer: Tensor = functional_call(module, fixed, seen)
-    return answer
-
-
-def keep(output: Tensor) -> Tensor:
+def call_module(module: nn.Module, *inputs: object) -> Tensor:
+    output: Tensor = module(*inputs)
     return output
 
 
-def weaken(factor: Any, output: Tensor) -> Tensor:
-    """The same output; its gradient times the factor."""
-    same: Tensor = factor * output + (1 - factor) * output.detach()
-    return same
+def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
+    """The gradient passes through the module; its weights get none."""
+    fixed = {name: weight.detach() for name, weight in module.named_parameters()}
+    output: Tensor = functional_call(module, fixed, inputs)
+    return output
 
 
-# How a later task listens to an earlier one: how its head is called, what of the gradient passes.
-LISTENING: dict[str | float, tuple[Call, Call]] = {
-    "frozen-head": (with_fixed_weights, keep),
-    "stop": (with_fixed_weights, Tensor.detach),
-    "full": (with_weights, keep),
+def keep_gradient(output: Tensor) -> Tensor:
+    return output
+
+
+def scale_gradient(factor: Any, output: Tensor) -> Tensor:
+    """The same output; its gradient is multiplied by the factor."""
+    scaled: Tensor = factor * output + (1 - factor) * output.detach()
+    return scaled
+
+
+# A feed's gradient -> how the source task's head is called, and what its output passes back.
+FEED_GRADIENTS: dict[str | float, tuple[Call, Call]] = {
+    "frozen-head": (call_frozen, keep_gradient),
+    "stop": (call_frozen, Tensor.detach),
+    "full": (call_module, keep_gradient),
 }
 
 
@@ -88,26 +88,27 @@ class Network(nn.Module):
         dropout: float = 0.0,
         head_dropout: float = 0.0,
         seed: int = 0,
-        trunk: Mapping[str, nn.Module] | None = None,  # of another network: both hold the same
+        trunk: Mapping[str, nn.Module] | None = None,  # modules that another network shares
     ) -> None:
         super().__init__()
         self.layout = layout
         new = dict(new_parts(layout, dropout, head_dropout))
-        self.bank = nn.ModuleDict(trunk_bank(layout, dropout) if trunk is None else trunk)
+        self.bank = nn.ModuleDict(build_trunk(layout, dropout) if trunk is None else trunk)
         self.bank.update({owner: seeded(build, seed, owner) for owner, build in new.items()})
         self.pool = POOLS[layout.reading.pool]
         self.set_rates(layout.rates)
 
     def forward(self, pack: Pack) -> dict[str, Tensor]:
         pooled_SD = self.pool(encode(self.bank, pack), pack)
-        return {task: self.answer(task, pooled_SD, found) for task, found in pack.found.items()}
+        return {
+            task: self.task_outputs(task, pooled_SD.index_select(0, segments))
+            for task, segments in pack.task_segments.items()
+        }
 
-    def answer(self, task: str, pooled_SD: Tensor, found: Tensor) -> Tensor:
-        """One task's outputs for its own segments."""
-        return self.ask(task, pooled_SD.index_select(0, found), "logits", with_weights)
-
-    def ask(self, task: str, pooled_ND: Tensor, what: str, call: Call) -> Tensor:
-        """Pooled vectors through a task's pooler, its late layers and its head."""
+    def task_outputs(
+        self, task: str, pooled_ND: Tensor, what: str = "logits", call: Call = call_module
+    ) -> Tensor:
+        """Pooled vectors of a task's segments through its pooler, late layers and head."""
         route = self.layout.routes[task]
         texts = 1 + self.layout.reading.texts_apart(self.layout.tasks[task].is_pair)
         vectors = pooled_ND
@@ -116,17 +117,17 @@ class Network(nn.Module):
         for owner in route.late:
             vectors = call(self.bank[owner], vectors)
         own = vectors.view(-1, texts, vectors.shape[1]).unbind(1)
-        fed = [self.hear(feed, pooled_ND, len(own[0])) for feed in route.feeds]
+        fed = [self.feed_input(feed, pooled_ND, len(own[0])) for feed in route.feeds]
         return call(self.bank[route.head], own, fed, what)
 
-    def hear(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
-        """An earlier task's output for these rows; of a single text once for each text."""
-        weakened = with_weights, partial(weaken, feed.gradient)
-        call, passing = LISTENING.get(feed.gradient, weakened)
-        return passing(self.ask(feed.source, pooled_ND, feed.what, call).view(rows, -1))
+    def feed_input(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
+        """The source task's output for these rows; a single-text source gives one for each text."""
+        scaled = call_module, partial(scale_gradient, feed.gradient)
+        call, pass_back = FEED_GRADIENTS.get(feed.gradient, scaled)
+        return pass_back(self.task_outputs(feed.source, pooled_ND, feed.what, call).view(rows, -1))
 
     def train(self, mode: bool = True) -> Network:
-        """What is frozen stays in eval mode; only owners whose mode changes are walked through."""
+        """Frozen modules stay in eval mode; only modules whose mode changes are visited."""
         self.training = self.bank.training = mode
         for owner, rate in self.rates.items():
             module, is_learning = self.bank[owner], mode and rate > 0
@@ -135,7 +136,7 @@ class Network(nn.Module):
         return self
 
     def owner_parameters(self) -> Iterator[tuple[str, str, nn.Parameter]]:
-        """(owner, name within it, parameter) of everything in the bank."""
+        """(owner, name within it, parameter) for everything in the bank."""
         for owner, module in self.bank.items():
             for name, parameter in module.named_parameters():
                 yield owner, name, parameter
@@ -145,7 +146,7 @@ class Network(nn.Module):
         return {key: value.detach() for key, value in self.bank.state_dict().items()}
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """Owner -> factor on the learning rate from now on; 0 freezes."""
+        """Set the learning-rate factor of each owner; 0 freezes it."""
         self.rates = dict(rates)
         for owner, rate in rates.items():
             self.bank[owner].requires_grad_(rate > 0)
@@ -154,7 +155,7 @@ class Network(nn.Module):
 def new_parts(
     layout: Layout, dropout: float, head_dropout: float
 ) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
-    """(owner, how to build it) of what the pretrained encoder does not have."""
+    """(owner, builder) for every module that the pretrained encoder does not have."""
     widths = late_widths(layout.plan, layout.encoder)
     for name, task in layout.tasks.items():
         route = layout.routes[name]
@@ -168,19 +169,20 @@ def new_parts(
         yield route.head, partial(build_head, task, layout.reading, seen, head_dropout)
 
 
-def late_layer(width: int, wider: int, activation: str) -> nn.Module:
-    """Starts orthogonal, at ReLU's gain: the vectors keep their lengths and their distances.
+def late_layer(n_in: int, n_out: int, activation: str) -> nn.Module:
+    """A late layer that starts orthogonal with ReLU's gain, so vectors keep their distances.
 
-    With torch's own start three such layers on a frozen MiniLM lose what tells sentences apart.
+    With torch's default initialisation, three such layers on a frozen MiniLM make the vectors of
+    different sentences nearly equal.
     """
-    layer = Dense(width, wider)
+    layer = Dense(n_in, n_out)
     nn.init.orthogonal_(layer.weight, gain=2**0.5)
     nn.init.zeros_(layer.bias)
     return nn.Sequential(layer, ACTIVATIONS[activation])
 
 
 def seeded(build: Callable[[], nn.Module], seed: int, owner: str) -> nn.Module:
-    """A module whose first weights follow from the seed and its name alone, whatever the plan."""
+    """A module whose initial weights depend only on the seed and its owner, not on the plan."""
     digest = hashlib.sha256(f"{seed}/{owner}".encode()).digest()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int.from_bytes(digest[:7], "big"))

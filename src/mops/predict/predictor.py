@@ -12,7 +12,7 @@ from mops.data.examples import Row
 from mops.data.tokens import TokenTable, tokenise
 from mops.errors import UsageError, nearest
 from mops.predict.bundle import Bundle, load_bundle
-from mops.predict.inference import WINDOW, Answers, compute_outputs, decide
+from mops.predict.inference import WINDOW, Predictions, compute_outputs, decide
 
 Texts = Sequence[str | tuple[str, ...]]  # of one task: a text a row, or a pair a row
 
@@ -31,12 +31,12 @@ class Predictor:
 
     def predict(self, task: str, texts: Texts) -> list[str | float]:
         """The answers of one task: labels, or values of a similarity."""
-        answers = self.answers({task: texts})[task]
+        answers = self.predict_tasks({task: texts})[task]
         if answers.task.is_similarity:
-            return [float(value) for value in answers.predictions]
-        return list(answers.words())
+            return [float(value) for value in answers.values]
+        return list(answers.as_strings())
 
-    def answers(self, asked: Mapping[str, Texts]) -> dict[str, Answers]:
+    def predict_tasks(self, asked: Mapping[str, Texts]) -> dict[str, Predictions]:
         """The answers of each task for its own texts, all in one pass.
 
         What the tasks share is computed once: a text that several of them ask, alone or in a pair
@@ -48,15 +48,15 @@ class Predictor:
 
     def stream(
         self, asked: Mapping[tuple[str, ...], Iterator[Row]]
-    ) -> Iterator[tuple[list[list[Row]], dict[str, Answers]]]:
-        """Answers for any number of rows in constant memory, window by window.
+    ) -> Iterator[tuple[list[list[Row]], dict[str, Predictions]]]:
+        """Predictions for any number of rows in constant memory, window by window.
 
         Each group of tasks has its own rows; the windows come in the order of the groups.
         """
         while any(windows := [list(islice(rows, WINDOW)) for rows in asked.values()]):
             texts = [[row.texts for row in window] for window in windows]
             groups = zip(asked, texts, strict=True)
-            yield windows, self.answers({task: of for tasks, of in groups for task in tasks})
+            yield windows, self.predict_tasks({task: of for tasks, of in groups for task in tasks})
 
     def rows_of(self, task: str, texts: Texts) -> list[tuple[str, ...]]:
         """The texts as rows; refuses what the task cannot read."""

@@ -30,7 +30,7 @@ from mops.data.tokens import TokenTable
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.pack import Pack
-from mops.model.packing import Known, pack_segments
+from mops.model.packing import CachedPrefix, pack_segments
 from mops.plans.layout import Layout
 from mops.plans.routes import Route
 from mops.record import processor_name
@@ -329,9 +329,9 @@ class FrozenCache:
         with torch.inference_mode():
             rows = encode(self.network.bank, pack)
             if self.is_pooled:
-                pooled_ND = self.network.pool(rows, pack).index_select(0, pack.found[task])
+                pooled_ND = self.network.pool(rows, pack).index_select(0, pack.task_segments[task])
                 return list(pooled_ND.cpu().numpy()[:, None, :])
-        places = pack.found[task]
+        places = pack.task_segments[task]
         first, length = pack.first_S[places].tolist(), pack.length_S[places].tolist()
         values = rows.cpu().numpy()
         return [values[a : a + n] for a, n in zip(first, length, strict=True)]
@@ -340,8 +340,8 @@ class FrozenCache:
 
     def pack(self, segments: Sequence[Segment]) -> Pack:
         """A pack that begins above the prefix; what is not kept is computed now."""
-        known = Known(self.prefix.stages - 1, self.is_pooled, self.look_up)
-        return pack_segments(segments, self.network.layout, self.device, known)
+        cached = CachedPrefix(self.prefix.stages - 1, self.is_pooled, self.look_up)
+        return pack_segments(segments, self.network.layout, self.device, cached)
 
     def look_up(self, streams: Sequence[tuple[Segment, str]]) -> Tensor:
         """The rows of these segments on the routes of these tasks, one after the other."""

@@ -21,7 +21,7 @@ from mops.evaluate.evaluate import Answerer, answer_dataset, judge, score_table,
 from mops.files import atomic_write
 from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
-from mops.predict.inference import Answers
+from mops.predict.inference import Predictions
 from mops.predict.predictor import Predictor
 from mops.record import Record, write_record
 from mops.training.prepare import Prepared, meta_info, peak_memory
@@ -96,12 +96,12 @@ def judge_run(
         if split == "validation":
             targets = encode_targets(answers.task, rows)
             known = ~np.isnan(targets)
-            warnings += suspicious(answers.task, targets[known], answers.predictions[known])
+            warnings += suspicious(answers.task, targets[known], answers.values[known])
     return scores, warnings
 
 
 def write_predictions(
-    path: Path, rows: Sequence[Row], answers: Answers, *, is_halved: bool
+    path: Path, rows: Sequence[Row], answers: Predictions, *, is_halved: bool
 ) -> None:
     """Every input row in input order, with its label and its loss where it was scored.
 
@@ -110,7 +110,7 @@ def write_predictions(
     """
     columns: dict[str, Sequence[object]] = {
         "id": [row.id for row in rows],
-        "prediction": answers.words(),
+        "prediction": answers.as_strings(),
     }
     labels = ["" if row.label is None or row.problem else row.label for row in rows]
     if any(label != "" for label in labels):

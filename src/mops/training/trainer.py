@@ -53,7 +53,7 @@ def selection_scores(
     tables = {name: data.tokens for name, data in selection.items()}
     outputs = compute_outputs(network, tables, pack, device)
     return {
-        name: score(data.task, data.targets, decide(data.task, outputs[name]).predictions)
+        name: score(data.task, data.targets, decide(data.task, outputs[name]).values)
         for name, data in selection.items()
     }
 

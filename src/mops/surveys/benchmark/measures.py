@@ -212,7 +212,7 @@ class Measures:
 
     def ask(self, request: Request) -> float:
         stopwatch = Stopwatch(self.ready.device)
-        self.predictor.answers(request)
+        self.predictor.predict_tasks(request)
         return stopwatch.seconds()
 
 

@@ -232,7 +232,7 @@ def known_scores(
     found = {}
     for name, data in selection.items():
         outputs = shelf[name].outputs(network, numbers[name])
-        found[name] = score(data.task, data.targets, decide(data.task, outputs).predictions)
+        found[name] = score(data.task, data.targets, decide(data.task, outputs).values)
     return found
 
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from mops.data.batches import Batch
 from mops.data.schedule import Schedule, shuffled
 from mops.errors import RunError
-from mops.model.network import with_weights
 from mops.training.batched.stack import Member, Rows, Stack
 from mops.training.batched.vectors import Ints, TaskShelf
 from mops.training.losses import loss_of
@@ -166,7 +165,7 @@ class Abreast:
         for task, place in places.items():
             order, shelf = runner.orders[task], self.shelf[task]
             pooled_ND = shelf.pooled_UD[order.where_PK[place].flatten()]
-            outputs_RO = runner.loop.network.ask(task, pooled_ND, "logits", with_weights)
+            outputs_RO = runner.loop.network.task_outputs(task, pooled_ND)
             found[task] = loss_of(shelf.task, outputs_RO, order.targets_P[place])
         return found
 

@@ -18,9 +18,9 @@ from mops.data.batches import TaskData
 from mops.data.dataset import encode_targets
 from mops.data.examples import Row
 from mops.data.tokens import TokenTable, tokenise_cached
-from mops.model.network import Network, with_weights
+from mops.model.network import Network
 from mops.model.packing import pack_segments
-from mops.predict.inference import Answers, decide, find_distinct, pool_segments
+from mops.predict.inference import Predictions, decide, find_distinct, pool_segments
 from mops.tasks import Task
 from mops.training.feature_cache import open_cache
 from mops.training.prepare import Prepared
@@ -85,7 +85,7 @@ class TaskShelf:
         with torch.inference_mode():
             for part in np.array_split(rows, max(1, len(rows) // ASKED)):
                 pooled_ND = self.pooled_UD[self.where(part).flatten()]
-                answer = network.ask(self.task.name, pooled_ND, "logits", with_weights)
+                answer = network.task_outputs(self.task.name, pooled_ND)
                 found.append(answer.float().cpu().numpy())
         return np.concatenate(found)
 
@@ -97,10 +97,12 @@ class Known:
     network: Network
     shelf: Mapping[str, TaskShelf]
 
-    def answers(self, asked: Mapping[str, Sequence[tuple[str, ...]]]) -> dict[str, Answers]:
+    def predict_tasks(
+        self, asked: Mapping[str, Sequence[tuple[str, ...]]]
+    ) -> dict[str, Predictions]:
         return {name: self.answer(self.shelf[name], texts) for name, texts in asked.items()}
 
-    def answer(self, shelf: TaskShelf, texts: Sequence[tuple[str, ...]]) -> Answers:
+    def answer(self, shelf: TaskShelf, texts: Sequence[tuple[str, ...]]) -> Predictions:
         return decide(shelf.task, shelf.outputs(self.network, shelf.numbers(texts)))
 
 

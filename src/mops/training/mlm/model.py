@@ -139,7 +139,7 @@ def guess(network: Network, batch: Sequence[Masked]) -> tuple[Tensor, Tensor]:
     """Logits and targets of the chosen tokens; the head sees no other token."""
     device = next(network.parameters()).device
     pack = pack_segments([masked.segment for masked in batch], network.layout, device)
-    starts_S = pack.first_S.index_select(0, pack.found[TEXT])  # in the order of the batch
+    starts_S = pack.first_S.index_select(0, pack.task_segments[TEXT])  # in the order of the batch
     counts = torch.tensor([len(masked.places) for masked in batch], device=device)
     places_C = torch.from_numpy(np.concatenate([masked.places for masked in batch])).to(device)
     chosen_CD = encode(network.bank, pack).index_select(
