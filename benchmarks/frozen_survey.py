@@ -173,7 +173,7 @@ class Survey:
         runs = {c: finished_run(out) for c, out in zip(choices, outs, strict=True)}
         done = {choice: run for choice, run in runs.items() if run is not None}
         self.found |= done
-        training = sum(run.record.train_info["train_seconds"] for run in done.values()) / self.jobs
+        training = sum(run.record.train_info.train_seconds for run in done.values()) / self.jobs
         print(f"{name}: {len(choices)} networks, {seconds:.0f} s, training {training:.0f} s")
         return {
             "seconds": seconds,
@@ -196,7 +196,7 @@ class Survey:
         """The best first, by the rows that pick a state."""
         return sorted(
             self.found,
-            key=lambda choice: self.found[choice].scores["overall"]["selection"]["overall"],
+            key=lambda choice: self.found[choice].scores.overall["selection"]["overall"],
             reverse=True,
         )
 
@@ -226,19 +226,19 @@ def finished_run(folder: Path) -> mops.Run | None:
 
 
 def sum_steps(runs: Any) -> int:
-    return sum(run.record.train_info["steps"] for run in runs)
+    return sum(run.record.train_info.steps for run in runs)
 
 
 def facts_of(run: mops.Run | None) -> dict[str, Any]:
     if run is None:
         return {"failed": True}
-    overall, tasks, main = run.scores["overall"], run.scores["tasks"], run.scores["main"]
+    overall, tasks, main = run.scores.overall, run.scores.tasks, run.scores.main
     return {
         "selection": overall["selection"]["overall"],
         "report": overall["report"]["overall"],
         "validation": {name: tasks[name]["validation"][main[name]] for name in tasks},
-        "best_step": run.record.train_info["best_step"],
-        "batched": run.record.train_info["batched"],
+        "best_step": run.record.train_info.best_step,
+        "batched": run.record.train_info.batched,
     }
 
 

@@ -15,7 +15,16 @@ import numpy as np
 from mops.config.recipe import Recipe, to_recipe
 from mops.evaluate.compare import Difference, Estimate
 from mops.evaluate.metrics import OVERALL, score
-from mops.record import Record, write_record
+from mops.record import (
+    MetaInfo,
+    Record,
+    RunCosts,
+    RunInfo,
+    RunScores,
+    TaskTraining,
+    TrainInfo,
+    write_record,
+)
 from mops.surveys.ledger import Candidate, Trial
 from mops.surveys.results.standings import Rows, Standing, Summary, TrialFacts
 
@@ -131,8 +140,8 @@ def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
 def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Record:
     tasks = recipe.task_values()
     main = {name: task.score_name for name, task in tasks.items()}
-    seen = {"rows": 100, "batches": 100, "examples": 800, "passes": 8.0, "planned_batches": 100}
-    train = {
+    seen = TaskTraining(rows=100, batches=100, examples=800, passes=8.0, planned_batches=100)
+    train: dict[str, Any] = {
         "steps": 100,
         "planned_steps": 100,
         "steps_per_epoch": 50,
@@ -142,33 +151,55 @@ def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Reco
         "train_seconds": 10.0,
         "batched": 1,
         "loss_weights": dict.fromkeys(tasks, 1.0),
-        "tasks": {name: dict(seen) for name in tasks},
+        "tasks": dict.fromkeys(tasks, seen),
+        "epochs": 2.0,
+        "best_score": 0.5,
+        "processes": 1,
+        "step_seconds_median": 0.1,
+        "tokens": 10_000,
+        "frozen_seconds": 0.0,
+        "frozen_sequences": {"computed": 0, "found": 0},
+        "gradient_shares": {},
+        "stages": (),
     }
-    costs = {
+    costs: dict[str, Any] = {
         "parameters": 20_000_000,
         "trained_parameters": 20_000_000,
         "parameters_by_owner": {"embeddings": 20_000_000},
         "weight_bytes": 80_000_000,
         "training_state_bytes": 240_000_000,
+        "parameters_by_task": dict.fromkeys(tasks, 20_000_000),
         "flops_per_example": dict.fromkeys(tasks, 1e9),
+        "flops_per_step": 1e10,
         "train_seconds": 10.0,
         "step_seconds_median": 0.1,
         "peak_memory_bytes": 10**9,
         "bundle_bytes": 81_000_000,
     }
-    mains = {part: {t: scores[t][part][main[t]] for t in tasks} for part in PARTS}
+    mains = {part: {t: scores[t][part][main[t]] for t in scores} for part in PARTS}
     overall = {
         part: {name: of(tasks, found) for name, of in OVERALL.items()}
         for part, found in mains.items()
+        if found
     }
     return Record(
-        run_info={"plan": "shared", "recipe": recipe.to_data()},
-        train_info=train | dict(skill.train),
-        scores={"main": main, "overall": overall, "tasks": dict(scores), "untrained": []},
-        costs=costs | dict(skill.costs),
+        run_info=RunInfo(
+            plan="shared", tasks=tuple(tasks), encoder="", seed=1, recipe=recipe.to_data()
+        ),
+        train_info=TrainInfo(**train | dict(skill.train)),
+        scores=RunScores(main=main, overall=overall, tasks=dict(scores), untrained=()),
+        costs=RunCosts(**costs | dict(skill.costs)),
         warnings=skill.warnings,
-        meta_info={},
+        meta_info=made_meta(),
     )
+
+
+def made_meta(**facts: Any) -> MetaInfo:
+    plain: dict[str, Any] = dict.fromkeys(
+        ("python", "platform", "processor", "command", "encoder", "encoder_sha256"), ""
+    )
+    plain |= {"packages": {}, "device": "cpu", "threads": 1, "encoder_shape": {}}
+    return MetaInfo(**plain | {"data_sha256": {}, "data_notes": ()} | facts)
 
 
 def write_survey(folder: Path, survey: MadeSurvey, skills: Mapping[str, Skill]) -> Path:

@@ -4,7 +4,7 @@ import mops
 
 recipe = mops.recipe(data="sample", plan="hybrid:3", set={"training.max_steps": 60})
 run = mops.train(recipe, out="runs/hybrid")
-print(run.scores["overall"]["report"])
+print(run.scores.overall["report"])
 model = mops.load("runs/hybrid/model")
 print(model.predict("sentiment", ["A lovely film.", "Not worth the ticket."]))
 """

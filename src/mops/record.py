@@ -1,11 +1,17 @@
-"""Records: what a run wrote down, read and written as JSON."""
+"""What a run writes down: record.json (`Record`) and curve.jsonl, read and written here.
+
+record = read_record("runs/shared/record.json")
+record.scores.tasks["sentiment"]["report"]["accuracy"]
+record.scores.overall["report"]["overall"]
+record.costs.parameters, record.train_info.best_step, record.run_info.recipe
+"""
 
 from __future__ import annotations
 
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,20 +19,139 @@ from typing import Any
 
 from mops.errors import UsageError
 from mops.files import write_text
+from mops.yaml_io import to_value
 
+FORMAT = 1  # of record.json
 PACKAGES = ("mops", "torch", "torchjd", "numpy", "tokenizers", "safetensors", "pydantic")
+Metrics = Mapping[str, int | float]  # metric -> value; `rows` and `stderr` are among them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """Which run it was."""
+
+    plan: str
+    tasks: tuple[str, ...]
+    encoder: str
+    seed: int
+    recipe: Mapping[str, Any]  # complete: `to_recipe` reads it
+    started: str = ""
+    finished: str = ""
+    status: str = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTraining:
+    """One task's part of the training."""
+
+    rows: int  # of its training split
+    batches: int
+    examples: int  # rows seen, counting repetitions
+    passes: float
+    planned_batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTraining:
+    """One stage of the training."""
+
+    steps: int
+    planned_steps: int
+    frozen: bool
+    schedule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainInfo:
+    """How the training went."""
+
+    steps: int
+    planned_steps: int
+    steps_per_epoch: int
+    epochs: float
+    stopped_early: bool
+    best_step: int
+    best_score: float | None
+    evaluations: int
+    train_seconds: float  # training steps only
+    batched: int  # runs that were trained as one batch and share its time
+    processes: int
+    step_seconds_median: float
+    tokens: int
+    frozen_seconds: float
+    frozen_sequences: Mapping[str, int]  # of the frozen prefix: computed, found
+    loss_weights: Mapping[str, float]
+    gradient_shares: Mapping[str, float]
+    tasks: Mapping[str, TaskTraining]
+    stages: tuple[StageTraining, ...]
+
+    @property
+    def is_best_last(self) -> bool:
+        """Whether the last evaluation was the best: a larger budget may give a better model."""
+        is_last = self.evaluations > 1 and self.best_step == self.steps
+        return is_last and not self.stopped_early
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunScores:
+    """All metrics; splits are report, selection, validation (both halves), test and train."""
+
+    main: Mapping[str, str]  # task -> the metric that counts in an overall score
+    overall: Mapping[str, Metrics]  # split -> overall, overall_normalised
+    tasks: Mapping[str, Mapping[str, Metrics]]  # task -> split -> metrics
+    untrained: tuple[str, ...]  # tasks without a training step: not in an overall score
+
+    def to_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCosts:
+    """What the run cost. Weights and training state are never added up."""
+
+    parameters: int
+    trained_parameters: int
+    parameters_by_owner: Mapping[str, int]
+    parameters_by_task: Mapping[str, int]
+    weight_bytes: int
+    training_state_bytes: int
+    flops_per_example: Mapping[str, float]
+    flops_per_step: float
+    train_seconds: float
+    step_seconds_median: float
+    peak_memory_bytes: int
+    bundle_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaInfo:
+    """Where and of what the run was made."""
+
+    python: str
+    packages: Mapping[str, str]
+    platform: str
+    processor: str
+    command: str
+    device: str
+    threads: int
+    encoder: str
+    encoder_sha256: str
+    encoder_shape: Mapping[str, int | float | str]  # the fields of an EncoderShape
+    data_sha256: Mapping[str, str]
+    data_notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
-    """Everything that tables, reports and surveys need of one run."""
+    """Everything that tables, reports and surveys read about one run."""
 
-    run_info: Mapping[str, Any]
-    train_info: Mapping[str, Any]
-    scores: Mapping[str, Any]
-    costs: Mapping[str, Any]
+    run_info: RunInfo
+    train_info: TrainInfo
+    scores: RunScores
+    costs: RunCosts
     warnings: tuple[str, ...]
-    meta_info: Mapping[str, Any]
+    meta_info: MetaInfo
+    format: int = FORMAT
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
@@ -37,16 +162,40 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def read_record(path: str | Path) -> Record:
-    """The record of a run, from its record.json."""
+    """The record in a file record.json."""
+    data = read_format(Path(path), FORMAT, "a record of a run")
+    return to_value(Record, data, where=str(path), error=UsageError)
+
+
+def read_format(path: Path, expected: int, what: str) -> dict[str, Any]:
+    """The JSON object in a file that was written in this format, or one line that says why not."""
     try:
-        data = json.loads(Path(path).read_text("utf-8"))
-        return Record(**{**data, "warnings": tuple(data["warnings"])})
-    except (OSError, ValueError, TypeError, KeyError) as cause:
-        raise UsageError(f"{path} is no record of a run: {cause}") from cause
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as cause:
+        raise UsageError(f"{path} is not {what}: {cause}") from cause
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != expected:
+        raise UsageError(
+            f"{path} is not {what} that this version of mops reads: its format is {found}, "
+            f"expected {expected}; make it again, or use the version that wrote it"
+        )
+    return dict(data)
+
+
+def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The lines of curve.jsonl: losses of steps, scores of evaluations; a torn line ends it."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
+    except (OSError, ValueError):
+        return
+
+
+# ------------------------------------------------------------------ versions and hardware
 
 
 def machine_info() -> dict[str, Any]:
-    """Versions and hardware."""
     return {
         "python": platform.python_version(),
         "packages": {name: package_version(name) for name in PACKAGES},
@@ -66,5 +215,5 @@ def package_version(name: str) -> str:
 def processor_name() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor())
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

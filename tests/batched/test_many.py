@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def assert_same_run(run: Path, other: Path) -> None:
     assert_close(numbers_in(curves[0]), numbers_in(curves[1]))
     records = [mops.read_record(f / "record.json") for f in (run, other)]
     for part in ("scores", "train_info"):
-        assert_close(numbers_in(getattr(records[0], part)), numbers_in(getattr(records[1], part)))
+        assert_close(*(numbers_in(asdict(getattr(record, part))) for record in records))
     assert records[0].warnings == records[1].warnings
     assert (run / "recipe.yaml").read_text() == (other / "recipe.yaml").read_text()
     weights = [mops.load(f / "model").bundle.network.weights() for f in (run, other)]
@@ -95,7 +96,7 @@ def test_every_run_is_the_run_alone(alone: list[Path], tmp_path: Path) -> None:
     for run, out, other in zip(runs, outs, alone, strict=True):
         assert isinstance(run, mops.Run) and run.folder == out and not run.was_finished
         assert_same_run(out, other)
-    batched = [mops.read_record(out / "record.json").train_info["batched"] for out in outs]
+    batched = [mops.read_record(out / "record.json").train_info.batched for out in outs]
     assert batched == [len(outs)] * len(outs)
     again = train_many(recipes(), outs)
     assert all(isinstance(run, mops.Run) and run.was_finished for run in again)

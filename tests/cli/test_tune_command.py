@@ -34,7 +34,7 @@ def test_a_search_ends_with_the_winner_beside_the_default(
     first, *others = found["tried"]
     ledger = Ledger(out)
     assert (first["name"], first["state"], first["step"]) == ("hybrid:1", FINISHED, 16)
-    assert ledger.record(first["id"]).run_info["plan"] == "hybrid:1"
+    assert ledger.record(first["id"]).run_info.plan == "hybrid:1"
     assert {one["state"] for one in others} <= {"finished", "stopped"} and len(others) == 5
     for one in found["tried"]:
         assert one["step"] in ((4, 12) if one["state"] == "stopped" else (16,))
@@ -42,7 +42,7 @@ def test_a_search_ends_with_the_winner_beside_the_default(
     best = max(done, key=lambda one: one["selection"])
     assert found["winner"] == best["name"]
     record = mops.read_record(out / "trials" / best["id"] / "record.json")
-    assert best["report"] == record.scores["overall"]["report"]["overall"]
+    assert best["report"] == record.scores.overall["report"]["overall"]
     assert found["warning"]  # one seed
 
 

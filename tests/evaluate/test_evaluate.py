@@ -88,22 +88,22 @@ def scores_of(**main: float) -> dict[str, dict[str, dict[str, float]]]:
 
 def test_the_table_has_both_overall_scores_on_every_part() -> None:
     table = score_table(TASKS, scores_of(sentiment=0.4, paraphrase=0.6, similarity=0.5))
-    assert set(table["overall"]) == set(PARTS)
-    assert table["overall"]["report"] == {
+    assert set(table.overall) == set(PARTS)
+    assert table.overall["report"] == {
         "overall": pytest.approx(0.5),
         "overall_normalised": pytest.approx((0.4 + 0.6 + 0.75) / 3),
     }
-    assert table["overall"]["test"] == {}
-    assert table["main"] == {n: t.score_name for n, t in TASKS.items()}
+    assert table.overall["test"] == {}
+    assert table.main == {n: t.score_name for n, t in TASKS.items()}
 
 
 def test_an_untrained_task_is_shown_but_does_not_count() -> None:
     table = score_table(
         TASKS, scores_of(sentiment=0.4, paraphrase=0.6, similarity=0.5), untrained=["similarity"]
     )
-    assert table["overall"]["report"]["overall"] == pytest.approx(0.5)
-    assert table["tasks"]["similarity"]["report"] == {"pearson": 0.5}
-    assert table["untrained"] == ["similarity"]
+    assert table.overall["report"]["overall"] == pytest.approx(0.5)
+    assert table.tasks["similarity"]["report"] == {"pearson": 0.5}
+    assert table.untrained == ("similarity",)
 
 
 def test_overall_is_over_all_tasks_or_not_there() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from mops.config.recipe import Recipe, to_recipe
 from mops.data.compose import sample_tasks
 from mops.evaluate.compare import Difference
 from mops.papers.paper import TASKS
-from mops.record import Record
+from mops.record import Record, RunScores
 from mops.reports.material import Material, TrialFiles
 from mops.surveys.experiments import named_survey
 from mops.surveys.results.standings import Standing, Summary
-from surveying import made_standing, made_summary
+from surveying import Skill, made_meta, made_record, made_standing, made_summary, plain_recipe
 
 METRICS = {"similarity": "pearson"}  # else accuracy
 BASE, SMALL = {"depth": 12, "width": 768}, {"depth": 6, "width": 384}
@@ -74,14 +75,14 @@ def record(
         task: {"validation": {METRICS.get(task, "accuracy"): score, "matthews": score, "rows": 50}}
         for task, score in scores.items()
     }
-    rows = {task: {"rows": 100} for task in scores}
-    return Record(
-        run_info={"recipe": dict(recipe), "encoder": "base"},
-        train_info={"tasks": rows},
-        scores={"tasks": tasks},
-        costs={"encoder": shape},
-        warnings=(),
-        meta_info={},
+    made = made_record(plain_recipe(), {}, Skill())
+    seen = made.train_info.tasks["sentiment"]
+    return replace(
+        made,
+        run_info=replace(made.run_info, recipe=dict(recipe), encoder="base"),
+        train_info=replace(made.train_info, tasks=dict.fromkeys(scores, seen)),
+        scores=RunScores(main={}, overall={}, tasks=tasks, untrained=()),
+        meta_info=made_meta(encoder_shape=shape),
     )
 
 

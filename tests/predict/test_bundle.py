@@ -195,10 +195,10 @@ def test_the_card_shows_the_picture_the_scores_and_how_to_use_it() -> None:
     card = (world().run / "model" / "README.md").read_text("utf-8")
     record = mops.read_record(world().run / "record.json")
     assert draw(load_bundle(world().run / "model").layout) in card
-    for name, main in record.scores["main"].items():
-        part = record.scores["tasks"][name]["report"]
+    for name, main in record.scores.main.items():
+        part = record.scores.tasks[name]["report"]
         assert f"{part[main]:.3f} ± {part['stderr']:.3f} ({part['rows']} rows)" in card
-    assert f"{record.costs['parameters']:,} parameters" in card
+    assert f"{record.costs.parameters:,} parameters" in card
     assert "mops predict" in card and "`hybrid:1`" in card
 
 

@@ -24,7 +24,7 @@ from mops.plans.shapes import EncoderShape
 from mops.record import Record, write_record
 from mops.surveys.ledger import Trial
 from mops.tasks import Task
-from surveying import Skill, made_record
+from surveying import Skill, made_meta, made_record
 
 STEPS, EVALUATIONS = 100, 4
 MACHINE: dict[str, Any] = {
@@ -149,31 +149,30 @@ class Maker:
         costs = {
             **counted(layout),
             "bundle_bytes": 4 * layout.parameters + 1000,
-            "encoder": asdict(layout.encoder),
         }
         steps = {"steps": STEPS, "evaluations": EVALUATIONS, "best_step": STEPS // 2}
         skill = Skill(train=steps, costs=costs, warnings=self.warnings)
         made = made_record(trial.recipe, scores, skill)
         return replace(
             made,
-            run_info={
-                **made.run_info,
-                "status": "finished",
-                "plan": layout.plan.name,
-                "tasks": list(material.tasks),
-                "encoder": trial.recipe.encoder,
-                "seed": trial.seed,
-                "started": "2026-01-01T00:00:00+00:00",
-                "finished": "2026-01-01T00:10:00+00:00",
-            },
+            run_info=replace(
+                made.run_info,
+                plan=layout.plan.name,
+                tasks=tuple(material.tasks),
+                encoder=trial.recipe.encoder,
+                seed=trial.seed,
+                started="2026-01-01T00:00:00+00:00",
+                finished="2026-01-01T00:10:00+00:00",
+            ),
             scores=score_table(material.tasks, scores),
-            meta_info={
-                "encoder": trial.recipe.encoder,
-                "encoder_sha256": find_encoder(trial.recipe.encoder).digest,
-                "data_sha256": dict(material.digests),
-                "data_notes": material.notes(),
+            meta_info=made_meta(
+                encoder=trial.recipe.encoder,
+                encoder_sha256=find_encoder(trial.recipe.encoder).digest,
+                encoder_shape=asdict(layout.encoder),
+                data_sha256=dict(material.digests),
+                data_notes=tuple(material.notes()),
                 **self.meta,
-            },
+            ),
         )
 
 

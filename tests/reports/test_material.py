@@ -27,7 +27,7 @@ def test_a_run_is_a_survey_of_one(run: Path) -> None:
     assert material.survey is None and one.tie == 1 and one.against == {} and one.gains == {}
     assert one.trials[0].id == "run" and trial.folder == run
     for task, name in material.summary.tasks.items():
-        recorded = trial.record.scores["tasks"][task]["report"][name]
+        recorded = trial.record.scores.tasks[task]["report"][name]
         assert one.scores[task].mean == pytest.approx(recorded)
     assert material.decision is not None and material.decision.candidate == one.name
     assert [line["step"] for line in trial.curve if "selection" in line] == [4, 8]

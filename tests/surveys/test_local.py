@@ -70,8 +70,8 @@ def test_every_trial_is_trained_as_if_alone(tmp_path: Path) -> None:
     assert [ledger.state(one.id) for one in trials] == [WAITING] * 3
     Local(ledger, heard).run(plan_jobs(trials))
     assert [ledger.state(one.id) for one in trials] == [FINISHED] * 3
-    assert ledger.record(trials[1].id).train_info["batched"] == 2
-    assert ledger.record(trials[0].id).run_info["seed"] == 1
+    assert ledger.record(trials[1].id).train_info.batched == 2
+    assert ledger.record(trials[0].id).run_info.seed == 1
     assert len(heard.ends) == 2 and heard.shares and max(heard.shares) <= 1.0
     before = [(ledger.run_folder(one.id) / "record.json").stat().st_mtime_ns for one in trials]
     Local(ledger, Heard()).run(plan_jobs(trials))

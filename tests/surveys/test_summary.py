@@ -238,7 +238,7 @@ def test_a_run_that_was_really_trained(tmp_path: Path) -> None:
     assert not summary.doubtful
     (found,) = summary.standings
     record = read_record(here.run / "record.json")
-    assert found.overall.mean == pytest.approx(record.scores["overall"]["report"]["overall"])
-    assert found.trials[0].best_step == record.train_info["best_step"]
+    assert found.overall.mean == pytest.approx(record.scores.overall["report"]["overall"])
+    assert found.trials[0].best_step == record.train_info.best_step
     write_summary(tmp_path, summary)
     assert read_summary(tmp_path) == summary

@@ -76,7 +76,7 @@ def test_a_trial_tells_each_evaluation_once_and_again_when_it_is_asked_again(
     ledger.enter([one, other])
     train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
     assert [(line["step"], line["evaluations"]) for line in told] == [(4, 1), (8, 2)]
-    assert told[1]["score"] == ledger.record(one.id).train_info["best_score"]
+    assert told[1]["score"] == ledger.record(one.id).train_info.best_score
     written = (ledger.run_folder(one.id) / "record.json").stat().st_mtime_ns
     train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
     assert told[2:] == told[:2]

@@ -101,9 +101,9 @@ def test_torchrun_gives_the_losses_of_one_process(tmp_path: Path) -> None:
     assert [line["step"] for line in lines] == [1, 10, 20, 30, 40, 50]
     assert_same_curve(tmp_path / "one", tmp_path / "two")
     one, two = (mops.read_record(tmp_path / name / "record.json") for name in ("one", "two"))
-    assert (one.train_info["processes"], two.train_info["processes"]) == (1, 2)
-    assert one.train_info["tokens"] == two.train_info["tokens"]
-    assert one.train_info["tasks"] == two.train_info["tasks"]
+    assert (one.train_info.processes, two.train_info.processes) == (1, 2)
+    assert one.train_info.tokens == two.train_info.tokens
+    assert one.train_info.tasks == two.train_info.tasks
     assert ended.stdout.count("model   ") == 1  # one of them speaks
     assert ended.stderr.count("planned batches") == 3
     assert not (tmp_path / "two" / "state").exists()
@@ -149,8 +149,8 @@ def test_both_are_the_run_of_the_joined_batch(
     ours, theirs = (
         mops.read_record(f / "record.json") for f in (tmp_path / "one", ended[0] / name)
     )
-    assert ours.train_info["steps"] == theirs.train_info["steps"]
-    assert ours.train_info["loss_weights"] == pytest.approx(theirs.train_info["loss_weights"])
+    assert ours.train_info.steps == theirs.train_info.steps
+    assert ours.train_info.loss_weights == pytest.approx(theirs.train_info.loss_weights)
 
 
 def test_all_stop_and_one_of_them_says_why(ended: tuple[Path, list[list[Any]]]) -> None:

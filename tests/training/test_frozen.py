@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,8 @@ class Listening(Silent):
         self.phases.append(name)
 
 
-def sequences(run: mops.Run) -> dict[str, int]:
-    found: dict[str, int] = run.record.train_info["frozen_sequences"]
-    return found
+def sequences(run: mops.Run) -> Mapping[str, int]:
+    return run.record.train_info.frozen_sequences
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_run_with_the_cache_is_the_run_without_it(
     assert sequences(plain) == {"computed": 0, "found": 0}
     assert sequences(first)["computed"] > 0
     assert sequences(second) == {"computed": 0, "found": sum(sequences(first).values())}
-    seconds = [run.record.train_info["frozen_seconds"] for run in (first, plain)]
+    seconds = [run.record.train_info.frozen_seconds for run in (first, plain)]
     assert seconds[0] > 0 == seconds[1]
 
 
@@ -102,7 +102,7 @@ def test_training_rows_are_computed_before_the_steps_and_only_those(
     monkeypatch.setattr(FrozenCache, "compute", counted)
     run = mops.train(made.recipe("frozen+shared"), tmp_path / "run")
     assert sum(asked) == sequences(run)["computed"]
-    rows = {name: share["examples"] for name, share in run.record.train_info["tasks"].items()}
+    rows = {name: share.examples for name, share in run.record.train_info.tasks.items()}
     assert sum(asked) <= sum(rows.values()) + 3 * 20  # and at most all validation rows
 
 

@@ -106,7 +106,7 @@ def test_words_read_from_a_file_have_no_order(tmp_path: Path) -> None:
 def test_through_training_bundle_and_prediction(tmp_path: Path) -> None:
     recipe = world().recipe("shared", tasks__sentiment__loss="ordinal")
     run = mops.train(recipe, tmp_path / "run")
-    sizes = run.record.costs["parameters_by_owner"]
+    sizes = run.record.costs.parameters_by_owner
     assert sizes["head/sentiment"] == 4 * 32 + 4  # one output less than classes
     rows = (world().data / "ids-sst-test-student.csv").read_text("utf-8").splitlines()[1:]
     with (run.folder / "predictions" / "sentiment-test.csv").open(encoding="utf-8") as file:

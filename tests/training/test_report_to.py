@@ -109,7 +109,7 @@ def test_all_trackers_hear_the_curve_and_the_final_scores(
     runs = record(monkeypatch, "wandb", "mlflow")
     run = mops.train(recipe("wandb", "mlflow"), tmp_path / "run")
     assert len(runs) == 2
-    report = run.scores["tasks"]["sentiment"]["report"]["accuracy"]
+    report = run.scores.tasks["sentiment"]["report"]["accuracy"]
     for one in runs.values():
         assert one.told == told_by(run.folder)
         assert [step for step, _ in one.told] == [1, 2, 4, 4, 6, 8, 8]

@@ -107,8 +107,8 @@ def assert_same_run(run: Path, whole: Path) -> None:
     assert_same_model(run, whole)
     mine, theirs = (mops.read_record(folder / "record.json") for folder in (run, whole))
     measured = {"train_seconds", "step_seconds_median"}
-    for key in set(theirs.train_info) - measured:
-        assert mine.train_info[key] == theirs.train_info[key], key
+    for key in set(vars(theirs.train_info)) - measured:
+        assert getattr(mine.train_info, key) == getattr(theirs.train_info, key), key
     assert everything(run) == everything(whole)
 
 

@@ -73,12 +73,12 @@ def test_the_recipe_alone_repeats_the_run(made: World, tmp_path: Path) -> None:
 def test_the_record_says_what_was_run(made: World) -> None:
     record = mops.read_record(made.run / "record.json")
     info = record.run_info
-    assert (info["status"], info["plan"], info["seed"]) == ("finished", "hybrid:1", 3)
-    assert info["started"] <= info["finished"]
-    assert info["recipe"] == read_yaml(made.run / "recipe.yaml")
-    assert set(record.meta_info["packages"]) >= {"mops", "torch"}
-    assert len(record.meta_info["data_sha256"]) == 9
-    assert record.meta_info["threads"] == 1
+    assert (info.status, info.plan, info.seed) == ("finished", "hybrid:1", 3)
+    assert info.started <= info.finished
+    assert info.recipe == read_yaml(made.run / "recipe.yaml")
+    assert set(record.meta_info.packages) >= {"mops", "torch"}
+    assert len(record.meta_info.data_sha256) == 9
+    assert record.meta_info.threads == 1
 
 
 def test_the_record_counts_what_the_layout_counts(made: World) -> None:
@@ -89,25 +89,25 @@ def test_the_record_counts_what_the_layout_counts(made: World) -> None:
         recipe.training.reading(tasks),
     )  # fmt: skip
     costs = record.costs
-    assert costs["parameters_by_owner"] == dict(layout.sizes)
-    assert costs["parameters"] == costs["trained_parameters"] == layout.parameters
-    assert costs["weight_bytes"] == 4 * layout.parameters
-    assert costs["training_state_bytes"] == 12 * layout.parameters
+    assert costs.parameters_by_owner == dict(layout.sizes)
+    assert costs.parameters == costs.trained_parameters == layout.parameters
+    assert costs.weight_bytes == 4 * layout.parameters
+    assert costs.training_state_bytes == 12 * layout.parameters
     files = (made.run / "model").iterdir()
-    assert costs["bundle_bytes"] == sum(file.stat().st_size for file in files)
+    assert costs.bundle_bytes == sum(file.stat().st_size for file in files)
 
 
 def test_realised_steps_and_passes_are_the_planned_ones(made: World) -> None:
     info = mops.read_record(made.run / "record.json").train_info
-    assert info["steps"] == info["planned_steps"] == 8
-    assert info["steps_per_epoch"] == 15  # 60 rows in batches of 4
-    assert info["evaluations"] == 2 and info["best_step"] in (4, 8)
+    assert info.steps == info.planned_steps == 8
+    assert info.steps_per_epoch == 15  # 60 rows in batches of 4
+    assert info.evaluations == 2 and info.best_step in (4, 8)
     for name, rows in TRAIN_ROWS.items():
-        facts = info["tasks"][name]
-        assert facts["rows"] == rows
-        assert facts["batches"] == facts["planned_batches"] == 8
-        assert facts["examples"] == 32
-        assert facts["passes"] == pytest.approx(32 / rows)
+        facts = info.tasks[name]
+        assert facts.rows == rows
+        assert facts.batches == facts.planned_batches == 8
+        assert facts.examples == 32
+        assert facts.passes == pytest.approx(32 / rows)
 
 
 def test_the_curve_has_the_first_step_and_every_evaluation(made: World) -> None:
@@ -116,9 +116,9 @@ def test_the_curve_has_the_first_step_and_every_evaluation(made: World) -> None:
     assert set(lines[0]["losses"]) == set(NAMES)
     assert lines[0]["loss"] == pytest.approx(sum(lines[0]["losses"].values()), rel=1e-6)
     record = mops.read_record(made.run / "record.json")
-    best = next(line for line in lines if line["step"] == record.train_info["best_step"])
-    assert best["best"] and best["overall"] == record.train_info["best_score"]
-    assert record.scores["overall"]["selection"]["overall"] == pytest.approx(best["overall"])
+    best = next(line for line in lines if line["step"] == record.train_info.best_step)
+    assert best["best"] and best["overall"] == record.train_info.best_score
+    assert record.scores.overall["selection"]["overall"] == pytest.approx(best["overall"])
 
 
 # ------------------------------------------------------------------ scores and predictions
@@ -151,7 +151,7 @@ def test_rescoring_the_predictions_gives_the_recorded_scores(made: World, name: 
         "selection": [row for row, part in zip(rows, halves, strict=True) if part == "selection"],
         "report": [row for row, part in zip(rows, halves, strict=True) if part == "report"],
     }
-    scores = mops.read_record(made.run / "record.json").scores["tasks"][name]
+    scores = mops.read_record(made.run / "record.json").scores.tasks[name]
     for part, chosen in parts.items():
         assert scores[part]["rows"] == len(chosen) > 0
         for score, value in rescore(name, chosen).items():
@@ -161,12 +161,12 @@ def test_rescoring_the_predictions_gives_the_recorded_scores(made: World, name: 
 def test_both_overall_scores_are_the_means_of_the_tasks(made: World) -> None:
     scores = mops.read_record(made.run / "record.json").scores
     for part in ("report", "selection", "validation", "train"):
-        main = [scores["tasks"][name][part][scores["main"][name]] for name in NAMES]
-        assert scores["overall"][part]["overall"] == pytest.approx(np.mean(main))
+        main = [scores.tasks[name][part][scores.main[name]] for name in NAMES]
+        assert scores.overall[part]["overall"] == pytest.approx(np.mean(main))
         main[2] = (main[2] + 1) / 2
-        assert scores["overall"][part]["overall_normalised"] == pytest.approx(np.mean(main))
-    assert scores["overall"]["test"] == {}  # the test files have no labels
-    assert scores["tasks"]["sentiment"]["train"]["rows"] == 60
+        assert scores.overall[part]["overall_normalised"] == pytest.approx(np.mean(main))
+    assert scores.overall["test"] == {}  # the test files have no labels
+    assert scores.tasks["sentiment"]["train"]["rows"] == 60
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,9 +189,9 @@ def test_bad_rows_are_answered_but_neither_learned_from_nor_scored(
     rows = table(tmp_path / "run" / "predictions" / "paraphrase-validation.csv")
     assert [row["id"] for row in rows][-3:] == ["bad1", "bad2", "bad3"]
     assert len(rows) == 23 and all(row["prediction"] in "01" for row in rows)
-    assert run.scores["tasks"]["paraphrase"]["validation"]["rows"] == 20
-    assert run.record.train_info["tasks"]["paraphrase"]["rows"] == 30
-    notes = " ".join(run.record.meta_info["data_notes"])
+    assert run.scores.tasks["paraphrase"]["validation"]["rows"] == 20
+    assert run.record.train_info.tasks["paraphrase"].rows == 30
+    notes = " ".join(run.record.meta_info.data_notes)
     assert "3 of 23 rows left out: quora-dev.csv:22 sentence1 is empty" in notes
 
 
@@ -295,5 +295,5 @@ def test_the_loss_falls_on_a_small_set(made: World, tmp_path: Path, few_resample
     first, last = lines[0]["losses"], [line for line in lines if "losses" in line][-1]["losses"]
     for name in NAMES:
         assert last[name] < 0.5 * first[name], name
-    assert run.scores["tasks"]["sentiment"]["train"]["accuracy"] > 0.9
+    assert run.scores.tasks["sentiment"]["train"]["accuracy"] > 0.9
     assert torch.get_num_threads() == 1

@@ -49,7 +49,7 @@ def loop_of(folder: Path, **settings: Any) -> Loop:
 
 
 def facts_of(run: Run, key: str) -> dict[str, Any]:
-    return {name: facts[key] for name, facts in run.record.train_info["tasks"].items()}
+    return {name: getattr(facts, key) for name, facts in run.record.train_info.tasks.items()}
 
 
 # ------------------------------------------------------------------ every order
@@ -82,7 +82,7 @@ def test_realised_numbers_are_in_the_record(run_with: Any, order: str) -> None:
     assert sum(seen.values()) == total[order]
     for name, passes in facts_of(run, "passes").items():
         assert passes == pytest.approx(seen[name] / TRAIN_ROWS[name])
-    assert run.record.train_info["stages"] == [
+    assert [vars(stage) for stage in run.record.train_info.stages] == [
         {"steps": 18, "planned_steps": 18, "frozen": False, "schedule": order}
     ]
 
@@ -130,7 +130,7 @@ def test_doubts_are_told_before_the_first_step_and_recorded(tmp_path: Path) -> N
 def test_a_task_that_spent_its_budget_is_left_out(run_with: Any) -> None:
     run = run_with(training__task_steps={"similarity": 3})
     assert facts_of(run, "batches") == {"sentiment": 8, "paraphrase": 8, "similarity": 3}
-    assert run.scores["untrained"] == []
+    assert run.scores.untrained == ()
 
 
 @pytest.mark.parametrize("order", ["together", "mixed", "annealed", "staggered"])
@@ -140,16 +140,16 @@ def test_a_network_of_three_tasks_trained_on_one(run_with: Any, order: str) -> N
         training__eval_steps=2,
     )  # fmt: skip
     assert facts_of(run, "batches") == {"sentiment": 0, "paraphrase": 8, "similarity": 0}
-    assert run.scores["untrained"] == ["sentiment", "similarity"]
+    assert run.scores.untrained == ("sentiment", "similarity")
     assert "sentiment: no training step was taken for it" in run.record.warnings
     assert not any("planned" in warning for warning in run.record.warnings)
-    alone = run.scores["tasks"]["paraphrase"]
-    assert run.scores["overall"]["report"]["overall"] == alone["report"]["accuracy"]
-    assert set(run.scores["tasks"]["sentiment"]) >= {"report", "validation"}
+    alone = run.scores.tasks["paraphrase"]
+    assert run.scores.overall["report"]["overall"] == alone["report"]["accuracy"]
+    assert set(run.scores.tasks["sentiment"]) >= {"report", "validation"}
     lines = map(json.loads, (run.folder / "curve.jsonl").read_text().splitlines())
     judged = [(line["overall"], line["selection"]) for line in lines if "selection" in line]
     assert all(overall == of["paraphrase"]["accuracy"] for overall, of in judged)
-    assert run.record.train_info["best_score"] == max(overall for overall, _ in judged)
+    assert run.record.train_info.best_score == max(overall for overall, _ in judged)
 
 
 @pytest.mark.parametrize("plan", ["shared", "hybrid:1", "late:SI", "frozen+late:I", "layers:FSI"])
@@ -160,7 +160,7 @@ def test_one_task_alone(plan: str, tmp_path: Path) -> None:
         data=made.data, encoder=str(made.encoder), plan=plan, tasks=["sentiment"], set=settings
     )
     run = mops.train(recipe, tmp_path / "run")
-    assert list(run.scores["tasks"]) == ["sentiment"] and run.scores["untrained"] == []
+    assert list(run.scores.tasks) == ["sentiment"] and run.scores.untrained == ()
     answers = mops.load(run.folder / "model").predict("sentiment", ["ban dat", "gon"])
     assert all(answer in "01234" for answer in answers)
 
@@ -189,8 +189,8 @@ def test_movies_alone_and_with_the_others(tasks: list[str], tmp_path: Path) -> N
     encoder = str(world().encoder)
     recipe = mops.recipe(data=data, encoder=encoder, tasks=tasks, set=settings)
     run = mops.train(recipe, tmp_path / "run")
-    assert list(run.scores["tasks"]) == tasks
-    assert run.scores["tasks"]["movies"]["validation"]["rows"] == 12
+    assert list(run.scores.tasks) == tasks
+    assert run.scores.tasks["movies"]["validation"]["rows"] == 12
     assert len((run.folder / "predictions" / "movies-test.csv").read_text().splitlines()) == 5
     assert "movies" not in mops.recipe(data=data, encoder=encoder).tasks
 
@@ -212,6 +212,6 @@ def test_only_training_rows_are_changed(run_with: Any, monkeypatch: pytest.Monke
              for r in (plain, changed)]  # fmt: skip
     assert all(first[0][task] != first[1][task] for task in ("sentiment", "paraphrase"))
     info = [r.record.train_info for r in (plain, changed)]
-    assert info[1]["tokens"] < 0.8 * info[0]["tokens"]
-    recorded = changed.record.run_info["recipe"]["training"]["augment"]
+    assert info[1].tokens < 0.8 * info[0].tokens
+    recorded = changed.record.run_info.recipe["training"]["augment"]
     assert recorded == {"word_dropout": 0.5, "swap": ["similarity"]}

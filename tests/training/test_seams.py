@@ -38,7 +38,7 @@ def test_a_task_of_weight_0_beside_additions(tmp_path: Path) -> None:
     """Its own additions stay at identity; the guard asks nothing of a task that does not learn."""
     weights = {"training__loss_weights": {"similarity": 0}}
     run = mops.train(world().recipe("lora:2", **weights), tmp_path / "run")
-    assert run.scores["untrained"] == ["similarity"]
+    assert run.scores.untrained == ("similarity",)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_what_the_best_state_never_saw_is_untrained(
         "shared", training__max_steps=None, training__stages=stages, training__eval_steps=100
     )
     run = mops.train(recipe, tmp_path / "run")
-    assert run.record.train_info["best_step"] == 3
-    assert run.scores["untrained"] == ["paraphrase", "similarity"]
+    assert run.record.train_info.best_step == 3
+    assert run.scores.untrained == ("paraphrase", "similarity")
 
 
 def test_a_copy_without_a_loss_is_not_pulled() -> None:
@@ -101,7 +101,7 @@ def test_patience_is_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         training__early_stopping=2,
     )
     run = mops.train(recipe, tmp_path / "run")
-    assert run.record.train_info["steps"] == 4  # 1 + 1 without a better one, not 2 in a row
+    assert run.record.train_info.steps == 4  # 1 + 1 without a better one, not 2 in a row
 
 
 def test_only_what_is_taught_counts_as_trained() -> None:

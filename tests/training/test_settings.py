@@ -36,7 +36,7 @@ def run_with(tmp_path: Path) -> Any:
 
 
 def batches(run: Run) -> dict[str, int]:
-    return {name: facts["batches"] for name, facts in run.record.train_info["tasks"].items()}
+    return {name: facts.batches for name, facts in run.record.train_info.tasks.items()}
 
 
 def evaluations(run: Run) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_in_turn_passes_over_each_task(run_with: Any) -> None:
     """An epoch is one pass of each: 15, 8 and 5 batches of 4 rows."""
     run = run_with(training__schedule="in-turn", training__max_steps=28)
     assert batches(run) == {"sentiment": 15, "paraphrase": 8, "similarity": 5}
-    assert run.record.train_info["epochs"] == 1
+    assert run.record.train_info.epochs == 1
 
 
 def test_proportional_draws_by_size(run_with: Any) -> None:
@@ -67,28 +67,28 @@ def test_proportional_draws_by_size(run_with: Any) -> None:
     found = batches(run)
     assert sum(found.values()) == 40
     assert found["sentiment"] > found["similarity"] > 0
-    planned = {n: f["planned_batches"] for n, f in run.record.train_info["tasks"].items()}
+    planned = {n: f.planned_batches for n, f in run.record.train_info.tasks.items()}
     assert found == planned
 
 
 def test_a_task_without_a_step_is_named_and_does_not_count(run_with: Any) -> None:
     run = run_with(training__schedule="in-turn", training__max_steps=6)
-    assert run.scores["untrained"] == ["paraphrase", "similarity"]
+    assert run.scores.untrained == ("paraphrase", "similarity")
     for name in ("paraphrase", "similarity"):
         assert f"{name}: no training step was taken for it" in run.record.warnings
-        assert run.scores["tasks"][name]["report"]["rows"] > 0
-        assert run.record.train_info["tasks"][name]["passes"] == 0
-    alone = run.scores["tasks"]["sentiment"]["report"]["accuracy"]
-    assert run.scores["overall"]["report"]["overall"] == pytest.approx(alone)
+        assert run.scores.tasks[name]["report"]["rows"] > 0
+        assert run.record.train_info.tasks[name].passes == 0
+    alone = run.scores.tasks["sentiment"]["report"]["accuracy"]
+    assert run.scores.overall["report"]["overall"] == pytest.approx(alone)
 
 
 def test_every_task_has_its_own_batch_size(run_with: Any) -> None:
     sizes = {"sentiment": 6, "paraphrase": 3, "similarity": 2}
     run = run_with(training__per_task_batch_size=sizes)
-    for name, facts in run.record.train_info["tasks"].items():
-        assert facts["examples"] == 8 * sizes[name]
-        assert facts["passes"] == pytest.approx(8 * sizes[name] / TRAIN_ROWS[name])
-    assert run.record.train_info["steps_per_epoch"] == 10
+    for name, facts in run.record.train_info.tasks.items():
+        assert facts.examples == 8 * sizes[name]
+        assert facts.passes == pytest.approx(8 * sizes[name] / TRAIN_ROWS[name])
+    assert run.record.train_info.steps_per_epoch == 10
 
 
 def test_epochs_and_their_length(run_with: Any) -> None:
@@ -96,7 +96,7 @@ def test_epochs_and_their_length(run_with: Any) -> None:
         training__max_steps=None, training__num_train_epochs=2, training__steps_per_epoch=3,
         training__eval_steps=None,
     )  # fmt: skip
-    assert run.record.train_info["steps"] == 6
+    assert run.record.train_info.steps == 6
     assert [line["step"] for line in evaluations(run)] == [3, 6]
 
 
@@ -124,7 +124,7 @@ def test_cosine_heads(run_with: Any, scale: str) -> None:
 @pytest.mark.parametrize("pool", ["pooler", "cls", "mean", "sum"])
 def test_pools(run_with: Any, pool: str) -> None:
     run = run_with("hybrid:2", training__pool=pool)
-    assert ("pooler/sentiment" in run.record.costs["parameters_by_owner"]) == (pool == "pooler")
+    assert ("pooler/sentiment" in run.record.costs.parameters_by_owner) == (pool == "pooler")
     assert_answers_after_loading(run)
 
 
@@ -159,7 +159,7 @@ def test_a_frozen_encoder_does_not_move_and_what_is_on_it_does(
     mine, theirs = weights_of(run), weights_of(other)
     moved = {key.split("/")[0].split(".")[0] for key in mine if not mine[key].equal(theirs[key])}
     assert moved == {"late1", "late2", "head"}
-    assert run.record.costs["trained_parameters"] < run.record.costs["parameters"]
+    assert run.record.costs.trained_parameters < run.record.costs.parameters
 
 
 def test_a_loss_weight_of_zero_leaves_a_tasks_own_weights_to_decay_alone(run_with: Any) -> None:
@@ -218,9 +218,9 @@ def test_the_best_state_is_the_one_with_the_best_named_score(run_with: Any, by: 
     lines = evaluations(run)
     best = max(line[by] for line in lines)
     info = run.record.train_info
-    assert info["best_score"] == best
-    assert info["best_step"] == next(line["step"] for line in lines if line[by] == best)
-    assert run.scores["overall"]["selection"][by] == pytest.approx(best)
+    assert info.best_score == best
+    assert info.best_step == next(line["step"] for line in lines if line[by] == best)
+    assert run.scores.overall["selection"][by] == pytest.approx(best)
 
 
 def test_early_stopping_stops(run_with: Any) -> None:
@@ -230,9 +230,9 @@ def test_early_stopping_stops(run_with: Any) -> None:
         training__learning_rate=1e-12, training__head_learning_rate=1e-12,
     )  # fmt: skip
     info = run.record.train_info
-    assert info["stopped_early"] and info["steps"] == 3 and info["planned_steps"] == 50
-    assert info["tasks"]["sentiment"]["batches"] == 3
-    assert info["tasks"]["sentiment"]["planned_batches"] == 50
+    assert info.stopped_early and info.steps == 3 and info.planned_steps == 50
+    assert info.tasks["sentiment"].batches == 3
+    assert info.tasks["sentiment"].planned_batches == 50
 
 
 # ------------------------------------------------------------------ validation out of training
@@ -249,9 +249,9 @@ def test_a_split_takes_validation_out_of_the_training_rows(tmp_path: Path) -> No
         set={"tasks.sentiment": entry, "training.max_steps": 2, "training.max_length": 32},
     )  # fmt: skip
     run = mops.train(recipe, tmp_path / "run")
-    learned = run.record.train_info["tasks"]["sentiment"]["rows"]
-    judged = run.scores["tasks"]["sentiment"]["validation"]["rows"]
+    learned = run.record.train_info.tasks["sentiment"].rows
+    judged = run.scores.tasks["sentiment"]["validation"]["rows"]
     assert learned + judged == 60 and 20 <= judged <= 28
-    assert run.record.run_info["recipe"]["tasks"]["sentiment"]["labels"] == list("01234")
+    assert run.record.run_info.recipe["tasks"]["sentiment"]["labels"] == list("01234")
     lines = (run.folder / "predictions" / "sentiment-validation.csv").read_text().splitlines()
     assert len(lines) == 1 + judged

@@ -75,12 +75,12 @@ def test_in_the_record_and_the_curve_and_without_a_trace_in_the_weights(
     assert weights[0] == weights[1]
     lines = map(json.loads, (rare.folder / "curve.jsonl").read_text("utf-8").splitlines())
     (measured,) = [line["gradient_shares"] for line in lines if "gradient_shares" in line]
-    assert rare.record.train_info["gradient_shares"] == pytest.approx(measured)
-    shares = often.record.train_info["gradient_shares"]
+    assert rare.record.train_info.gradient_shares == pytest.approx(measured)
+    shares = often.record.train_info.gradient_shares
     assert sum(shares.values()) == pytest.approx(1) and shares != pytest.approx(measured)
 
 
 def test_a_run_without_shared_weights_has_none(tmp_path: Path) -> None:
     run = mops.train(world().recipe("separate", training__max_steps=1), tmp_path / "run")
-    assert run.record.train_info["gradient_shares"] == {}
+    assert run.record.train_info.gradient_shares == {}
     assert "gradient_shares" not in (run.folder / "curve.jsonl").read_text("utf-8")

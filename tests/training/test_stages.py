@@ -197,16 +197,16 @@ def test_a_later_stage_in_which_nothing_learns_is_refused_before_the_first_step(
 def test_the_record_has_the_steps_of_each_stage(tmp_path: Path) -> None:
     run = mops.train(world().recipe("shared", **TWO), tmp_path / "run")
     info = run.record.train_info
-    assert info["steps"] == info["planned_steps"] == 9
-    assert info["stages"] == [
+    assert info.steps == info.planned_steps == 9
+    assert [vars(stage) for stage in info.stages] == [
         {"steps": 4, "planned_steps": 4, "frozen": True, "schedule": "together"},
         {"steps": 5, "planned_steps": 5, "frozen": False, "schedule": "mixed"},
     ]
-    assert info["tasks"]["sentiment"]["examples"] > info["tasks"]["paraphrase"]["examples"] > 0
-    recorded = run.record.run_info["recipe"]["training"]["stages"]
+    assert info.tasks["sentiment"].examples > info.tasks["paraphrase"].examples > 0
+    recorded = run.record.run_info.recipe["training"]["stages"]
     assert [stage["steps"] for stage in recorded] == [4, 5]
-    unseen = ["paraphrase"] if info["best_step"] <= 4 else []  # by the state that is kept
-    assert run.scores["untrained"] == unseen
+    unseen = ("paraphrase",) if info.best_step <= 4 else ()  # by the state that is kept
+    assert run.scores.untrained == unseen
 
 
 def test_stages_of_a_schedule() -> None:

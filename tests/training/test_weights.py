@@ -155,8 +155,8 @@ def test_the_weights_in_force_are_written_down(word: str, tmp_path: Any) -> None
     first, last = (line["loss_weights"] for line in curve(run))
     assert first == {"sentiment": 1, "paraphrase": 1, "similarity": 0.5 if word[0] == "u" else 1}
     assert last != first
-    assert set(run.record.train_info["loss_weights"]) == set(TASKS)
-    assert run.scores["untrained"] == []
+    assert set(run.record.train_info.loss_weights) == set(TASKS)
+    assert run.scores.untrained == ()
 
 
 def test_fixed_weights_are_written_down(tmp_path: Any) -> None:
@@ -164,7 +164,7 @@ def test_fixed_weights_are_written_down(tmp_path: Any) -> None:
     settings = {"training__loss_weights": weights, "training__max_steps": 1}
     run = mops.train(world().recipe("hybrid:1", **settings), tmp_path / "run")
     expected = {"sentiment": 0.0, "paraphrase": 1.0, "similarity": 2.5}
-    assert run.record.train_info["loss_weights"] == curve(run)[0]["loss_weights"] == expected
+    assert run.record.train_info.loss_weights == curve(run)[0]["loss_weights"] == expected
 
 
 def test_a_step_reports_the_weights_it_used() -> None:

@@ -15,6 +15,7 @@ from mops.errors import DataError, RunError
 if TYPE_CHECKING:
     from mops.config.training import TaskEntry
     from mops.predict.bundle import Bundle
+    from mops.record import RunScores
 
 TOLERANCE = 1e-3  # other machines round differently; a wrong model differs by more
 
@@ -49,15 +50,15 @@ def command(
     bundle = load_bundle(model)
     table = score_model(bundle, entries_of(bundle, data, split_names(tasks)), device or "auto")
     if as_json:
-        echo_json(table)
+        echo_json(table.to_data())
     else:
         print_scores(f"{bundle.layout.plan.name} ({model})", table)
     if verify:
-        difference = check_stored(model, bundle.config.get("scores", {}), table["tasks"])
+        difference = check_stored(model, bundle.config.get("scores", {}), table.tasks)
         click.echo(f"verified: stored scores reproduced, difference {difference:.2g}", err=as_json)
 
 
-def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -> dict[str, Any]:
+def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -> RunScores:
     """The scores of a model on all splits of the given tasks."""
     from mops.cli.screen import ProgressBar
     from mops.data.dataset import SPLITS, Dataset, read_task

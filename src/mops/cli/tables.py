@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mops.cli.screen import print_table
+
+if TYPE_CHECKING:
+    from mops.record import RunScores
 
 OVERALL = ("overall", "overall_normalised")
 PARTS = ("report", "validation", "test", "train")
@@ -15,15 +18,15 @@ NOTE = (
 )
 
 
-def print_scores(title: str, scores: Mapping[str, Any]) -> None:
+def print_scores(title: str, scores: RunScores) -> None:
     """A row per task, a column per part; both overall scores below."""
-    parts = [part for part in PARTS if any(part in of for of in scores["tasks"].values())]
+    parts = [part for part in PARTS if any(part in of for of in scores.tasks.values())]
     rows = []
-    for name, of in scores["tasks"].items():
-        main = scores["main"][name]
+    for name, of in scores.tasks.items():
+        main = scores.main[name]
         rows.append([f"{name} ({main})", *(cell(of, part, main) for part in parts)])
     for name in OVERALL:
-        values = (scores["overall"][part].get(name) for part in parts)
+        values = (scores.overall[part].get(name) for part in parts)
         rows.append([name, *("" if value is None else f"{value:.3f}" for value in values)])
     print_table(title, ["score", *parts], rows, NOTE)
 

@@ -63,13 +63,13 @@ def show(run: Run) -> None:
     from mops.cli.tables import print_scores
 
     record = run.record
-    print_scores(f"{record.run_info['plan']}", record.scores)
+    print_scores(f"{record.run_info.plan}", record.scores)
     info, costs = record.train_info, record.costs
     OUT.print(
-        f"{info['steps']} steps, {duration(costs['train_seconds'])} of training, "
-        f"{million(costs['parameters'])} parameters "
-        f"({million(costs['trained_parameters'])} trained), "
-        f"peak memory {costs['peak_memory_bytes'] / 2**30:.2f} GiB"
+        f"{info.steps} steps, {duration(costs.train_seconds)} of training, "
+        f"{million(costs.parameters)} parameters "
+        f"({million(costs.trained_parameters)} trained), "
+        f"peak memory {costs.peak_memory_bytes / 2**30:.2f} GiB"
     )
     print_warnings(record.warnings)
     OUT.print(f"record  {run.folder / 'record.json'}", soft_wrap=True)

@@ -17,6 +17,7 @@ from mops.data.schedule import generator
 from mops.data.splits import half
 from mops.evaluate.metrics import OVERALL, score, standard_error
 from mops.predict.inference import Predictions
+from mops.record import Metrics, RunScores
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -100,16 +101,18 @@ def overall_of(
 
 
 def score_table(
-    tasks: Mapping[str, Task], scores: Mapping[str, Any], untrained: Sequence[str] = ()
-) -> dict[str, Any]:
+    tasks: Mapping[str, Task],
+    scores: Mapping[str, Mapping[str, Metrics]],
+    untrained: Sequence[str] = (),
+) -> RunScores:
     """Task scores and both overall scores on each part; untrained tasks do not count."""
     counted = {name: task for name, task in tasks.items() if name not in untrained}
-    return {
-        "main": {name: task.score_name for name, task in tasks.items()},
-        "overall": {part: overall_scores(counted, scores, part) for part in PARTS},
-        "tasks": dict(scores),
-        "untrained": list(untrained),
-    }
+    return RunScores(
+        main={name: task.score_name for name, task in tasks.items()},
+        overall={part: overall_scores(counted, scores, part) for part in PARTS},
+        tasks=dict(scores),
+        untrained=tuple(untrained),
+    )
 
 
 FLAT = 0.01  # of the range: a similarity that varies less than this says nothing

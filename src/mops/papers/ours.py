@@ -32,8 +32,8 @@ class Ours:
 
     @cached_property
     def depth(self) -> int:
-        depths = [trial.record.costs.get("encoder", {}).get("depth", 0) for trial in self.trials]
-        return next((depth for depth in depths if depth), 0)
+        shapes = [trial.record.meta_info.encoder_shape for trial in self.trials]
+        return next((int(shape["depth"]) for shape in shapes if shape.get("depth")), 0)
 
     @property
     def trials(self) -> tuple[TrialFiles, ...]:
@@ -69,7 +69,7 @@ class Ours:
         if key in told:
             return told[key]
         files = self.material.of(one.name)
-        return value_at(files[0].record.run_info.get("recipe", {}), key) if files else None
+        return value_at(files[0].record.run_info.recipe, key) if files else None
 
     # -------------------------------------------------------------- how good
 
@@ -79,7 +79,7 @@ class Ours:
 
     def metric(self, one: Standing, task: str, split: str, name: str) -> list[float]:
         found = [
-            value_at(trial.record.scores, f"tasks.{task}.{split}.{name}")
+            value_at(trial.record.scores.tasks, f"{task}.{split}.{name}")
             for trial in self.material.of(one.name)
         ]
         return [float(value) for value in found if value is not None and math.isfinite(value)]

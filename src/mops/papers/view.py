@@ -71,10 +71,10 @@ def measured_differences(paper: Paper, ours: Ours) -> Iterator[str]:
     trials = ours.trials
     if not trials:
         return
-    shape = trials[0].record.costs.get("encoder", {})
+    shape = trials[0].record.meta_info.encoder_shape
     size = shape.get("depth"), shape.get("width")
     if all(size) and size != (there.depth, there.width):
-        encoder = PurePath(str(trials[0].record.run_info.get("encoder", "another"))).name
+        encoder = PurePath(trials[0].record.run_info.encoder).name
         yield (
             f"Encoder: {there.encoder} there ({there.depth} layers of {there.width}), {encoder} "
             f"here ({size[0]} of {size[1]})."
@@ -87,8 +87,8 @@ def measured_differences(paper: Paper, ours: Ours) -> Iterator[str]:
 
 
 def data_differences(paper: Paper, ours: Ours) -> Iterator[str]:
-    trained = counts(ours, lambda record: record.train_info["tasks"])
-    judged = counts(ours, lambda record: dev_scores(record.scores["tasks"]))
+    trained = counts(ours, lambda record: {t: of.rows for t, of in record.train_info.tasks.items()})
+    judged = counts(ours, dev_rows)
     yield from other_rows("Training rows", paper.setting.rows, trained)
     yield from other_rows("Dev rows", paper.setting.dev_rows, judged)
     known = ours.summary.tasks
@@ -100,14 +100,14 @@ def data_differences(paper: Paper, ours: Ours) -> Iterator[str]:
         yield f"Overall scores of this survey count {', '.join(extra)} too; those in tables do not."
 
 
-def counts(ours: Ours, of: Callable[[Record], Mapping[str, Mapping[str, Any]]]) -> dict[str, int]:
+def counts(ours: Ours, of: Callable[[Record], Mapping[str, Any]]) -> dict[str, int]:
     """Rows of each task, by the records of all trials."""
-    found = [(task, facts) for trial in ours.trials for task, facts in of(trial.record).items()]
-    return {task: int(facts["rows"]) for task, facts in found if "rows" in facts}
+    found = [(task, rows) for trial in ours.trials for task, rows in of(trial.record).items()]
+    return {task: int(rows) for task, rows in found if rows is not None}
 
 
-def dev_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    return {task: splits.get("validation", {}) for task, splits in tasks.items()}
+def dev_rows(record: Record) -> dict[str, Any]:
+    return {task: of.get("validation", {}).get("rows") for task, of in record.scores.tasks.items()}
 
 
 def other_rows(what: str, there: Mapping[str, int], here: Mapping[str, int]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from mops.data.checks import SplitReport, TaskReport, examine
@@ -71,7 +71,7 @@ def too_large(size: int, recipe: Path) -> str:
 def examined(trial: TrialFiles, name: str) -> TaskReport | str:
     """What `mops check` says of a task, or why it cannot be said any more."""
     entry = trial.recipe.tasks[name]
-    digests = trial.record.meta_info.get("data_sha256", {})
+    digests = trial.record.meta_info.data_sha256
     for file in entry.files().values():
         if reason := changed(file, digests.get(file)):
             return f"{reason}; doubles and leaks are not looked for."
@@ -120,9 +120,10 @@ def leaks(report: TaskReport) -> Iterator[str]:
 
 def recorded_rows(trial: TrialFiles, task: str) -> Iterator[tuple[Cell, ...]]:
     """What the record says of rows that could be used."""
-    scores: Mapping[str, Mapping[str, int]] = trial.record.scores["tasks"].get(task, {})
+    scores = trial.record.scores.tasks.get(task, {})
+    train = trial.record.train_info.tasks.get(task)
     rows = {
-        "train": trial.record.train_info["tasks"].get(task, {}).get("rows"),
+        "train": train.rows if train else None,
         **{split: scores.get(split, {}).get("rows") for split in ("validation", "test")},
     }
     unknown = (EMPTY,) * (len(COLUMNS) - 3)

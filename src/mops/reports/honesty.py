@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mops.reports.data_facts import data_facts
 from mops.reports.material import Material, TrialFiles
@@ -44,9 +43,9 @@ def make_honest(material: Material) -> tuple[Section, ...]:
 def data_lines(material: Material) -> Iterator[str]:
     """What was left out when the rows were read, and whether all trials read the same."""
     metas = [trial.record.meta_info for trial in material.trials]
-    notes = [note for meta in metas for note in meta.get("data_notes", ())]
+    notes = [note for meta in metas for note in meta.data_notes]
     yield from map(ended, dict.fromkeys(notes))
-    files = {tuple(sorted(meta.get("data_sha256", {}).items())) for meta in metas}
+    files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
     if len(files) > 1:
         yield f"Trials did not all read the same files: there are {len(files)} sets of them."
 
@@ -97,11 +96,11 @@ def machine_lines(material: Material) -> Iterator[str]:
         )
     else:
         yield f"{counted(len(records), 'trial')} on one kind of machine with the same versions."
-    started = [record.run_info.get("started", "") for record in records]
-    finished = [record.run_info.get("finished", "") for record in records]
+    started = [record.run_info.started for record in records]
+    finished = [record.run_info.finished for record in records]
     if all(started) and all(finished):
         yield f"Trained from {min(started)} to {max(finished)}."
-    if any(record.train_info.get("batched", 1) > 1 for record in records):
+    if any(record.train_info.batched > 1 for record in records):
         yield "Some were trained abreast: their own times are those of all divided by their number."
 
 
@@ -118,9 +117,9 @@ def machine_table(material: Material) -> Table:
 def facts_of(material: Material) -> Mapping[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for trial in material.trials:
-        meta: Mapping[str, Any] = trial.record.meta_info
-        facts = {name: meta[name] for name in MACHINE if name in meta}
-        for name, value in {**facts, **meta.get("packages", {})}.items():
+        meta = trial.record.meta_info
+        facts = {name: getattr(meta, name) for name in MACHINE}
+        for name, value in {**facts, **meta.packages}.items():
             found.setdefault(name, Counter())[str(value)] += 1
     return found
 
@@ -167,9 +166,8 @@ def encoder_lines(material: Material) -> Iterator[str]:
     first: dict[tuple[str, str], TrialFiles] = {}
     for trial in material.trials:
         meta = trial.record.meta_info
-        name, sha256 = meta.get("encoder"), meta.get("encoder_sha256", "")
-        if name:
-            first.setdefault((str(name), str(sha256)), trial)
+        if meta.encoder:
+            first.setdefault((meta.encoder, meta.encoder_sha256), trial)
     for (name, sha256), trial in first.items():
         yield from seen_lines(name, sha256, trial.recipe)
     if not first:

@@ -22,7 +22,7 @@ def layouts_of(material: Material) -> dict[str, Layout]:
 def layout_of(trial: TrialFiles) -> Layout | None:
     """None where the record has no shape of an encoder, or names a plan's file that is gone."""
     try:
-        shape = EncoderShape(**trial.record.costs["encoder"])
+        shape = EncoderShape(**trial.record.meta_info.encoder_shape)  # type: ignore[arg-type]
         tasks = trial.recipe.task_values()
         reading = trial.recipe.training.reading(tasks)
         return lay_out(trial.recipe.sharing_plan(), list(tasks.values()), shape, reading)

@@ -31,7 +31,7 @@ class TrialFiles:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return to_recipe(dict(self.record.run_info["recipe"]), where=str(self.folder))
+        return to_recipe(dict(self.record.run_info.recipe), where=str(self.folder))
 
     @cached_property
     def curve(self) -> tuple[Mapping[str, Any], ...]:

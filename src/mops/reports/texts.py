@@ -29,7 +29,7 @@ def find_texts(side: Side, on: str) -> Found:
     trial = side.first
     entry, split = trial.recipe.tasks[side.task.name], SPLIT_OF[on]
     file = entry.files().get(split) or entry.train or ""
-    if reason := changed(file, trial.record.meta_info.get("data_sha256", {}).get(file)):
+    if reason := changed(file, trial.record.meta_info.data_sha256.get(file)):
         return Found(why_not=reason)
     try:
         if split in entry.files():

@@ -82,7 +82,7 @@ def tidy(survey: Survey, ledger: Ledger, keep: str) -> None:
     for candidate in survey.candidates():
         ids = [candidate.trial(seed).id for seed in survey.seeds]
         done = [trial_id for trial_id in ids if ledger.is_finished(trial_id)]
-        best = max(done, key=lambda of: ledger.record(of).train_info["best_score"] or 0, default="")
+        best = max(done, key=lambda of: ledger.record(of).train_info.best_score or 0, default="")
         kept = {"best": [best], "all": done, "none": []}[keep]
         for trial_id in done:
             shutil.rmtree(ledger.run_folder(trial_id) / "state", ignore_errors=True)

@@ -23,7 +23,15 @@ from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
 from mops.predict.predictor import Predictor
-from mops.record import Record, write_record
+from mops.record import (
+    Record,
+    RunCosts,
+    RunInfo,
+    StageTraining,
+    TaskTraining,
+    TrainInfo,
+    write_record,
+)
 from mops.training.prepare import Prepared, meta_info, peak_memory
 from mops.training.trainer import Loop, median
 
@@ -131,60 +139,57 @@ def write_predictions(
 # ------------------------------------------------------------------ the record
 
 
-def run_info(folder: Path, recipe: Recipe) -> dict[str, Any]:
+def run_info(folder: Path, recipe: Recipe) -> RunInfo:
     started = folder / "state" / "started"
-    return {
-        "status": "finished",
-        "plan": recipe.sharing_plan().name,
-        "tasks": list(recipe.tasks),
-        "encoder": recipe.encoder,
-        "seed": recipe.training.seed,
-        "started": started.read_text("utf-8") if started.is_file() else "",
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "recipe": recipe.to_data(),
-    }
+    return RunInfo(
+        plan=recipe.sharing_plan().name,
+        tasks=tuple(recipe.tasks),
+        encoder=recipe.encoder,
+        seed=recipe.training.seed,
+        recipe=recipe.to_data(),
+        started=started.read_text("utf-8") if started.is_file() else "",
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
 
 
-def train_info(loop: Loop) -> dict[str, Any]:
+def train_info(loop: Loop) -> TrainInfo:
     progress, schedule = loop.progress, loop.schedule
     planned, taken = shares(schedule), shares(schedule, progress.step)
-    return {
-        "steps": progress.step,
-        "planned_steps": len(schedule),
-        "steps_per_epoch": schedule.steps_per_epoch,
-        "epochs": progress.step / schedule.steps_per_epoch,
-        "stopped_early": progress.is_stopped,
-        "best_step": progress.best_step,
-        "best_score": progress.best_score,
-        "evaluations": progress.evaluations,
-        "train_seconds": progress.seconds,
-        "batched": progress.batched,
-        "processes": progress.processes,
-        "step_seconds_median": median(progress.step_seconds),
-        "tokens": progress.tokens,
-        "frozen_seconds": progress.frozen_seconds,
-        "frozen_sequences": {
+    return TrainInfo(
+        steps=progress.step,
+        planned_steps=len(schedule),
+        steps_per_epoch=schedule.steps_per_epoch,
+        epochs=progress.step / schedule.steps_per_epoch,
+        stopped_early=progress.is_stopped,
+        best_step=progress.best_step,
+        best_score=progress.best_score,
+        evaluations=progress.evaluations,
+        train_seconds=progress.seconds,
+        batched=progress.batched,
+        processes=progress.processes,
+        step_seconds_median=median(progress.step_seconds),
+        tokens=progress.tokens,
+        frozen_seconds=progress.frozen_seconds,
+        frozen_sequences={
             "computed": progress.frozen_computed,
             "found": progress.frozen_found,
         },
-        "loss_weights": loop.weighting.weights(),
-        "gradient_shares": {
-            task: float(np.mean(shares)) for task, shares in progress.shares.items()
-        },
-        "tasks": {
-            name: {**asdict(share), "planned_batches": planned[name].batches}
+        loss_weights=loop.weighting.weights(),
+        gradient_shares={task: float(np.mean(shares)) for task, shares in progress.shares.items()},
+        tasks={
+            name: TaskTraining(**asdict(share), planned_batches=planned[name].batches)
             for name, share in taken.items()
         },
-        "stages": [
-            {
-                "steps": max(0, min(progress.step, stage.stop) - stage.first),
-                "planned_steps": len(stage),
-                "frozen": stage.is_frozen,
-                "schedule": stage.training.schedule,
-            }
+        stages=tuple(
+            StageTraining(
+                steps=max(0, min(progress.step, stage.stop) - stage.first),
+                planned_steps=len(stage),
+                frozen=stage.is_frozen,
+                schedule=stage.training.schedule,
+            )
             for stage in schedule.stages
-        ],
-    }
+        ),
+    )
 
 
 def budget_warnings(loop: Loop) -> list[str]:
@@ -195,15 +200,14 @@ def budget_warnings(loop: Loop) -> list[str]:
     return []
 
 
-def costs(loop: Loop, folder: Path) -> dict[str, Any]:
+def costs(loop: Loop, folder: Path) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
     layout: Layout = loop.network.layout
     tables = {name: data.tokens for name, data in loop.data.items()}
-    return {
+    return RunCosts(
         **analytic_costs(layout, loop.schedule, tables),
-        "train_seconds": loop.progress.seconds,
-        "step_seconds_median": median(loop.progress.step_seconds),
-        "peak_memory_bytes": peak_memory(),
-        "bundle_bytes": sum(file.stat().st_size for file in (folder / "model").iterdir()),
-        "encoder": asdict(layout.encoder),
-    }
+        train_seconds=loop.progress.seconds,
+        step_seconds_median=median(loop.progress.step_seconds),
+        peak_memory_bytes=peak_memory(),
+        bundle_bytes=sum(file.stat().st_size for file in (folder / "model").iterdir()),
+    )

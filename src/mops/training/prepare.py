@@ -11,10 +11,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError, UsageError
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.layout import Layout
-from mops.record import machine_info
+from mops.record import MetaInfo, machine_info
 from mops.training.distributed import asked_world, processes_here
 from mops.training.tracking import refuse_missing_trackers
 
@@ -180,17 +179,18 @@ def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     return Prepared(recipe, dataset, source, recipe.layout(dataset.tasks, source.shape), device)
 
 
-def meta_info(device: str, source: EncoderSource, dataset: Dataset) -> dict[str, Any]:
+def meta_info(device: str, source: EncoderSource, dataset: Dataset) -> MetaInfo:
     """Where a run was made, and of what."""
-    return {
+    return MetaInfo(
         **machine_info(),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "encoder": source.name,
-        "encoder_sha256": source.digest,
-        "data_sha256": dict(dataset.digests),
-        "data_notes": dataset.notes(),
-    }
+        device=device,
+        threads=torch.get_num_threads(),
+        encoder=source.name,
+        encoder_sha256=source.digest,
+        encoder_shape=asdict(source.shape),
+        data_sha256=dict(dataset.digests),
+        data_notes=tuple(dataset.notes()),
+    )
 
 
 def training_data(ready: Prepared) -> dict[str, TaskData]:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mops.config.recipe import Recipe, differing_key
 from mops.data.batches import TaskData
@@ -17,7 +16,7 @@ from mops.errors import RecipeError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
-from mops.record import Record, read_record
+from mops.record import Record, RunScores, read_record
 from mops.training.checkpoint import Progress, load_best, load_state
 from mops.training.distributed import ALONE, Together, gathered
 from mops.training.finish import Answering, answer_with, finish
@@ -39,7 +38,7 @@ class Run:
     was_finished: bool = False
 
     @property
-    def scores(self) -> Mapping[str, Any]:
+    def scores(self) -> RunScores:
         return self.record.scores
 
 
@@ -201,7 +200,7 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     if not path.is_file():
         return False
     facts = read_record(path).meta_info
-    made_of = (facts["data_sha256"], facts["encoder_sha256"])
+    made_of = (facts.data_sha256, facts.encoder_sha256)
     if made_of != (ready.dataset.digests, ready.source.digest):
         raise RecipeError(
             f"{folder} holds this run, finished, but the data or the encoder's weights have "

@@ -29,6 +29,7 @@ from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.errors import RecipeError
 from mops.files import write_text
+from mops.record import RunScores
 
 PROJECT = "mops"  # where the tracker's own variable names none
 PARAMETERS = 100  # that mlflow takes at once
@@ -314,10 +315,10 @@ def scalars_of(line: Line) -> Iterator[tuple[str, float]]:
             yield "/".join(words), float(value)
 
 
-def final_scores(scores: Mapping[str, Any], on: str = "report") -> dict[str, float]:
+def final_scores(scores: RunScores, on: str = "report") -> dict[str, float]:
     """The scores of a record, as `final/overall`, `final/sentiment/accuracy`, ..."""
-    tasks = {name: of.get(on, {}) for name, of in scores["tasks"].items()}
-    found = {**scores["overall"].get(on, {}), **tasks}
+    tasks = {name: of.get(on, {}) for name, of in scores.tasks.items()}
+    found = {**scores.overall.get(on, {}), **tasks}
     return {f"final/{name}": float(value) for name, value in flat(found, "/")}
 
 

@@ -105,7 +105,7 @@ def evaluations(trial: TrialFiles) -> Iterator[Evaluation]:
         text = (trial.folder / "curve.jsonl").read_text("utf-8")
         for line in text.splitlines():
             if '"selection"' in line:
-                yield to_evaluation(json.loads(line), trial.record.scores["main"])
+                yield to_evaluation(json.loads(line), trial.record.scores.main)
     except (OSError, ValueError, KeyError):
         return
 

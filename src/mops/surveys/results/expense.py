@@ -28,11 +28,11 @@ def expenses(results: Sequence[Result], measured: Mapping[str, Any]) -> dict[str
     first = results[0].record.costs
     recorded = [one.record.costs for one in results]
     return {
-        **{key: first[key] for key in COUNTED if key in first},
-        "train_seconds": median(costs["train_seconds"] for costs in recorded),
-        "step_seconds": median(costs["step_seconds_median"] for costs in recorded),
-        "peak_memory_bytes": max(costs["peak_memory_bytes"] for costs in recorded),
-        "disk_bytes": max(costs["bundle_bytes"] for costs in recorded),
+        **{key: getattr(first, key) for key in COUNTED},
+        "train_seconds": median(costs.train_seconds for costs in recorded),
+        "step_seconds": median(costs.step_seconds_median for costs in recorded),
+        "peak_memory_bytes": max(costs.peak_memory_bytes for costs in recorded),
+        "disk_bytes": max(costs.bundle_bytes for costs in recorded),
         **{key: value for key, value in measured.items() if key not in RAW},
         "source": PASS if "train_seconds" in measured else RECORDS,
     }

@@ -42,8 +42,8 @@ class Alone:
 def summarise_run(folder: Path) -> Summary:
     """The judged result of the run in a folder; nothing in it is changed."""
     record = read_record(folder / "record.json")
-    recipe = to_recipe(record.run_info["recipe"])
-    candidate = Candidate(str(record.run_info["plan"]), {}, recipe)
+    recipe = to_recipe(dict(record.run_info.recipe))
+    candidate = Candidate(record.run_info.plan, {}, recipe)
     alone = Alone(folder.resolve().name, candidate, judging_rows(record, folder))
     result = read_result(candidate.trial(recipe.training.seed), folder.resolve(), alone.on)
     return judge_results(alone, Results((result,), (), (), ()), {})
@@ -51,7 +51,7 @@ def summarise_run(folder: Path) -> Summary:
 
 def judging_rows(record: Record, folder: Path) -> str:
     """The report half of validation, or the test files where there is no validation."""
-    scored = record.scores["overall"]
+    scored = record.scores.overall
     for on in ("report", "test"):
         if scored.get(on):
             return on

@@ -127,12 +127,12 @@ def read_result(trial: Trial, run: Path, on: str) -> Result:
     for name, task in tasks.items():
         path = run / "predictions" / f"{name}-{SPLIT_OF[on]}.csv"
         rows = read_predictions(path, task)
-        for problem in mismatches(task, rows, record.scores["tasks"].get(name, {}), on):
+        for problem in mismatches(task, rows, record.scores.tasks.get(name, {}), on):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         judging = rows.part(on)
         judged[name] = Answers(judging.key, judging.predictions, judging.targets)
         digest.update(f"{name}:".encode() + rows.predictions.tobytes())
-    scores = record.scores["tasks"]
+    scores = record.scores.tasks
     chosen_on = {name: int(scores[name].get("selection", {}).get("rows", 0)) for name in tasks}
     key = digest.hexdigest()[:DIGEST_LENGTH]
     return Result(run.name, trial, record, on, tasks, judged, chosen_on, key)
@@ -141,8 +141,8 @@ def read_result(trial: Trial, run: Path, on: str) -> Result:
 def trained_tasks(record: Record, run: Path) -> dict[str, Task]:
     """The tasks that a run has learnt, with the labels it found."""
     try:
-        tasks = Recipe.model_validate(record.run_info["recipe"]).task_values()
-        scored, untrained = record.scores["tasks"], record.scores["untrained"]
+        tasks = Recipe.model_validate(record.run_info.recipe).task_values()
+        scored, untrained = record.scores.tasks, record.scores.untrained
         return {name: tasks[name] for name in scored if name not in untrained}
     except (KeyError, ValueError, TypeError) as cause:
         raise RunError(f"{run}/record.json is not complete: {cause!r}") from cause

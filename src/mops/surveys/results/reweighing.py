@@ -43,7 +43,7 @@ def read_trials(folder: Path, one: Standing, on: str) -> list[Result]:
     found = []
     for facts in one.trials:
         run = folder / "trials" / facts.id
-        recipe = to_recipe(dict(read_record(run / "record.json").run_info["recipe"]))
+        recipe = to_recipe(dict(read_record(run / "record.json").run_info.recipe))
         result = read_result(Candidate(one.name, {}, recipe).trial(facts.seed), run, on)
         if result.digest != facts.digest:
             raise RunError(f"{run}: these are not the predictions that were judged")

@@ -154,11 +154,11 @@ def standing(judged: Judged, results: Sequence[Result], seeds: Sequence[int]) ->
     done = {one.trial.seed for one in results}
     return Standing(
         name=judged.name,
-        plan=results[0].record.run_info["plan"],
+        plan=results[0].record.run_info.plan,
         settings=dict(candidate.settings),
         learning_rate=training.learning_rate,
         head_learning_rate=training.head_learning_rate,
-        loss_weights=dict(results[0].record.train_info["loss_weights"]),
+        loss_weights=dict(results[0].record.train_info.loss_weights),
         tasks=tuple(name for name in judged.scores if name not in OVERALL),
         reference="",
         tie=judged.tie,
@@ -177,25 +177,22 @@ def standing(judged: Judged, results: Sequence[Result], seeds: Sequence[int]) ->
 def trial_facts(result: Result) -> TrialFacts:
     record, info, on = result.record, result.record.train_info, result.on
     main = {name: task.score_name for name, task in result.tasks.items()}
-    scores = {name: record.scores["tasks"][name][on][key] for name, key in main.items()}
-    is_stopped = bool(info["stopped_early"])
+    scores = {name: record.scores.tasks[name][on][key] for name, key in main.items()}
     return TrialFacts(
         id=result.id,
         seed=result.trial.seed,
         digest=result.digest,
-        selection=record.scores["overall"].get("selection", {}).get("overall"),
-        scores=scores | dict(record.scores["overall"].get(on, {})),
-        steps=info["steps"],
-        planned_steps=info["planned_steps"],
-        best_step=info["best_step"],
-        best_epoch=info["best_step"] / info["steps_per_epoch"],
-        rows={name: info["tasks"][name]["examples"] for name in main},
-        passes={name: info["tasks"][name]["passes"] for name in main},
-        train_seconds=info["train_seconds"],
-        batched=info["batched"],
-        is_stopped_early=is_stopped,
-        is_best_last=not is_stopped
-        and info["evaluations"] > 1
-        and info["best_step"] == info["steps"],
+        selection=record.scores.overall.get("selection", {}).get("overall"),
+        scores=scores | dict(record.scores.overall.get(on, {})),
+        steps=info.steps,
+        planned_steps=info.planned_steps,
+        best_step=info.best_step,
+        best_epoch=info.best_step / info.steps_per_epoch,
+        rows={name: info.tasks[name].examples for name in main},
+        passes={name: info.tasks[name].passes for name in main},
+        train_seconds=info.train_seconds,
+        batched=info.batched,
+        is_stopped_early=info.stopped_early,
+        is_best_last=info.is_best_last,
         warnings=tuple(record.warnings),
     )

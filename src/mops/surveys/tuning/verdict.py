@@ -46,8 +46,8 @@ def look_up(trial: Trial, ledger: Ledger) -> Tried:
     step, selection, report = 0, None, None
     if ledger.is_finished(trial.id):
         record = ledger.record(trial.id)
-        step, selection = record.train_info["steps"], record.train_info["best_score"]
-        report = record.scores["overall"]["report"].get(trial.recipe.training.best_by)
+        step, selection = record.train_info.steps, record.train_info.best_score
+        report = record.scores.overall["report"].get(trial.recipe.training.best_by)
     elif (note := ledger.stopped_file(trial.id)).is_file():
         facts = json.loads(note.read_text("utf-8"))
         step, selection = facts["step"], facts["best_score"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def build_record(
         },
         "warnings": warnings_of(held_out, loop),
         "curve": curve,
-        "meta_info": meta_info(ready.device, ready.source, ready.dataset),
+        "meta_info": asdict(meta_info(ready.device, ready.source, ready.dataset)),
     }
 
 
