@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mops.training.mlm.run import Pretrained, pretrain
     from mops.training.run import Run, train
 
+__version__ = "0.1.0"
+
 # public name -> where it lives; loaded when it is first used, so that `import mops` is quick
 _HOMES = {
     "Conflicts": "mops.evaluate.conflicts:Conflicts",

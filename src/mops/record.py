@@ -17,12 +17,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mops import __version__
 from mops.errors import UsageError
 from mops.files import write_text
 from mops.yaml_io import to_value
 
 FORMAT = 1  # of record.json
-PACKAGES = ("mops", "torch", "torchjd", "numpy", "tokenizers", "safetensors", "pydantic")
+PACKAGES = ("torch", "torchjd", "numpy", "tokenizers", "safetensors", "pydantic")
 Metrics = Mapping[str, int | float]  # metric -> value; `rows` and `stderr` are among them
 
 
@@ -198,7 +199,7 @@ def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:
 def machine_info() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
-        "packages": {name: package_version(name) for name in PACKAGES},
+        "packages": {"mops": __version__} | {name: package_version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "processor": processor_name(),
         "command": " ".join(["mops", *sys.argv[1:]]),

@@ -54,7 +54,7 @@ def test_without_matplotlib_everything_else_works(
     monkeypatch.setattr(builtins, "__import__", refuse)
     code, out, err = run_cli("conflicts", *made.options("--out", str(tmp_path), *FEW))
     assert code == 0 and "sentiment and similarity" in out
-    assert 'pip install "mops[report]"' in err
+    assert 'pip install "mops-nlp[report]"' in err
     assert [file.name for file in tmp_path.iterdir()] == ["conflicts.json"]
 
 

@@ -23,7 +23,7 @@ def test_a_search_ends_with_the_winner_beside_the_default(
     made: World, run_cli: Any, tmp_path: Path
 ) -> None:
     """Six trials of eight evaluations; nobody is stopped but after the second or the sixth."""
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'mops[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[ray]'")
     space, out = tmp_path / "space.yaml", tmp_path / "out"
     space.write_text(SPACE, "utf-8")
     words = ["tune", *made.options(training__max_steps=16, training__eval_steps=2), "--json"]
@@ -59,7 +59,7 @@ def test_without_ray_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, error = run_cli("tune", *made.options(), "--out", str(tmp_path / "out"))
-    assert code == 2 and "pip install 'mops[ray]'" in error
+    assert code == 2 and "pip install 'mops-nlp[ray]'" in error
 
 
 def test_a_dry_run_prints_the_survey(made: World, run_cli: Any) -> None:

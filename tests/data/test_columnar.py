@@ -45,7 +45,7 @@ def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert "pip install pyarrow" in refusal(tmp_path / "a.parquet")
-    assert 'pip install "mops[hub]"' in refusal("hub:nyu-mll/glue:sst2:train")
+    assert 'pip install "mops-nlp[hub]"' in refusal("hub:nyu-mll/glue:sst2:train")
 
 
 class FakeDataset(list[dict[str, object]]):

@@ -123,7 +123,7 @@ def test_without_the_extra(folder: Path, run_cli: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(report, "find_spec", lambda name: None if name == "matplotlib" else name)
     code, _, err = run_cli("report", str(folder))
     assert code == 2 and err.count("\n") == 1
-    assert "needs matplotlib" in err and 'pip install "mops[report]"' in err
+    assert "needs matplotlib" in err and 'pip install "mops-nlp[report]"' in err
 
 
 def test_two_hundred_trials_without_torch(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="ray is not installed: pip install 'mops[ray]'")
+pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[ray]'")
 
 from survey.test_local import Heard, ledger_of, scores, trial
 

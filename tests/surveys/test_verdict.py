@@ -69,7 +69,9 @@ def test_a_trial_tells_each_evaluation_once_and_again_when_it_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best score so far, after 4 and 8 steps; a finished or stopped trial is not trained."""
-    tune = pytest.importorskip("ray.tune", reason="ray is not installed: pip install 'mops[ray]'")
+    tune = pytest.importorskip(
+        "ray.tune", reason="ray is not installed: pip install 'mops-nlp[ray]'"
+    )
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(tune, "report", told.append)
     ledger, (one, other) = Ledger(tmp_path), trials("shared", "frozen+shared")

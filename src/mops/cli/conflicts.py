@@ -20,7 +20,7 @@ OWN = (
     "size: ratio of the gradients' norms. own: two batches of the same task, the agreement that "
     "noise leaves"
 )
-NO_PICTURE = 'no heat map: it needs matplotlib; pip install "mops[report]"'
+NO_PICTURE = 'no heat map: it needs matplotlib; pip install "mops-nlp[report]"'
 
 
 @click.command()

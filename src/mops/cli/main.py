@@ -61,9 +61,9 @@ class Commands(click.Group):
 
 def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from mops import __version__
 
-        click.echo(f"mops {version('mops')}")
+        click.echo(f"mops {__version__}")
         ctx.exit()
 
 

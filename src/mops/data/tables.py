@@ -65,7 +65,7 @@ def read_hub(source: str) -> Columnar:
     except ImportError as error:
         raise DataError(
             f"{source}: reading from the hub needs the datasets library, which is not installed; "
-            'local files need nothing; run `pip install "mops[hub]"` or pass a local file'
+            'local files need nothing; run `pip install "mops-nlp[hub]"` or pass a local file'
         ) from error
     try:
         loaded = datasets.load_dataset(*parts[:-1], split=parts[-1])

@@ -114,7 +114,7 @@ def hub_folder(name: str, files: Sequence[str]) -> Path:
     except ImportError:
         raise EncoderError(
             f"no folder named {name!r}, and to load that name from a hub "
-            f'`pip install "mops[hub]"` is needed; or {advice}'
+            f'`pip install "mops-nlp[hub]"` is needed; or {advice}'
         ) from None
     try:
         cached = Path(snapshot_download(name, allow_patterns=list(files), local_files_only=True))

@@ -38,7 +38,7 @@ def check_needs() -> None:
     if found := missing():
         raise UsageError(
             f"a report needs {' and '.join(found)}, not installed here: "
-            'pip install "mops[report]", then the same command'
+            'pip install "mops-nlp[report]", then the same command'
         )
 
 

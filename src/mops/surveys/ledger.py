@@ -22,10 +22,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from mops import __version__
 from mops.config.recipe import Recipe, to_recipe
 from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
-from mops.record import Record, package_version, read_record
+from mops.record import Record, read_record
 from mops.yaml_io import read_yaml
 
 # Settings of a training that do not change what is trained.
@@ -70,7 +71,7 @@ def content_id(recipe: Recipe) -> str:
     for name, entry in recipe.tasks.items():
         data["tasks"][name] |= {split: sha_of(file) for split, file in entry.files().items()}
     data["encoder"] = encoder_digest(recipe.encoder)
-    text = json.dumps([package_version("mops"), data], sort_keys=True)
+    text = json.dumps([__version__, data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
 

@@ -40,7 +40,7 @@ Line = tuple[int, str, tuple[Any, ...]]  # number of the job, what happened, fac
 def ray_running(address: str | None = None, cpus: float = 1) -> Iterator[Any]:
     """Ray's module, connected: to the cluster at `address`, or to a small one of our own."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("this needs Ray, which is not installed; pip install 'mops[ray]'")
+        raise UsageError("this needs Ray, which is not installed; pip install 'mops-nlp[ray]'")
     os.environ |= {key: os.environ.get(key, value) for key, value in QUIET.items()}
     ray: Any = importlib.import_module("ray")
     place = {"address": address} if address else OWN | {"num_cpus": own_cores()}

@@ -191,7 +191,7 @@ class Kind:
 
 
 TRACKERS: Mapping[str, Kind] = {
-    "tensorboard": Kind(TensorBoard, "tensorboard", "'mops[tensorboard]'"),
+    "tensorboard": Kind(TensorBoard, "tensorboard", "'mops-nlp[tensorboard]'"),
     "mlflow": Kind(MLflow, "mlflow", "mlflow"),
     "wandb": Kind(WandB, "wandb", "wandb"),
     "trackio": Kind(Trackio, "trackio", "trackio"),
