@@ -209,7 +209,11 @@ OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--set without '='": (("--set", "training.max_steps"), ("KEY=VALUE",)),
     "--set with broken YAML": (("--set", "training.seed=["), ("training.seed",)),
     "--set below a value": (("--set", "plan.x=1"), ("plan.x",)),
-    "a device that is not there": (("--device", "mps"), ("'mps' is not there", "cpu")),
+    "a device that is not there": (("--device", "mps"), ("'mps' is not available", "cpu")),
+    "a second GPU that is not there": (
+        ("--device", "cuda:1"),
+        ("'cuda:1' is not available", "cpu"),
+    ),
     "a device that is none": (("--device", "gpu"), ("gpu", "cuda")),
     "a task that is not there": (("--tasks", "review"), ("Did you mean 'reviews'",)),
     "a seed that is no number": (("--seed", "x"), ("--seed",)),

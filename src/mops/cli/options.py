@@ -34,7 +34,7 @@ SET = click.option(
 )  # fmt: skip
 SEED = click.option("--seed", type=int, help="Of everything random.")
 DEVICE = click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), help="Where to compute."
+    "--device", metavar="DEVICE", help="Where to compute: auto, cpu, cuda, cuda:1, mps."
 )
 RECIPE = (CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
 

@@ -45,7 +45,10 @@ def choose_device(name: str) -> str:
         return next(device for device in ("cuda", "mps", "cpu") if found[device])
     if not found.get(name, is_usable(name)):
         there = ", ".join(device for device, is_there in found.items() if is_there)
-        raise UsageError(f"device {name!r} is not there; this machine has {there}")
+        raise UsageError(
+            f"device {name!r} is not available; this machine has {there} "
+            "(a device is auto, cpu, cuda, cuda:1, mps or another name that torch knows)"
+        )
     return name
 
 
