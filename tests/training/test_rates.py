@@ -231,7 +231,7 @@ def test_clipping(most: float) -> None:
     network = build_network("hybrid:2")
     sum(compute_losses(network, mixed_batch(network)).values()).backward()
     before = gradients(network).clone()
-    norm = clip(network, most)
+    norm = clip(network.parameters(), most)
     assert float(norm) == pytest.approx(float(before.norm()), rel=1e-5)
     assert float(norm) > 0.5
     factor = 0.5 / float(norm) if most == 0.5 else 1.0

@@ -33,9 +33,9 @@ from mops.training.loss_weights import Weighting
 KEPT = WeakIdKeyDictionary()  # parameter -> zeros, between two steps
 
 
-def clip(network: nn.Module, most: float) -> Tensor:
+def clip(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
     """Clip by the norm of all gradients together; 0 only measures it."""
-    gradients = [values_of(p) for p in network.parameters() if p.grad is not None]
+    gradients = [values_of(p) for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
     if most and norm > most:
         torch._foreach_mul_(gradients, most / (norm + 1e-6))

@@ -71,7 +71,7 @@ def take_step(
     loss = gradients.backward(network, terms, together)
     together.add_gradients(weighting.parameters().values())
     pull(network, start, [task for task in network.layout.tasks if training.learns(task)])
-    norm = clip(network, training.max_grad_norm)
+    norm = clip(network.parameters(), training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step - first, total)
     with dense(network):

@@ -18,7 +18,7 @@ from torch import Tensor
 from mops.data.batches import Batch
 from mops.data.schedule import Schedule, shuffled
 from mops.errors import RunError
-from mops.training.batched.stack import Member, Rows, Stack
+from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
 from mops.training.batched.vectors import Ints, TaskShelf
 from mops.training.losses import loss_of
 from mops.training.prefetch import stop_requests
@@ -89,7 +89,7 @@ class Abreast:
         self.leave()
         with stop_requests() as asked:
             while self.runners:
-                stack = Stack([runner.member for runner in self.runners])
+                stack = Ensemble([runner.member for runner in self.runners])
                 count = len(self.runners)
                 while len(self.runners) == count:
                     self.one_step(stack, taken, watcher)
@@ -97,7 +97,7 @@ class Abreast:
                     if asked:
                         self.interrupt()
 
-    def one_step(self, stack: Stack, taken: dict[str, int], watcher: Watcher) -> None:
+    def one_step(self, stack: Ensemble, taken: dict[str, int], watcher: Watcher) -> None:
         loop = self.runners[0].loop
         step, schedule = loop.progress.step, loop.schedule
         scale, sizes = schedule.scale(step), schedule.steps[step]
@@ -119,11 +119,11 @@ class Abreast:
                 self.failed[runner.loop.folder] = problem
         watcher.step(step + 1, facts[0])
 
-    def take(self, task: str, place: slice, scale: float) -> Rows:
+    def take(self, task: str, place: slice, scale: float) -> FeatureBatch:
         """The next rows of a task, of each run its own."""
         shelf, orders = self.shelf[task], [runner.orders[task] for runner in self.runners]
         where_NT = torch.stack([order.where_PK[place].flatten() for order in orders])
-        return Rows(
+        return FeatureBatch(
             vectors_NTD=shelf.vectors_UD[where_NT],
             targets_NR=torch.stack([order.targets_P[place] for order in orders]),
             scale=scale,

@@ -43,7 +43,7 @@ def take_step(
     loss = masked_loss(network, batch)
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = clip(network, training.max_grad_norm)
+    norm = clip(network.parameters(), training.max_grad_norm)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * rate_factor(training, step, total)
     with dense(network):

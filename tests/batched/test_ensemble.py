@@ -1,4 +1,4 @@
-"""A stack of networks moves each of them as `take_step` moves it alone."""
+"""An ensemble trains each network as `take_step` trains it alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.plans.layout import lay_out
 from mops.tasks import Task
-from mops.training.batched.stack import Member, Rows, Stack
+from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
 from mops.training.optim import build_optimiser
 from mops.training.step import take_step
 
@@ -70,7 +70,7 @@ def build(plan: str, how: Training, tasks: tuple[Task, ...], dtype: torch.dtype)
 
 
 def draw_batch(network: Network, seed: int, step: int, asked: tuple[str, ...]) -> Batch:
-    """Rows of each task; which ones follows from the seed, as in a run."""
+    """FeatureBatch of each task; which ones follows from the seed, as in a run."""
     draw = np.random.default_rng([seed, step])
     layout, segments, targets = network.layout, [], {}
     for name in asked:
@@ -83,7 +83,7 @@ def draw_batch(network: Network, seed: int, step: int, asked: tuple[str, ...]) -
     return Batch(tuple(segments), targets, scale={name: 0.5 + len(name) % 3 for name in asked})
 
 
-def rows_of(networks: list[Network], batches: list[Batch]) -> dict[str, Rows]:
+def rows_of(networks: list[Network], batches: list[Batch]) -> dict[str, FeatureBatch]:
     """The same batches as frozen vectors."""
     found: dict[str, list[torch.Tensor]] = {}
     for network, batch in zip(networks, batches, strict=True):
@@ -95,7 +95,7 @@ def rows_of(networks: list[Network], batches: list[Batch]) -> dict[str, Rows]:
         for task, places in pack.task_segments.items():
             found.setdefault(task, []).append(pooled[places])
     return {
-        task: Rows(
+        task: FeatureBatch(
             torch.stack(vectors),
             torch.tensor(np.stack([batch.targets[task] for batch in batches]), dtype=torch.float32),
             batches[0].scale[task],
@@ -118,7 +118,7 @@ def losses_of(
     pairs = list(zip(plans, hows, strict=True))
     alone, stacked = ([build(plan, how, tasks, dtype) for plan, how in pairs] for _ in range(2))
     optimisers = [build_optimiser(net, how) for net, how in zip(alone, hows, strict=True)]
-    stack = Stack(
+    ensemble = Ensemble(
         [
             Member(net, build_optimiser(net, how), how)
             for net, how in zip(stacked, hows, strict=True)
@@ -131,7 +131,7 @@ def losses_of(
             draw_batch(net, how.seed, step, now) for net, how in zip(alone, hows, strict=True)
         ]
         rows = rows_of(stacked, batches)
-        facts = stack.take_step(rows, step, steps)
+        facts = ensemble.take_step(rows, step, steps)
         single = [
             take_step(net, optimiser, batch, how, step=step, total=steps)
             for net, optimiser, batch, how in zip(alone, optimisers, batches, hows, strict=True)
