@@ -15,9 +15,10 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["MOPS_CACHE"] = tempfile.mkdtemp(prefix="mops-cache-")
 os.environ["MOPS_CACHE_LIMIT"] = ""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,3 +48,13 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> EncoderFolder:
         return write_encoder(place, family, model_class, **options)
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def ray() -> Iterator[Any]:
+    """One small Ray cluster for all tests that need it; mops uses a session that is open."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[ray]'")
+    from mops.surveys.ray_executor import ray_session
+
+    with ray_session() as module:
+        yield module

@@ -1,65 +1,64 @@
-"""A survey that is killed again and again ends as one that was left in peace."""
+"""A survey that is killed at several states ends as one that was left in peace."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from executing import wait_until
+
 from running import QUICK, SOURCE, world
 
-KILLS = 5
+pytestmark = pytest.mark.slow
 PLANS = ("shared", "frozen+shared", "frozen+late:SI")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
-
-
-def command(folder: Path) -> list[str]:
-    here = world()
-    found = [sys.executable, "-m", "mops", "survey", "trunks", "--data", str(here.data)]
-    found += ["--encoder", str(here.encoder), "--seeds", "2", "--max-steps", "60"]
-    found += [word for plan in PLANS for word in ("--plan", plan)]
-    for key in ("training.max_length", "training.threads", "training.per_task_batch_size"):
-        found += ["--set", f"{key}={QUICK[key]}"]
-    return [*found, "--set", "training.save_steps=5", "--out", str(folder), "--json"]
+# A state of the folder; whether only the process that trains is killed there.
+STATES: tuple[tuple[Callable[[Path], object], bool], ...] = (
+    (lambda folder: (folder / "survey.yaml").is_file(), False),
+    (lambda folder: list(folder.glob("trials/*/state/state.safetensors")), True),
+    (lambda folder: list(folder.glob("trials/*/record.json")), False),
+    (lambda folder: (folder / ".costs").is_dir(), False),
+)
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
+    here = world()
+    command = [sys.executable, "-m", "mops", "survey", "trunks", "--data", str(here.data)]
+    command += ["--encoder", str(here.encoder), "--seeds", "2", "--max-steps", "60"]
+    command += [word for plan in PLANS for word in ("--plan", plan)]
+    for key in ("training.max_length", "training.threads", "training.per_task_batch_size"):
+        command += ["--set", f"{key}={QUICK[key]}"]
+    command += ["--set", "training.save_steps=5", "--out", str(folder), "--json"]
     return subprocess.Popen(
-        command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
 
 
-def children_of(process: int) -> list[int]:
+def children(process: int) -> list[int]:
     listed = Path(f"/proc/{process}/task/{process}/children")
     return [int(word) for word in listed.read_text("utf-8").split()] if listed.is_file() else []
 
 
-def kill_at_random(folder: Path) -> Iterator[str]:
-    """In turn the whole survey and only the process that trains, at moments of its own."""
-    draw = random.Random(7)
-    for number in range(KILLS):
-        survey = start(folder)
-        time.sleep(draw.uniform(3, 9))
-        of_survey = children_of(survey.pid)
-        victims = of_survey if number % 2 and of_survey else [survey.pid]
-        for victim in victims:
-            os.kill(victim, signal.SIGKILL)
-        yield "child" if victims == of_survey else "survey"
-        if victims == of_survey:
-            time.sleep(2)
-            survey.kill()
-        survey.communicate()
+def kill_at(folder: Path, is_reached: Callable[[Path], object], only_child: bool) -> None:
+    """SIGKILL for the child, then for the survey, or for the survey alone, at a state."""
+    survey = start(folder)
+    wait_until(lambda: is_reached(folder) or survey.poll() is not None)
+    assert survey.poll() is None, "the survey ended before it reached the state"
+    for child in children(survey.pid) if only_child else ():
+        os.kill(child, signal.SIGKILL)
+    survey.kill()
+    survey.communicate()
 
 
 def outcome(folder: Path, out: str) -> dict[str, Any]:
-    """All but what was measured in seconds and bytes."""
+    """All results but those measured in seconds and bytes."""
     summary = json.loads(out)
     judged = ("name", "scores", "against", "gains", "mcnemar", "tie", "missing_seeds")
     summary["standings"] = [{key: one[key] for key in judged} for one in summary["standings"]]
@@ -70,13 +69,13 @@ def outcome(folder: Path, out: str) -> dict[str, Any]:
 
 
 def test_kills_change_nothing(tmp_path: Path) -> None:
-    calm, hunted = tmp_path / "calm", tmp_path / "hunted"
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
     undisturbed, _ = start(calm).communicate(timeout=600)
-    killed = list(kill_at_random(hunted))
-    assert len(killed) == KILLS and "survey" in killed
-    out, err = (last := start(hunted)).communicate(timeout=600)
+    for is_reached, only_child in STATES:
+        kill_at(killed, is_reached, only_child)
+    out, err = (last := start(killed)).communicate(timeout=600)
     assert last.returncode == 0, err
-    first, second = outcome(calm, undisturbed), outcome(hunted, out)
-    assert len(first["records"]) == 2 * len(PLANS)
-    assert first == second
-    assert not list(hunted.glob("failed/*"))
+    expected = outcome(calm, undisturbed)
+    assert len(expected["records"]) == 2 * len(PLANS)
+    assert outcome(killed, out) == expected
+    assert not list(killed.glob("failed/*"))

@@ -1,4 +1,4 @@
-"""Jobs as Ray tasks: the scores of the local engine; a killed worker costs one retry."""
+"""The Ray executor: the scores of the local one; a killed worker costs one retry."""
 
 from __future__ import annotations
 
@@ -6,63 +6,62 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[ray]'")
 
-from survey.test_local import Heard, ledger_of, scores, trial
+from executing import RecordingWatcher, ledger_with, state_file, trial, wait_until
 
 from mops.errors import UsageError
-from mops.surveys.ledger import FINISHED, Ledger
-from mops.surveys.local import Local, plan_jobs
-from mops.surveys.ray_engine import Ray, ray_running
+from mops.surveys.ledger import FINISHED
+from mops.surveys.local import LocalExecutor, plan_jobs
+from mops.surveys.ray_executor import RayExecutor, ray_session
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+]
 
 
-def worker_of(folder: Path) -> int:
-    """The process that started the child that trains something of this survey; 0: none yet."""
-    for place in Path("/proc").glob("[0-9]*"):
+def find_worker(folder: Path) -> int:
+    """The parent of the process that trains a trial of this survey; 0: none yet."""
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (place / "cmdline").read_text("utf-8").split("\0")
-            if "mops.surveys.child" in words and str(folder) in words:
-                return int((place / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
+            words = (process / "cmdline").read_text("utf-8").split("\0")
+            if "mops.surveys.worker" in words and str(folder) in words:
+                return int((process / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
         except OSError:  # it ended meanwhile
             continue
     return 0
 
 
-def kill_worker(ledger: Ledger, trial_id: str) -> None:
-    """SIGKILL for the Ray worker as soon as its trial has a state to go on from."""
-    state = ledger.run_folder(trial_id) / "state" / "state.safetensors"
-    for _ in range(1200):
-        if state.is_file() and (worker := worker_of(ledger.folder)):
-            os.kill(worker, signal.SIGKILL)
-            return
-        time.sleep(0.05)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for the worker in /proc")
-def test_ray_gives_the_scores_of_local_and_survives_a_kill(tmp_path: Path) -> None:
+def test_ray_gives_the_scores_of_local_and_survives_a_kill(ray: Any, tmp_path: Path) -> None:
     settings = {"training__max_steps": 120, "training__save_steps": 5}
     trials = [trial("shared", **settings), trial("frozen+late:SI"), trial("frozen+late:SI", 2)]
-    ledger, heard = ledger_of(tmp_path / "ray", *trials), Heard()
-    killer = threading.Thread(target=kill_worker, args=(ledger, trials[0].id))
+    ledger, watcher = ledger_with(tmp_path / "ray", *trials), RecordingWatcher()
+
+    def kill() -> None:
+        wait_until(lambda: state_file(ledger, trials[0]).is_file() and find_worker(ledger.folder))
+        os.kill(find_worker(ledger.folder), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
     killer.start()
-    Ray(ledger, heard).run(plan_jobs(trials))
+    RayExecutor(ledger, watcher).run(plan_jobs(trials))
     killer.join()
-    assert heard.notes == ["shared, seed 1: its worker died and the job is started again"]
-    assert sorted(heard.ends) == ["2 trials on one frozen encoder", "shared, seed 1"]
-    assert heard.shares and max(heard.shares) <= 1.0
+    assert watcher.notes == ["shared, seed 1: its worker died and the job is started again"]
+    assert sorted(watcher.ends) == ["2 trials on one frozen encoder", "shared, seed 1"]
+    assert watcher.fractions and max(watcher.fractions) <= 1.0
     assert [ledger.state(one.id) for one in trials] == [FINISHED] * 3
-    local = ledger_of(tmp_path / "local", *trials)
-    Local(local, Heard()).run(plan_jobs(trials))
-    assert [scores(ledger, one) for one in trials] == [scores(local, one) for one in trials]
+    local = ledger_with(tmp_path / "local", *trials)
+    LocalExecutor(local, RecordingWatcher()).run(plan_jobs(trials))
+    for one in trials:
+        assert ledger.record(one.id).scores == local.record(one.id).scores
 
 
-def test_a_trial_that_no_machine_can_hold_is_refused() -> None:
-    with pytest.raises(UsageError, match="asks for 1000 cores"), ray_running(cpus=1000):
+def test_a_trial_that_no_machine_can_hold_is_refused(ray: Any) -> None:
+    with pytest.raises(UsageError, match="asks for 1000 cores"), ray_session(cpus=1000):
         pass

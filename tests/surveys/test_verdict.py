@@ -47,7 +47,7 @@ def test_a_real_gain_has_no_warning_and_the_default_may_win() -> None:
 
 def test_what_was_stopped_is_noted_with_its_step(tmp_path: Path) -> None:
     ledger, (one, other) = Ledger(tmp_path), trials("shared", "separate")
-    ledger.enter([one, other])
+    ledger.register([one, other])
     close(ledger, one.id, {"step": 12, "score": 0.5}, None)
     assert ledger.state(one.id) == STOPPED
     assert (look_up(one, ledger).step, look_up(one, ledger).selection) == (12, 0.5)
@@ -75,7 +75,7 @@ def test_a_trial_tells_each_evaluation_once_and_again_when_it_is_asked_again(
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(tune, "report", told.append)
     ledger, (one, other) = Ledger(tmp_path), trials("shared", "frozen+shared")
-    ledger.enter([one, other])
+    ledger.register([one, other])
     train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
     assert [(line["step"], line["evaluations"]) for line in told] == [(4, 1), (8, 2)]
     assert told[1]["score"] == ledger.record(one.id).train_info.best_score

@@ -13,8 +13,8 @@ from tracking import Recorder, Told, curve, recipe, record, told_by
 import mops
 from mops.config.training import Tracker, Training
 from mops.errors import RecipeError
-from mops.surveys.child import work
 from mops.surveys.ledger import Candidate, Ledger, Trial
+from mops.surveys.worker import train_trials
 from mops.training.batched.run import train_many
 from mops.training.mlm.run import pretrain
 from mops.training.run import tracked
@@ -241,9 +241,9 @@ def test_trials_of_a_survey_go_by_candidate_and_seed(
     """Alone and abreast."""
     runs, ledger = record(monkeypatch, "mlflow"), Ledger(tmp_path / "mine")
     trials = [trial(seed, "mlflow") for seed in (1, 2, 3)]
-    ledger.enter(trials)
-    work(ledger.folder, [trials[0].id])
-    work(ledger.folder, [one.id for one in trials])
+    ledger.register(trials)
+    train_trials(ledger.folder, [trials[0].id])
+    train_trials(ledger.folder, [one.id for one in trials])
     labels = [one.start.label for one in runs.values()]
     assert [label.name for label in labels] == [one.name for one in trials]
     assert {(label.folder, label.group) for label in labels} == {(ledger.folder, "mine")}
@@ -255,8 +255,8 @@ def test_a_trial_is_the_same_whoever_is_told() -> None:
 
 def test_trials_that_have_not_begun_get_the_present_trackers(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.enter([trial(1), trial(2)])
+    ledger.register([trial(1), trial(2)])
     ledger.run_folder(trial(1).id).mkdir(parents=True)
-    ledger.enter([trial(1, "wandb"), trial(2, "wandb")])
+    ledger.register([trial(1, "wandb"), trial(2, "wandb")])
     told = [ledger.recipe(trial(seed).id).training.trackers for seed in (1, 2)]
     assert told == [(), ("wandb",)]

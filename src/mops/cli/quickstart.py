@@ -34,13 +34,20 @@ def command(
     Example:
       mops quickstart
     """
-    from mops.cli.survey import run
+    from mops.cli.survey import choose_executor, run
     from mops.data.compose import SAMPLE, compose_recipe
     from mops.surveys.experiments import named_survey
-    from mops.surveys.run import run_local
 
     survey = named_survey(SURVEY, compose_recipe(data=SAMPLE, encoder=encoder))
     survey = survey.with_plans(plans) if plans else survey
     survey = survey.with_steps(steps) if steps else survey
     survey = survey.changed(name="quickstart", on="test")  # the sample's test files have labels
-    run(survey, out, run_local(JOBS), JOBS, "best", retry=False, as_json=as_json)
+    run(
+        survey,
+        out,
+        choose_executor("local", JOBS, None),
+        JOBS,
+        "best",
+        retry=False,
+        as_json=as_json,
+    )

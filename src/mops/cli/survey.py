@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from mops.errors import UsageError
 
 if TYPE_CHECKING:
     from mops.surveys.design import Survey
-    from mops.surveys.run import Engine
+    from mops.surveys.run import MakeExecutor
 
 
 @click.command()
@@ -79,13 +80,13 @@ def command(
     else:
         survey = read_design(what, jobs, **options)
         folder = out or Path("surveys") / survey.name
-        run(survey, folder, choose_engine(engine, jobs, address), jobs, keep, retry, as_json)
+        run(survey, folder, choose_executor(engine, jobs, address), jobs, keep, retry, as_json)
 
 
 def run(
     survey: Survey,
     folder: Path,
-    engine: Engine,
+    executor: MakeExecutor,
     jobs: int,
     keep: str,
     retry: bool,
@@ -102,7 +103,7 @@ def run(
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(survey, folder) as screen:
-        summary = run_survey(survey, folder, screen, engine=engine, workers=jobs, keep=keep)
+        summary = run_survey(survey, folder, screen, executor=executor, workers=jobs, keep=keep)
     if as_json:
         report_of(folder)
         echo_json(summary.to_data())
@@ -189,16 +190,18 @@ def default_folder(what: str | None) -> Path:
     return Path("surveys") / Path(what or DEFAULT).stem
 
 
-def choose_engine(name: str, jobs: int, address: str | None) -> Engine:
-    if name == "local":
-        from mops.surveys.run import run_local
+def choose_executor(engine: str, jobs: int, address: str | None) -> MakeExecutor:
+    """Each Ray job gets this machine's cores divided by `jobs`, on whatever machine it runs."""
+    if engine == "ray":
+        from mops.surveys.ray_executor import RayExecutor
+        from mops.training.prepare import own_cores
 
-        if address:
-            raise UsageError("--address belongs to --engine ray")
-        return run_local(jobs)
-    from mops.surveys.ray_engine import run_ray
+        return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
+    from mops.surveys.local import LocalExecutor
 
-    return run_ray(jobs, address)
+    if address:
+        raise UsageError("--address belongs to --engine ray")
+    return partial(LocalExecutor, workers=jobs)
 
 
 # ------------------------------------------------------------------ what is known

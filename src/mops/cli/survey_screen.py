@@ -40,11 +40,11 @@ class SurveyScreen(ProgressBar):
     def started(self, job: Job) -> None:
         self.update(facts=job.name)
 
-    def moved(self, job: Job, share: float, what: str) -> None:
+    def moved(self, job: Job, fraction: float, activity: str) -> None:
         with self.guard:
-            now = share * self.weight(job)
+            now = fraction * self.weight(job)
             self.done[job.ids[0]] = max(now, self.done.get(job.ids[0], 0.0))
-            self.update(completed=sum(self.done.values()), facts=f"{job.name}: {what}")
+            self.update(completed=sum(self.done.values()), facts=f"{job.name}: {activity}")
 
     def ended(self, job: Job) -> None:
         self.moved(job, 1.0, "done")

@@ -82,6 +82,7 @@ def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | No
     from mops.surveys.tuning.verdict import judge_search, pick_winner
 
     ledger, trials = begin(survey, out), survey.trials()
+    ledger.register(trials)
     with SearchScreen(trials) as screen:
         run_search(trials, ledger, screen.told, address=address, cpus=cpus)
         winner = pick_winner(trials, ledger)
@@ -95,11 +96,11 @@ def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | No
 def train_more(trials: Sequence[Trial], out: Path, screen: SearchScreen) -> None:
     """Winner and default with further seeds."""
     from mops.surveys.ledger import Ledger
-    from mops.surveys.local import Local, plan_jobs
+    from mops.surveys.local import LocalExecutor
+    from mops.surveys.run import train_round
 
     ledger = Ledger(out)
-    ledger.enter(trials)
-    Local(ledger, screen).run(plan_jobs(trials))
+    train_round(trials, ledger, LocalExecutor(ledger, screen))
 
 
 class SearchScreen(ProgressBar):
@@ -121,8 +122,8 @@ class SearchScreen(ProgressBar):
     def started(self, job: Job) -> None:
         self.update(facts=f"again with another seed: {job.name}")
 
-    def moved(self, job: Job, share: float, what: str) -> None:
-        self.update(facts=f"again with another seed: {job.name}: {what}")
+    def moved(self, job: Job, fraction: float, activity: str) -> None:
+        self.update(facts=f"again with another seed: {job.name}: {activity}")
 
     def ended(self, job: Job) -> None:
         pass

@@ -1,10 +1,8 @@
-"""Candidates and trials: what a survey trains, named by its content. No torch.
+"""The ledger: candidates, their trials, and which are finished, failed or running. No torch.
 
-The ledger: which trials of a survey are finished, failed, running; all of it in files.
-
-A trial's folder is named by its content, so nothing is trained twice, and whoever has the folder
-knows all that is known. Whoever trains a trial holds the system's lock on a file of its name: the
-system lets go of it when the process ends, however it ends.
+A trial's folder is named by a digest of its content, so nothing is trained twice, and the folder of
+a survey holds its whole state. A process that trains a trial holds a file lock of its name, which
+the system releases when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -29,17 +27,19 @@ from mops.model.sources import find_encoder
 from mops.record import Record, read_record
 from mops.yaml_io import read_yaml
 
-# Settings of a training that do not change what is trained.
-UNTOLD = ("threads", "save_steps", "report_to")
+IRRELEVANT = ("threads", "save_steps", "report_to")  # settings that do not change the result
 ID_LENGTH = 12
+FINISHED, FAILED, STOPPED, RUNNING, STARTED, WAITING = STATES = (
+    "finished", "failed", "stopped", "running", "started", "waiting",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One setting of a survey; it is trained once for every seed."""
 
-    name: str  # what tells it from the others: `hybrid:3`, `late:SIS, learning_rate=0.001`
-    settings: Mapping[str, Any]  # what varies in the survey: dotted key of the recipe -> value
+    name: str  # short and unique: `hybrid:3`, `late:SIS, learning_rate=0.001`
+    settings: Mapping[str, Any]  # the keys that vary in the survey: dotted key -> value
     recipe: Recipe
 
     def trial(self, seed: int) -> Trial:
@@ -61,35 +61,27 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Follows from the recipe, the content of its data and encoder, and the version."""
         return content_id(self.recipe)
 
 
 def content_id(recipe: Recipe) -> str:
-    """The same for the same content, wherever its files lie."""
-    data = recipe.without(*UNTOLD).to_data()
+    """A digest of the recipe, its data, its encoder and the version; file paths do not matter."""
+    data = recipe.without(*IRRELEVANT).to_data()
     for name, entry in recipe.tasks.items():
-        data["tasks"][name] |= {split: sha_of(file) for split, file in entry.files().items()}
+        data["tasks"][name] |= {split: data_digest(file) for split, file in entry.files().items()}
     data["encoder"] = encoder_digest(recipe.encoder)
     text = json.dumps([__version__, data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
 
 @lru_cache(maxsize=64)
-def sha_of(file: str) -> str:
+def data_digest(file: str) -> str:
     return file_digest(file) or file  # a data set on a hub is its name
 
 
 @lru_cache(maxsize=8)
 def encoder_digest(name: str) -> str:
     return find_encoder(name).digest
-
-
-FINISHED, FAILED, STOPPED, RUNNING, STARTED, WAITING = STATES = (
-    "finished", "failed", "stopped", "running", "started", "waiting",
-)  # fmt: skip
-
-NAMES = "names.json"
 
 
 @dataclass(frozen=True)
@@ -101,10 +93,22 @@ class Ledger:
     def run_folder(self, trial_id: str) -> Path:
         return self.folder / "trials" / trial_id
 
-    def enter(self, trials: Iterable[Trial]) -> None:
-        """Write down what each trial is, so that any process can train it.
+    def recipe_file(self, trial_id: str) -> Path:
+        return self.folder / "recipes" / f"{trial_id}.yaml"
 
-        One that has begun goes on as it began: with its threads, its saves, its trackers.
+    def failure_file(self, trial_id: str) -> Path:
+        return self.folder / "failed" / f"{trial_id}.json"
+
+    def stopped_file(self, trial_id: str) -> Path:
+        """Step and score of a trial that a hyperparameter search has stopped early."""
+        return self.folder / "stopped" / f"{trial_id}.json"
+
+    # -------------------------------------------------------------- trials
+
+    def register(self, trials: Iterable[Trial]) -> None:
+        """Write the recipe of each trial, so that any process can train it.
+
+        A trial that has begun keeps the threads, saves and trackers that it began with.
         """
         names = self.names()
         for trial in trials:
@@ -112,22 +116,23 @@ class Ledger:
             path = self.recipe_file(trial.id)
             if not (path.is_file() and self.run_folder(trial.id).is_dir()):
                 write_text(path, trial.recipe.to_yaml())
-        write_text(self.folder / NAMES, json.dumps(names, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(names, indent=2, ensure_ascii=False)
+        write_text(self.folder / "names.json", text + "\n")
 
     def names(self) -> dict[str, str]:
-        """Trial -> candidate and seed, as people read it."""
-        path = self.folder / NAMES
-        found: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        return found
+        """Trial id -> candidate and seed."""
+        path = self.folder / "names.json"
+        names: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return names
 
     def recipe(self, trial_id: str) -> Recipe:
         path = self.recipe_file(trial_id)
         return to_recipe(read_yaml(path), where=str(path))
 
-    def recipe_file(self, trial_id: str) -> Path:
-        return self.folder / "recipes" / f"{trial_id}.yaml"
+    def record(self, trial_id: str) -> Record:
+        return read_record(self.run_folder(trial_id) / "record.json")
 
-    # -------------------------------------------------------------- what is known
+    # -------------------------------------------------------------- states
 
     def state(self, trial_id: str) -> str:
         if self.is_finished(trial_id):
@@ -145,17 +150,12 @@ class Ledger:
         return (self.run_folder(trial_id) / "record.json").is_file()
 
     def is_open(self, trial_id: str) -> bool:
-        """Whether there is something left to do."""
+        """Whether it still has to be trained."""
         return not self.is_finished(trial_id) and not self.failure_file(trial_id).is_file()
-
-    def record(self, trial_id: str) -> Record:
-        return read_record(self.run_folder(trial_id) / "record.json")
-
-    # -------------------------------------------------------------- who works on it
 
     @contextmanager
     def claim(self, trial_ids: Iterable[str]) -> Iterator[list[str]]:
-        """Those of the trials that no other process works on; it is kept off them meanwhile."""
+        """Lock these trials; yields those that no other process holds."""
         (self.folder / "locks").mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
             mine = []
@@ -168,14 +168,7 @@ class Ledger:
                 mine.append(trial_id)
             yield mine
 
-    # -------------------------------------------------------------- what failed
-
-    def failure_file(self, trial_id: str) -> Path:
-        return self.folder / "failed" / f"{trial_id}.json"
-
-    def stopped_file(self, trial_id: str) -> Path:
-        """What a search has noted of a trial that it gave up: its step and its score so far."""
-        return self.folder / "stopped" / f"{trial_id}.json"
+    # -------------------------------------------------------------- failures
 
     def fail(self, trial_id: str, reason: str) -> None:
         when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -188,9 +181,3 @@ class Ledger:
 
     def forget_failures(self) -> None:
         shutil.rmtree(self.folder / "failed", ignore_errors=True)
-
-    # -------------------------------------------------------------- what is kept
-
-    def drop_model(self, trial_id: str) -> None:
-        """The weights of a trial; its record and predictions stay."""
-        shutil.rmtree(self.run_folder(trial_id) / "model", ignore_errors=True)

@@ -1,7 +1,4 @@
-"""Jobs: which trials one process trains. Small networks on one frozen encoder go together.
-
-The local engine: jobs in child processes, one at a time or a few, on this machine.
-"""
+"""Trains the trials of a survey in child processes on this machine."""
 
 from __future__ import annotations
 
@@ -17,14 +14,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
-from typing import Any, Protocol
+from typing import Protocol
 
 from mops.config.recipe import Recipe
 from mops.config.training import SUM
 from mops.plans.rows import TRUNK_FROZEN
-from mops.surveys.child import STOPPED
 from mops.surveys.ledger import Ledger, Trial
+from mops.surveys.worker import INTERRUPTED
 from mops.training.prepare import own_cores
+
+MOST_DEATHS = 5  # of a job's process before its trials count as failed
+PAUSE = 0.5  # seconds between looks at other processes
+LOG_TAIL = 300  # characters of a dead process's log that go into the reason
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Job:
 
 
 def plan_jobs(trials: Sequence[Trial], workers: int = 1) -> list[Job]:
-    """In the given order; batches are cut so that every worker has one."""
+    """In the given order; batches are split so that every worker gets a part."""
     groups: dict[Hashable, list[Trial]] = {}
     for trial in trials:
         key = family(trial.recipe) if is_small(trial.recipe) else trial.id
@@ -73,23 +74,18 @@ def family(recipe: Recipe) -> Hashable:
     return json.dumps([data["tasks"], data["encoder"], reading], sort_keys=True)
 
 
-DEATHS = 5  # of a job's process before its trial is called failed
-PAUSE = 0.5  # seconds between looks at what other processes do
-LOG_TAIL = 300  # characters of a dead child's last words
-
-
 class SurveyWatcher(Protocol):
-    """Someone who wants to know how a survey goes."""
+    """Shows the progress of a survey."""
 
     def started(self, job: Job) -> None: ...
-    def moved(self, job: Job, share: float, what: str) -> None: ...
+    def moved(self, job: Job, fraction: float, activity: str) -> None: ...
     def ended(self, job: Job) -> None: ...
     def note(self, text: str) -> None: ...
     def phase(self, name: str) -> None: ...
 
 
 @dataclass
-class Local:
+class LocalExecutor:
     """Runs jobs until every trial is finished or failed."""
 
     ledger: Ledger
@@ -97,10 +93,10 @@ class Local:
     workers: int = 1
     children: list[subprocess.Popen[str]] = field(default_factory=list)
     is_stopping: bool = False
-    guard: Lock = field(default_factory=Lock)
+    lock: Lock = field(default_factory=Lock)
 
     def run(self, jobs: Sequence[Job]) -> None:
-        with self.stopping_children(), ThreadPoolExecutor(self.workers) as pool:
+        with self.sigterm_as_interrupt(), ThreadPoolExecutor(self.workers) as pool:
             futures = [pool.submit(self.finish, job) for job in jobs]
             try:
                 while wait(futures, timeout=PAUSE).not_done:
@@ -111,19 +107,17 @@ class Local:
         for future in futures:
             future.result()
         if self.is_stopping:
-            raise KeyboardInterrupt("stopped; the same command goes on where it was")
-
-    # -------------------------------------------------------------- one job
+            raise_interrupt()
 
     def finish(self, job: Job) -> None:
-        """Start its process, and again when it dies, until nothing of it is left to do."""
+        """Start the process of a job, again if it dies, until all of its trials are done."""
         deaths = 0
         self.watcher.started(job)
         while (left := self.open_ids(job)) and not self.is_stopping:
             code = self.start(job, left)
             if code == 0 and self.open_ids(job):  # another process trains some of it
                 time.sleep(PAUSE)
-            if code not in (0, STOPPED) and not self.is_stopping:
+            if code not in (0, INTERRUPTED) and not self.is_stopping:
                 deaths += 1
                 self.note_death(job, code, deaths)
         self.watcher.ended(job)
@@ -132,14 +126,14 @@ class Local:
         return [trial_id for trial_id in job.ids if self.ledger.is_open(trial_id)]
 
     def start(self, job: Job, trial_ids: Sequence[str]) -> int:
-        """One process from its start to its end; what it tells goes to the watcher."""
-        words = [sys.executable, "-P", "-m", "mops.surveys.child", str(self.ledger.folder)]
+        """Run one process to its end; its progress goes to the watcher."""
+        command = [sys.executable, "-P", "-m", "mops.surveys.worker", str(self.ledger.folder)]
         log = self.log_file(job)
         log.parent.mkdir(parents=True, exist_ok=True)
         with (
             log.open("w", encoding="utf-8") as errors,
             subprocess.Popen(
-                [*words, *trial_ids],
+                [*command, *trial_ids],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -148,49 +142,47 @@ class Local:
                 start_new_session=True,  # Ctrl-C reaches it through this process alone
             ) as child,
         ):
-            with self.guard:
+            with self.lock:
                 self.children.append(child)
             assert child.stdout is not None
             for line in child.stdout:
-                self.hear(job, line)
-        with self.guard:
+                self.show_progress(job, line)
+        with self.lock:
             self.children.remove(child)
         return child.returncode
 
-    def hear(self, job: Job, line: str) -> None:
+    def show_progress(self, job: Job, line: str) -> None:
         with suppress(ValueError):
-            told: dict[str, Any] = json.loads(line)
+            facts = json.loads(line)
             done = len(job.ids) - len(self.open_ids(job))
-            part = told.get("step", 0) / max(1, told["total"])
-            share = min(1.0, (done + part) / len(job.ids))
-            self.watcher.moved(job, share, told.get("phase", "training"))
+            part = facts.get("step", 0) / max(1, facts["total"])
+            fraction = min(1.0, (done + part) / len(job.ids))
+            self.watcher.moved(job, fraction, facts.get("phase", "training"))
 
     def note_death(self, job: Job, code: int, deaths: int) -> None:
-        why = f"signal {-code}" if code < 0 else f"exit code {code}"
-        said = self.log_file(job).read_text("utf-8")[-LOG_TAIL:].strip()
-        if deaths < DEATHS:
-            self.watcher.note(f"{job.name}: its process died ({why}) and is started again")
+        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+        if deaths < MOST_DEATHS:
+            self.watcher.note(f"{job.name}: its process died ({cause}) and is started again")
             return
-        reason = f"its process died {deaths} times, the last time of {why}"
         hint = "; perhaps the machine's memory is too small" if code == -signal.SIGKILL else ""
+        log = self.log_file(job).read_text("utf-8")[-LOG_TAIL:].strip()
+        reason = f"its process died {deaths} times, the last time with {cause}{hint}. {log}"
         for trial_id in self.open_ids(job):
-            self.ledger.fail(trial_id, f"{reason}{hint}. {said}")
+            self.ledger.fail(trial_id, reason)
 
     def log_file(self, job: Job) -> Path:
         return self.ledger.folder / "logs" / f"{job.ids[0]}.txt"
 
-    # -------------------------------------------------------------- stop
-
     def stop(self) -> None:
         """Ask every child to save its state and end."""
         self.is_stopping = True
-        with self.guard:
+        with self.lock:
             for child in self.children:
                 child.terminate()
 
     @contextmanager
-    def stopping_children(self) -> Iterator[None]:
-        """SIGTERM stops a survey as Ctrl-C does, unless it runs in a thread of something else."""
+    def sigterm_as_interrupt(self) -> Iterator[None]:
+        """SIGTERM stops a survey as Ctrl-C does; only the main thread can handle signals."""
         if current_thread() is not main_thread():
             yield
             return

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from mops.files import write_text
-from mops.surveys.child import Teller, work
 from mops.surveys.ledger import Ledger, Trial
-from mops.surveys.local import DEATHS
-from mops.surveys.ray_engine import ray_running
+from mops.surveys.local import MOST_DEATHS as DEATHS
+from mops.surveys.ray_executor import ray_session
 from mops.surveys.tuning.spaces import EVALUATIONS
+from mops.surveys.worker import train_trials
+from mops.training.trainer import Silent
 
 GRACE = 2  # evaluations before a trial may be stopped: the first one is hardly after the warm-up
 KEEP = 3  # one of so many goes on at each comparison
@@ -38,7 +39,7 @@ def run_search(
 ) -> None:
     """Train all; the first one, the default, is never stopped."""
     os.environ |= QUIET
-    with ray_running(address, cpus), tempfile.TemporaryDirectory(prefix="mops-") as scratch:
+    with ray_session(address, cpus), tempfile.TemporaryDirectory(prefix="mops-") as scratch:
         tune: Any = importlib.import_module("ray.tune")
         tuner = tune.Tuner(
             tune.with_resources(train_trial, {"cpu": cpus}),
@@ -86,7 +87,7 @@ def train_trial(config: Mapping[str, Any]) -> None:
     for step, score in evaluations(ledger.run_folder(trial_id) / "curve.jsonl", reporter.by):
         reporter.tell_score(step, score)
     if not ledger.stopped_file(trial_id).is_file():
-        work(ledger.folder, [trial_id], reporter)
+        train_trials(ledger.folder, [trial_id], reporter)
 
 
 def evaluations(curve: Path, by: str) -> list[tuple[int, float]]:
@@ -102,16 +103,12 @@ def evaluations(curve: Path, by: str) -> list[tuple[int, float]]:
     return found
 
 
-class Reporter(Teller):
+class Reporter(Silent):
     """A watcher that tells Tune each evaluation once; Tune may end the process's work there."""
 
     def __init__(self, by: str) -> None:
-        super().__init__()
         self.by = by
         self.scores: dict[int, float] = {}
-
-    def tell(self, **facts: Any) -> None:
-        """Nobody reads the lines."""
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
         if step not in self.scores:

@@ -1,8 +1,6 @@
-"""The process that trains the trials of one job, and tells on stdout how it goes.
+"""The process that trains the trials of one job: python -m mops.surveys.worker FOLDER ID...
 
-python -m mops.surveys.child FOLDER ID...
-
-Each line is a JSON object. When nobody reads them any more, the survey is gone, and so is this.
+It writes its progress to stdout, one JSON object per line, and ends when nobody reads it any more.
 """
 
 from __future__ import annotations
@@ -25,60 +23,60 @@ from mops.training.step import StepFacts
 from mops.training.tracking import Label
 from mops.training.trainer import Silent
 
-EVERY = 0.5  # seconds between lines about steps
-STOPPED = 130  # exit code: asked to stop, can go on
+INTERVAL = 0.5  # seconds between lines about steps
+INTERRUPTED = 130  # exit code: asked to stop, can go on later
 
 
-class Teller(Silent):
-    """A watcher that writes lines."""
+class ProgressLines(Silent):
+    """A training watcher that writes lines."""
 
     def __init__(self) -> None:
         self.total = 1
-        self.told = 0.0
+        self.last = 0.0
 
     def begin(self, total: int, done: int) -> None:
         self.total = total
-        self.tell(step=done)
+        self.write(step=done)
 
     def step(self, step: int, facts: StepFacts) -> None:
-        if time.monotonic() - self.told > EVERY:
-            self.tell(step=step)
+        if time.monotonic() - self.last > INTERVAL:
+            self.write(step=step)
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
-        self.tell(step=step)
+        self.write(step=step)
 
     def phase(self, name: str) -> None:
-        self.tell(phase=name)
+        self.write(phase=name)
 
-    def tell(self, **facts: Any) -> None:
-        self.told = time.monotonic()
+    def write(self, **facts: Any) -> None:
+        self.last = time.monotonic()
         print(json.dumps({"total": self.total, **facts}), flush=True)
 
 
-def work(folder: Path, trial_ids: Sequence[str], teller: Teller | None = None) -> None:
-    """Train those of the trials that are open and that nobody else trains."""
-    ledger, teller = Ledger(folder), teller or Teller()
+def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Silent | None = None) -> None:
+    """Train the open trials that no other process trains."""
+    ledger, watcher = Ledger(folder), watcher or ProgressLines()
     keep_memory()
     with ledger.claim(trial_ids) as mine:
         left = [trial_id for trial_id in mine if ledger.is_open(trial_id)]
-        together = stackable(ledger, left) if len(left) > 1 else []
-        if together:
-            train_together(ledger, together, teller)
+        batch = batchable(ledger, left) if len(left) > 1 else []
+        if batch:
+            train_batch(ledger, batch, watcher)
         for trial_id in left:
-            if trial_id not in together:
-                train_alone(ledger, trial_id, teller)
+            if trial_id not in batch:
+                train_one(ledger, trial_id, watcher)
 
 
-def train_alone(ledger: Ledger, trial_id: str, teller: Teller) -> None:
+def train_one(ledger: Ledger, trial_id: str, watcher: Silent) -> None:
     try:
         recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
-        train(recipe, ledger.run_folder(trial_id), teller, label)
+        train(recipe, ledger.run_folder(trial_id), watcher, label)
     except Exception as error:
         note_failure(ledger, trial_id, error)
 
 
-def stackable(ledger: Ledger, trial_ids: Sequence[str]) -> list[str]:
-    """Those that can be trained as one batch; one that cannot even begin is trained alone."""
+def batchable(ledger: Ledger, trial_ids: Sequence[str]) -> list[str]:
+    """Trials that can be trained as one batch; a recipe that cannot be prepared runs alone."""
     try:
         ready = prepare_many([ledger.recipe(trial_id) for trial_id in trial_ids], lambda _: None)
     except MopsError:
@@ -86,13 +84,13 @@ def stackable(ledger: Ledger, trial_ids: Sequence[str]) -> list[str]:
     return [of for of, one in zip(trial_ids, ready, strict=True) if not why_not(one)]
 
 
-def train_together(ledger: Ledger, trial_ids: Sequence[str], teller: Teller) -> None:
+def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Silent) -> None:
     recipes = [ledger.recipe(trial_id) for trial_id in trial_ids]
     folders = [ledger.run_folder(trial_id) for trial_id in trial_ids]
     results: Sequence[object]
     try:
         labels = [trial_label(ledger, trial_id) for trial_id in trial_ids]
-        results = train_many(recipes, folders, teller, labels=labels)
+        results = train_many(recipes, folders, watcher, labels=labels)
     except Exception as error:
         results = [error] * len(trial_ids)
     for trial_id, result in zip(trial_ids, results, strict=True):
@@ -101,27 +99,28 @@ def train_together(ledger: Ledger, trial_ids: Sequence[str], teller: Teller) -> 
 
 
 def trial_label(ledger: Ledger, trial_id: str) -> Label:
-    """Trackers show the trials of a survey together, by candidate and seed."""
+    """Trackers group the trials of a survey, named by candidate and seed."""
     name = ledger.names().get(trial_id, trial_id)
     return Label(name, ledger.folder, group=ledger.folder.resolve().name)
 
 
 def note_failure(ledger: Ledger, trial_id: str, error: Exception) -> None:
-    """A trial that failed does not stop the others; one whose survey is gone has not failed."""
+    """A failed trial does not stop the others; a broken pipe means that the survey has ended."""
     if isinstance(error, BrokenPipeError):
         raise error
-    known = isinstance(error, MopsError)
-    ledger.fail(trial_id, str(error) if known else f"unexpected {type(error).__name__}: {error}")
-    if not known:
+    is_known = isinstance(error, MopsError)
+    reason = str(error) if is_known else f"unexpected {type(error).__name__}: {error}"
+    ledger.fail(trial_id, reason)
+    if not is_known:
         traceback.print_exception(error)
 
 
 def main() -> None:
     folder, *trial_ids = sys.argv[1:]
     try:
-        work(Path(folder), trial_ids)
+        train_trials(Path(folder), trial_ids)
     except (KeyboardInterrupt, BrokenPipeError):
-        sys.exit(STOPPED)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":
