@@ -189,8 +189,8 @@ def test_a_size_that_its_heads_cannot_divide() -> None:
                 "paraphrase     A     A     A     A     B",
                 "similarity     A     A     A     A     C",
                 LEGEND,
-                "paraphrase's head hears sentiment (logits, frozen-head)",
-                "similarity's head hears sentiment, paraphrase (logits, frozen-head)",
+                "paraphrase's head is fed by sentiment (logits, frozen-head)",
+                "similarity's head is fed by sentiment, paraphrase (logits, frozen-head)",
             ],
         ),
         (

@@ -1,8 +1,7 @@
-"""Short forms: what a person types for a plan. The table is filled by `plans.py`.
+"""The catalog of plans: the short forms a person types. No other file knows a plan by its name.
 
-The short forms a person types, and the table of plans. No other file knows a plan by its name.
-
-A short form builds a `SharingPlan`: rows of the words in `sharing.py`.
+A new plan is one decorated function that returns a `SharingPlan` made of the rows in `rows.py`;
+the decorator enters it into `SHORT_FORMS`, from which parser, help and tests follow.
 """
 
 from __future__ import annotations
@@ -26,17 +25,18 @@ from mops.plans.rows import (
     Feed,
     L2Pull,
     Late,
+    Per,
     Rate,
     SharingPlan,
 )
 
-Build = Callable[[str], SharingPlan]  # from what stands after the colon
+Build = Callable[[str], SharingPlan]  # receives the text after the colon
 Examples = Callable[[int, tuple[str, ...]], tuple[str, ...]]  # for a depth and task names
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShortForm:
-    """One line of the table of plans."""
+    """One entry of the catalog."""
 
     form: str
     about: str
@@ -51,15 +51,11 @@ SHORT_FORMS: dict[str, ShortForm] = {}
 def short_form(
     form: str, *, about: str, source: str, examples: Examples | None = None
 ) -> Callable[[Build], Build]:
-    """Enter a plan into the table, under the word before the colon."""
+    """Enter a plan into the catalog, under the word before the colon."""
 
     def enter(build: Build) -> Build:
         SHORT_FORMS[re.split(r"[:\[]", form)[0]] = ShortForm(
-            form=form,
-            about=about,
-            source=source,
-            build=build,
-            examples=examples or always(form),
+            form=form, about=about, source=source, build=build, examples=examples or always(form)
         )
         return build
 
@@ -70,43 +66,20 @@ def always(*texts: str) -> Examples:
     return lambda depth, tasks: texts
 
 
-# ------------------------------------------------------------------ what stands after the colon
-
-
-def whole_number(form: str, argument: str, *, least: int = 0) -> int:
-    if not re.fullmatch(r"[0-9]{1,4}", argument) or int(argument) < least:
-        at_least = f" of {least} or more" if least else ""
-        raise PlanError(
-            f"plan '{form}:{argument}': after the colon stands a whole number{at_least}, "
-            f"as {form}:3"
-        )
-    return int(argument)
-
-
-def above_zero(form: str, argument: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?", argument) or not float(argument) > 0:
-        raise PlanError(
-            f"plan '{form}:{argument}': after the colon stands a number above 0, as {form}:0.01"
-        )
-    return float(argument)
-
-
-def letters_of(form: str, argument: str, allowed: str) -> str:
-    if not argument or set(argument) - set(allowed):
-        raise PlanError(
-            f"plan '{form}:{argument}': after the colon stand the letters "
-            f"{', '.join(allowed)} only, one per layer, as {form}:{allowed * 2}"
-        )
+def checked(form: str, argument: str, pattern: str, allowed: str) -> str:
+    """The text after the colon if it matches the pattern."""
+    if not re.fullmatch(pattern, argument):
+        raise PlanError(f"plan '{form}:{argument}': after the colon comes {allowed}")
     return argument
 
 
 DEFAULT = "shared"
 SINGLE = "separate"  # a model per task
 EXAMPLE = "hybrid:3"
-FIRST_LOOK = ("shared", "separate", "hybrid:3")  # what a starter recipe names
+FIRST_LOOK = ("shared", "separate", "hybrid:3")  # the plans of a starter recipe
 
 NORMAL = Rate(owner="*", factor=1.0)
-QUICK = 10.0  # what starts at zero learns faster than what is pretrained
+QUICK = 10.0  # weights that start at zero learn faster than pretrained ones
 
 
 @short_form(
@@ -136,13 +109,13 @@ def separate(_: str) -> SharingPlan:
     ),
 )
 def hybrid(argument: str) -> SharingPlan:
-    first_own = whole_number("hybrid", argument)
+    shared_layers = int(checked("hybrid", argument, r"[0-9]{1,4}", "a whole number, as hybrid:3"))
     return SharingPlan(
-        name=f"hybrid:{first_own}",
-        about=f"embeddings and the first {first_own} layers shared, the rest per task",
+        name=f"hybrid:{shared_layers}",
+        about=f"embeddings and the first {shared_layers} layers shared, the rest per task",
         copies=(
             Copies(part="pooler", per=PER_TASK),
-            Copies(part="*", layers=(first_own, -1), per=PER_LAYER_AND_TASK),
+            Copies(part="*", layers=(shared_layers, -1), per=PER_LAYER_AND_TASK),
         ),
     )
 
@@ -159,8 +132,8 @@ def fsi(depth: int) -> str:
     examples=lambda depth, tasks: (f"layers:{fsi(depth)}",),
 )
 def layers(argument: str) -> SharingPlan:
-    """F frozen, S shared, I individual; embeddings follow the first letter, the pooler the last."""
-    letters = letters_of("layers", argument, "FSI")
+    """Embeddings follow the first letter, the pooler the last."""
+    letters = checked("layers", argument, "[FSI]+", "F, S, I only, as layers:FFSSII")
     own = [i for i, letter in enumerate(letters) if letter == "I"]
     frozen = [f"*/layer{i:02d}*" for i, letter in enumerate(letters) if letter == "F"]
     ends = {"embeddings": letters[0], "pooler": letters[-1]}
@@ -187,12 +160,12 @@ def layers(argument: str) -> SharingPlan:
     ),
 )
 def late(argument: str) -> SharingPlan:
-    """Dense layers on the pooled vector, S shared (after a slash: only within groups), I own."""
+    """Dense layers on the pooled vector: S shared (after a slash: within groups), I individual."""
     regime, _, subsets = argument.partition("/")
-    letters = letters_of("late", regime, "SI")
+    letters = checked("late", regime, "[SI]+", "S, I only, as late:SIS")
     groups = tuple(tuple(group.split("+")) for group in subsets.split(",") if group)
     if groups and "S" not in letters:
-        raise PlanError(f"plan 'late:{argument}': no layer is shared, so the groups mean nothing")
+        raise PlanError(f"plan 'late:{argument}': no layer is shared, so the groups have no effect")
     shared_row = Late(per=PER_TASK, groups=groups) if groups else Late(per=ONE)
     rows = {"S": shared_row, "I": Late(per=PER_TASK)}
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))
@@ -202,14 +175,14 @@ def late(argument: str) -> SharingPlan:
     "progressive[:a>b>c]",
     about="the outputs of earlier tasks are inputs of the later tasks' heads",
     source="Progressive Layer Sharing on BERT",
-    examples=lambda depth, tasks: tuple("progressive" for _ in tasks[1:2]),  # one alone hears none
+    examples=lambda depth, tasks: tuple("progressive" for _ in tasks[1:2]),
 )
 def progressive(argument: str) -> SharingPlan:
     """`a>b>c`: each task of a chain feeds all later ones; several chains after commas."""
     chains = [chain.split(">") for chain in argument.split(",") if chain]
     if any(len(set(chain)) < max(2, len(chain)) for chain in chains):
         raise PlanError(
-            f"plan 'progressive:{argument}': after the colon stand chains of different tasks, "
+            f"plan 'progressive:{argument}': after the colon come chains of different tasks, "
             "as progressive:a>b>c or progressive:a>b,a>c"
         )
     edges = dict.fromkeys(edge for chain in chains for edge in combinations(chain, 2))
@@ -226,9 +199,9 @@ def adding(name: str, *additions: Addition) -> SharingPlan:
     return SharingPlan(name=name, additions=additions, rates=(*rates, NORMAL))
 
 
-# Where the projections and the small attention of a PAL have copies of their own.
-OVER_LAYERS = {"down": PER_TASK, "attend": PER_LAYER_AND_TASK, "up": PER_TASK}
-SAME_EVERYWHERE = {"down": PER_TASK, "attend": PER_TASK, "up": PER_TASK}
+# How many copies the projections and the small attention of a PAL have.
+OVER_LAYERS: dict[str, Per] = {"down": PER_TASK, "attend": PER_LAYER_AND_TASK, "up": PER_TASK}
+SAME_EVERYWHERE: dict[str, Per] = {"down": PER_TASK, "attend": PER_TASK, "up": PER_TASK}
 PAL = Addition(name="pal", kind="pal", sites=("beside_layer",), per=OVER_LAYERS)
 PAL_TOP = replace(PAL, name="pal_top", sites=("on_top",))
 PAL_BOTH = replace(PAL, sites=("beside_layer", "on_top"), per=SAME_EVERYWHERE)
@@ -248,11 +221,8 @@ PALS = {
     examples=always(*(f"pals:{place}" for place in PALS)),
 )
 def pals(argument: str) -> SharingPlan:
-    if argument not in PALS:
-        raise PlanError(
-            f"plan 'pals:{argument}': after the colon stands one of {', '.join(PALS)}."
-            f"{nearest(argument, PALS)}"
-        )
+    allowed = f"one of {', '.join(PALS)}.{nearest(argument, PALS)}"
+    checked("pals", argument, "|".join(PALS), allowed)
     return adding(f"pals:{argument}", *PALS[argument])
 
 
@@ -282,7 +252,8 @@ def embert_pals(_: str) -> SharingPlan:
     return adding("embert-pals", EMBEDDED, PAL_BOTH)
 
 
-OWN_PAIR = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
+COUNT = "[1-9][0-9]{0,3}"
+OWN_PAIR: dict[str, Per] = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
 
 
 @short_form(
@@ -292,7 +263,7 @@ OWN_PAIR = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
     examples=always("lora:8", "frozen+lora:8"),
 )
 def lora(argument: str) -> SharingPlan:
-    rank = whole_number("lora", argument, least=1)
+    rank = int(checked("lora", argument, COUNT, "a whole number of 1 or more, as lora:8"))
     # The fixed factor is alpha / rank with the usual alpha = 2 x rank.
     row = Addition(
         name="lora", kind="lora", sites=("in_attention",), per=OWN_PAIR, size=rank, scale=2.0
@@ -307,7 +278,7 @@ def lora(argument: str) -> SharingPlan:
     examples=always("adapters:64", "frozen+adapters:64"),
 )
 def adapters(argument: str) -> SharingPlan:
-    size = whole_number("adapters", argument, least=1)
+    size = int(checked("adapters", argument, COUNT, "a whole number of 1 or more, as adapters:64"))
     rows = (
         Addition(name=f"adapter_{n}", kind="bottleneck", sites=(site,), per=OWN_PAIR, size=size)
         for n, site in enumerate(("after_attention", "after_feedforward"), start=1)
@@ -321,15 +292,14 @@ def adapters(argument: str) -> SharingPlan:
     source="Ben Zaken et al. 2021, BitFit (which leaves the norms' gains alone)",
 )
 def bitfit(_: str) -> SharingPlan:
-    """A bias is added per task where the encoder has one; norms are so small that they are own."""
+    """A bias per task is added wherever the encoder has one; the norms are copied per task."""
     sites = ("in_attention", "after_attention", "in_feedforward", "after_feedforward")
     rows = (replace(EMBEDDED, name=f"bias_{site}", sites=(site,)) for site in sites)
     plan = adding("bitfit", *rows)
-    learning = Rate(owner="norms*", factor=1.0)
     return replace(
         plan,
         copies=(Copies(part="norms", per=PER_LAYER_AND_TASK),),
-        rates=(learning, *TRUNK_FROZEN, *plan.rates),
+        rates=(Rate(owner="norms*", factor=1.0), *TRUNK_FROZEN, *plan.rates),
     )
 
 
@@ -339,7 +309,8 @@ def bitfit(_: str) -> SharingPlan:
     source="Duong et al. 2015; planned in the MOPS project",
 )
 def soft(argument: str) -> SharingPlan:
-    strength = above_zero("soft", argument)
+    number = r"(?!0*\.?0*(e|$))[0-9]*\.?[0-9]+(e-?[0-9]{1,2})?"
+    strength = float(checked("soft", argument, number, "a number above 0, as soft:0.01"))
     return SharingPlan(
         name=f"soft:{argument}",
         copies=(Copies(part="*", per=PER_LAYER_AND_TASK),),

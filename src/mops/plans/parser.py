@@ -1,4 +1,4 @@
-"""What a person types for a plan, or writes into a file, becomes a `SharingPlan`."""
+"""Reads a plan: a short form, a YAML file or a mapping becomes a `SharingPlan`."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mops.plans.catalog  # noqa: F401  (fills the table of short forms)
 from mops.errors import PlanError, nearest
 from mops.plans.catalog import SHORT_FORMS
 from mops.plans.rows import TRUNK_FROZEN, SharingPlan
+from mops.yaml_io import read_yaml, to_value
 
 
 def parse_plan(text: str) -> SharingPlan:
-    """The plan behind a short form, after the prefix `frozen+` or not."""
-    prefix, plus, rest = text.partition("+")
-    is_frozen = prefix == "frozen" and bool(plus)
-    family, _, argument = (rest if is_frozen else text).partition(":")
+    """The plan of a short form, with or without the prefix `frozen+`."""
+    short = text.removeprefix("frozen+")
+    family, _, argument = short.partition(":")
     if family not in SHORT_FORMS:
         raise PlanError(
             f"unknown plan {text!r}; known are {', '.join(s.form for s in SHORT_FORMS.values())}, "
-            f"any of them after 'frozen+', or a YAML file.{nearest(family, SHORT_FORMS)}"
+            f"each also with the prefix 'frozen+', or a YAML file.{nearest(family, SHORT_FORMS)}"
         )
     entry = SHORT_FORMS[family]
     if argument and ":" not in entry.form:
         raise PlanError(f"plan {text!r}: {entry.form!r} takes nothing after a colon")
     plan = entry.build(argument)
     plan = replace(plan, about=plan.about or entry.about, source=entry.source)
-    return frozen(plan) if is_frozen else plan
+    return plan if short == text else freeze_encoder(plan)
 
 
-def frozen(plan: SharingPlan) -> SharingPlan:
-    """The same plan on a pretrained encoder that does not move; what is added to it does."""
+def freeze_encoder(plan: SharingPlan) -> SharingPlan:
+    """The same plan with frozen pretrained weights; additions and heads still learn."""
     if plan.pull:
-        raise PlanError(f"plan 'frozen+{plan.name}': what is frozen cannot be pulled")
+        raise PlanError(f"plan 'frozen+{plan.name}': frozen weights cannot be pulled")
     return replace(
         plan,
         name=f"frozen+{plan.name}",
@@ -47,9 +46,7 @@ def is_plan_file(given: Any) -> bool:
 
 
 def read_plan(given: str | dict[str, Any]) -> SharingPlan:
-    """A short form, the path of a YAML file, or the mapping that such a file holds."""
-    from mops.yaml_io import read_yaml, to_value
-
+    """The plan of a short form, of a YAML file, or of the mapping that such a file contains."""
     if isinstance(given, str) and not is_plan_file(given):
         return parse_plan(given)
     data = read_yaml(Path(given), PlanError) if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Routes: for one task, the names of all the copies it passes, from the bottom to the top."""
+"""Routes: for one task, the names of all weight copies it passes, from the bottom to the top."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import chain
 
 from mops.errors import PlanError
 from mops.plans.rows import (
@@ -16,9 +17,13 @@ from mops.plans.rows import (
     Copies,
     Feed,
     Groups,
+    LayerRange,
+    Per,
     SharingPlan,
 )
 from mops.tasks import Task
+
+Owners = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -35,138 +40,133 @@ class Route:
     """The owners that one task passes, from the bottom to the top."""
 
     embeddings: str
-    layers: tuple[Mapping[str, str], ...]  # one per layer: part -> owner
-    adapters: tuple[
-        tuple[AdapterSite, ...], ...
-    ]  # the additions of each layer, then of each place on top
-    pooler: tuple[str, ...]  # none or one
-    late: tuple[str, ...]
+    layers: tuple[Mapping[str, str], ...]  # for each layer: part -> owner
+    adapters: tuple[tuple[AdapterSite, ...], ...]  # of each layer, then of each place on top
+    pooler: Owners  # empty or one
+    late: Owners
     head: str
     feeds: tuple[Feed, ...] = ()  # into the head
-    upstream: tuple[str, ...] = ()  # owners of feeding tasks
-    upstream_trained: tuple[str, ...] = ()  # those of them that learn from this task's loss too
+    upstream: Owners = ()  # owners of the tasks that feed this one
+    upstream_trained: Owners = ()  # those of them that this task's loss trains too
 
     @cached_property
-    def stages(self) -> tuple[tuple[str, ...], ...]:
-        """The owners of the embeddings, of each layer and of each place on top: the tokens' way."""
-        added = [
-            tuple(o for adapter in adapters for o in adapter.parts.values())
-            for adapters in self.adapters
-        ]
-        layers = [tuple(layer.values()) for layer in self.layers]
-        layers += [()] * (len(added) - len(layers))
+    def stages(self) -> tuple[Owners, ...]:
+        """The owners of the embeddings, of each layer and of each place on top."""
+        layers: list[Owners] = [tuple(layer.values()) for layer in self.layers]
+        layers += [()] * (len(self.adapters) - len(layers))
+        added = [tuple(chain(*(site.parts.values() for site in sites))) for sites in self.adapters]
         return ((self.embeddings,), *(a + b for a, b in zip(layers, added, strict=True)))
 
     @cached_property
-    def own(self) -> tuple[str, ...]:
-        """What the task passes and teaches, without what it only hears."""
-        trunk = (owner for stage in self.stages for owner in stage)
-        return tuple(dict.fromkeys((*trunk, *self.pooler, *self.late, self.head)))
+    def slots(self) -> Owners:
+        """The owner at each place below the head; the routes of all tasks have the same places."""
+        return (*chain(*self.stages), *self.pooler, *self.late)
 
     @cached_property
-    def owners(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.own, *self.upstream)))
+    def own(self) -> Owners:
+        """All owners on the task's own way, each once; without upstream tasks."""
+        return unique(*self.slots, self.head)
 
     @cached_property
-    def trained(self) -> tuple[str, ...]:
-        """The owners that the task's loss must reach."""
-        return tuple(dict.fromkeys((*self.own, *self.upstream_trained)))
+    def owners(self) -> Owners:
+        """All owners on which the task's answers depend."""
+        return unique(*self.own, *self.upstream)
+
+    @cached_property
+    def trained(self) -> Owners:
+        """All owners that the task's loss trains unless they are frozen."""
+        return unique(*self.own, *self.upstream_trained)
+
+
+def unique(*owners: str) -> Owners:
+    return tuple(dict.fromkeys(owners))
 
 
 def find_routes(
     plan: SharingPlan, tasks: Sequence[Task], depth: int, pool: str
 ) -> dict[str, Route]:
-    """A route per task; those that feed come before those that hear them."""
-    plain = {task.name: route_of(plan, task.name, depth, pool) for task in tasks}
+    """A route per task; the routes of feeding tasks are completed before those they feed."""
+    plain = {task.name: plain_route(plan, task.name, depth, pool) for task in tasks}
     feeds = resolve_feeds(plan, tasks)
-    found: dict[str, Route] = {}
-    while len(found) < len(plain):
-        ready = [n for n in plain if n not in found and all(f.source in found for f in feeds[n])]
+    routes: dict[str, Route] = {}
+    while len(routes) < len(plain):
+        ready = [n for n in plain if n not in routes and all(f.source in routes for f in feeds[n])]
         if not ready:
-            left = ", ".join(name for name in plain if name not in found)
-            raise PlanError(f"plan {plan.name!r}: the feeds of {left} go round in a circle")
+            left = ", ".join(name for name in plain if name not in routes)
+            raise PlanError(f"plan {plan.name!r}: the feeds of {left} form a cycle")
         for name in ready:
-            upstream, upstream_trained = upstream_of(feeds[name], found)
-            found[name] = replace(
-                plain[name], feeds=feeds[name], upstream=upstream, upstream_trained=upstream_trained
-            )
-    return {name: found[name] for name in plain}
+            routes[name] = with_feeds(plain[name], feeds[name], routes)
+    return {name: routes[name] for name in plain}
 
 
-def upstream_of(
-    feeds: Sequence[Feed], routes: Mapping[str, Route]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The late layers and heads of the tasks that feed, and which of them are trained."""
+def with_feeds(route: Route, feeds: tuple[Feed, ...], routes: Mapping[str, Route]) -> Route:
+    """A route with the poolers, late layers and heads of the tasks that feed it."""
     upstream: list[str] = []
-    upstream_trained: list[str] = []
+    trained: list[str] = []
     for feed in feeds:
         source = routes[feed.source]
-        fixed = (*source.late, source.head)
-        upstream += [*source.pooler, *fixed, *source.upstream]
+        top = (*source.late, source.head)
+        upstream += [*source.pooler, *top, *source.upstream]
         if feed.gradient != "stop":
-            upstream_trained += [*source.pooler, *source.upstream_trained]
+            trained += [*source.pooler, *source.upstream_trained]
         if feed.gradient not in ("stop", "frozen-head"):
-            upstream_trained += fixed
-    return tuple(dict.fromkeys(upstream)), tuple(dict.fromkeys(upstream_trained))
+            trained += top
+    return replace(
+        route, feeds=feeds, upstream=unique(*upstream), upstream_trained=unique(*trained)
+    )
 
 
-def route_of(plan: SharingPlan, task: str, depth: int, pool: str) -> Route:
+def plain_route(plan: SharingPlan, task: str, depth: int, pool: str) -> Route:
+    """The route of a task without feeds."""
+
     def owner(part: str, layer: int | None = None) -> str:
         row = copies_row(plan, part, layer, depth)
-        return name_copy(part, row.per, layer_name(layer), group_of(task, row.groups))
+        where = "" if layer is None else f"layer{layer:02d}"
+        return name_owner(part, row.per, where, group_name(task, row.groups))
 
     tops = max((a.depth for a in plan.additions if ON_TOP in a.sites), default=0)
     return Route(
         embeddings=owner("embeddings"),
         layers=tuple({part: owner(part, n) for part in LAYER_PARTS} for n in range(depth)),
-        adapters=(
-            *(tuple(adapters_in(plan, task, n, depth)) for n in range(depth)),
-            *(tuple(adapters_on_top(plan, task, n)) for n in range(tops)),
-        ),
+        adapters=tuple(tuple(adapters_at(plan, task, n, depth)) for n in range(depth + tops)),
         pooler=(owner("pooler"),) if pool == "pooler" else (),
         late=tuple(
-            name_copy(f"late{n}", row.per, "", group_of(task, row.groups))
+            name_owner(f"late{n}", row.per, "", group_name(task, row.groups))
             for n, row in enumerate(plan.late, start=1)
         ),
         head=f"head/{task}",
     )
 
 
-def adapters_in(plan: SharingPlan, task: str, layer: int, depth: int) -> Iterator[AdapterSite]:
+def adapters_at(plan: SharingPlan, task: str, stage: int, depth: int) -> Iterator[AdapterSite]:
+    """The additions in a layer or, from stage `depth` on, at a place on top of the last layer."""
     for addition in plan.additions:
-        if addition.layers is None or within(layer, addition.layers, depth):
-            for site in addition.sites:
-                if site != ON_TOP:
-                    yield adapter_at(addition, site, layer_name(layer), task)
-
-
-def adapters_on_top(plan: SharingPlan, task: str, place: int) -> Iterator[AdapterSite]:
-    for addition in plan.additions:
-        if ON_TOP in addition.sites and place < addition.depth:
-            yield adapter_at(addition, ON_TOP, f"top{place:02d}", task)
-
-
-def adapter_at(addition: Addition, site: str, where: str, task: str) -> AdapterSite:
-    group = group_of(task, addition.groups)
-    parts = {
-        part: name_copy(f"{addition.name}_{part}", per, where, group)
-        for part, per in addition.per.items()
-    }
-    return AdapterSite(addition, site, parts)
+        group = group_name(task, addition.groups)
+        for site in addition.sites:
+            if site == ON_TOP:
+                is_here = depth <= stage < depth + addition.depth
+                where = f"top{stage - depth:02d}"
+            else:
+                is_here = stage < depth and covers(addition.layers, stage, depth)
+                where = f"layer{stage:02d}"
+            if is_here:
+                parts = {
+                    part: name_owner(f"{addition.name}_{part}", per, where, group)
+                    for part, per in addition.per.items()
+                }
+                yield AdapterSite(addition, site, parts)
 
 
 # ------------------------------------------------------------------ names
 
 
 def copies_row(plan: SharingPlan, part: str, layer: int | None, depth: int) -> Copies:
-    """The first row that covers this part here; plain BERT ("one copy per layer") if none does."""
+    """The first row that covers this part here; plain BERT (one copy per layer) if none does."""
     rows = (*plan.copies, Copies(part="*", per=PER_LAYER))
-    return next(
-        row for row in rows if fnmatchcase(part, row.part) and within(layer, row.layers, depth)
-    )
+    return next(r for r in rows if fnmatchcase(part, r.part) and covers(r.layers, layer, depth))
 
 
-def within(layer: int | None, layers: tuple[int, int] | None, depth: int) -> bool:
+def covers(layers: LayerRange | None, layer: int | None, depth: int) -> bool:
     """Embeddings and pooler have no layer: only rows without a range cover them."""
     if layers is None or layer is None:
         return layers is None
@@ -174,11 +174,7 @@ def within(layer: int | None, layers: tuple[int, int] | None, depth: int) -> boo
     return first <= layer <= last
 
 
-def layer_name(layer: int | None) -> str:
-    return "" if layer is None else f"layer{layer:02d}"
-
-
-def name_copy(part: str, per: tuple[str, ...], where: str, group: str) -> str:
+def name_owner(part: str, per: Per, where: str, group: str) -> str:
     # A slash, not a dot: torch refuses dots in the names of modules.
     names = [part]
     if "layer" in per and where:
@@ -188,7 +184,7 @@ def name_copy(part: str, per: tuple[str, ...], where: str, group: str) -> str:
     return "/".join(names)
 
 
-def group_of(task: str, groups: Groups) -> str:
+def group_name(task: str, groups: Groups) -> str:
     return next(("+".join(group) for group in groups if task in group), task)
 
 
@@ -197,14 +193,12 @@ def group_of(task: str, groups: Groups) -> str:
 
 def resolve_feeds(plan: SharingPlan, tasks: Sequence[Task]) -> dict[str, tuple[Feed, ...]]:
     """Task -> the feeds into it, by name; `*` is every pair in order, single texts before pairs."""
-    order = sorted(tasks, key=lambda task: task.is_pair)
-    names = [task.name for task in order]
-    found: dict[str, dict[str, Feed]] = {name: {} for name in names}
-    for feed in plan.feeds:
-        is_open = "*" in (feed.source, feed.target)
+    names = [task.name for task in sorted(tasks, key=lambda task: task.is_pair)]
+    feeds: dict[str, dict[str, Feed]] = {name: {} for name in names}
+    for row in plan.feeds:
+        is_open = "*" in (row.source, row.target)
         for n, source in enumerate(names):
             for target in names[n + 1 :] if is_open else names:
-                if fnmatchcase(source, feed.source) and fnmatchcase(target, feed.target):
-                    named = replace(feed, source=source, target=target)
-                    found[target].setdefault(source, named)
-    return {name: tuple(feeds.values()) for name, feeds in found.items()}
+                if fnmatchcase(source, row.source) and fnmatchcase(target, row.target):
+                    feeds[target].setdefault(source, replace(row, source=source, target=target))
+    return {name: tuple(sources.values()) for name, sources in feeds.items()}

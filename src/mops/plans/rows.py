@@ -1,49 +1,59 @@
-"""The words of a sharing plan: rows of data that say which weights exist and how they learn.
+"""The rows of a sharing plan: which weights exist, in how many copies, and how fast they learn.
 
-`plans.py` has the short forms a person types, `layout.py` says what the rows mean.
+`catalog.py` lists the short forms a person types; `layout.py` applies a plan to tasks and an
+encoder. A plan from outside is validated against the types here by pydantic (`parser.read_plan`);
+`find_problems` adds what types cannot express.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from mops.errors import PlanError, nearest
-from mops.plans.shapes import ACTIVATIONS, STRICT
+from mops.plans.shapes import STRICT, Activation
 
 LAYER_PARTS = ("attention", "feedforward", "norms")
 PARTS = ("embeddings", *LAYER_PARTS, "pooler")
-# "One copy per ...": the same weights serve everything that is not named.
-ONE, PER_LAYER, PER_TASK, PER_LAYER_AND_TASK = (), ("layer",), ("task",), ("layer", "task")
 
-IN_LAYER = (  # sites within a layer, in the order in which the tokens pass them
+# "One copy per ...": the same weights serve everything that is not named.
+Per = tuple[Literal["layer", "task"], ...]
+ONE: Per = ()
+PER_LAYER: Per = ("layer",)
+PER_TASK: Per = ("task",)
+PER_LAYER_AND_TASK: Per = ("layer", "task")
+
+IN_LAYER = (  # sites within a layer, in the order in which tokens pass them
     "in_attention",  # on the queries, keys and values
-    "after_attention",  # on the output of attention, before it joins the stream
+    "after_attention",  # on the output of attention, before the residual connection
     "in_feedforward",  # on the inner vector, before its activation
     "after_feedforward",
-    "beside_layer",  # sees the layer's input, joins before the layer's last norm
+    "beside_layer",  # reads the layer's input, is added before the layer's last norm
 )
 ON_TOP = "on_top"  # after the last layer: h + f(h)
 SITES = (*IN_LAYER, ON_TOP)
 GATE = "gate"  # the part of any addition that multiplies it by a learned number
 
 Groups = tuple[tuple[str, ...], ...]  # tasks that count as one where a row says "per task"
+Gradient = Literal["frozen-head", "stop", "full"]
+LayerRange = tuple[int, int]  # both ends included, -1 is the last layer
 
 
 @dataclass(frozen=True)
 class AdditionKind:
-    """A kind of addition: the parts it is made of and the sites where it makes sense."""
+    """The parts that a kind of addition is made of, and the sites where it can be placed."""
 
     parts: tuple[str, ...]
     sites: tuple[str, ...]
     is_sized: bool = True
 
 
-KINDS = {  # the equations: encoder/additions.py; the sizes: sizes.py
+KINDS = {  # equations: model/adapters.py; sizes: sizes.py
     "pal": AdditionKind(("down", "attend", "up"), ("beside_layer", "after_feedforward", ON_TOP)),
     "task_embedding": AdditionKind(("vector",), IN_LAYER[:4], is_sized=False),
     "lora": AdditionKind(("down", "up"), ("in_attention",)),
@@ -59,8 +69,8 @@ class Copies:
 
     __pydantic_config__ = STRICT
     part: str  # a pattern over PARTS
-    per: tuple[str, ...]
-    layers: tuple[int, int] | None = None  # both ends included, -1 is the last; none: everywhere
+    per: Per
+    layers: LayerRange | None = None  # default: everywhere
     groups: Groups = ()
 
 
@@ -69,26 +79,26 @@ class Late:
     """One dense layer between the pooled vector and the heads."""
 
     __pydantic_config__ = STRICT
-    per: tuple[str, ...]
+    per: Per
     groups: Groups = ()
-    width: int = 0  # 0: as wide as the encoder
-    activation: str = "relu"
+    width: Annotated[int, Field(ge=0)] = 0  # 0: as wide as the encoder
+    activation: Activation = "relu"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """A small new function: what it is, where it sits, how large it is, who owns each part."""
+    """A small new function: its kind, where it is placed, its size, and who owns each part."""
 
     __pydantic_config__ = STRICT
-    name: str  # starts the names of its owners: pal_down/sentiment
-    kind: str  # one of KINDS
+    name: str  # the prefix of its owners: pal_down/sentiment
+    kind: Literal["pal", "task_embedding", "lora", "bottleneck"]
     sites: tuple[str, ...]  # several: the same function at each of them
-    per: Mapping[str, tuple[str, ...]]  # part -> one copy per ...; with "gate": a learned factor
-    size: int = 0  # 0: what the kind takes for the encoder's width
-    layers: tuple[int, int] | None = None  # of the sites within layers; none: all
-    depth: int = 1  # on top: how many, one after the other
-    scale: float = 1.0  # a fixed factor; with a gate its first value
-    bound: float = 0.0  # keeps the gate within plus and minus this; 0: free
+    per: Mapping[str, Per]  # part -> one copy per ...; with "gate": a learned factor
+    size: Annotated[int, Field(ge=0)] = 0  # 0: the kind's default for the encoder's width
+    layers: LayerRange | None = None  # for sites within layers; default: all layers
+    depth: Annotated[int, Field(ge=1)] = 1  # on top: how many, one after the other
+    scale: float = 1.0  # a fixed factor; with a gate its initial value
+    bound: Annotated[float, Field(ge=0)] = 0.0  # keeps the gate within +-bound; 0: unbounded
     groups: Groups = ()
 
 
@@ -99,35 +109,31 @@ class Feed:
     __pydantic_config__ = STRICT
     source: str  # a task, or *: each task feeds all later ones, single texts before pairs
     target: str
-    what: str = "logits"  # or hidden: the last hidden vector of the earlier head
-    gradient: str | float = "frozen-head"  # or stop, full, or a factor on the gradient
-    combine: str = "concat"  # or attention: a learned weight for each field
+    what: Literal["logits", "hidden"] = "logits"  # hidden: the last hidden vector of the head
+    gradient: Gradient | float = "frozen-head"  # a number: a factor
+    combine: Literal["concat", "attention"] = "concat"  # attention: a learned weight per field
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How fast the owners that match learn, as a factor on the recipe's rate; 0 freezes."""
+    """A factor on the learning rate of all owners that match; 0 freezes. First match wins."""
 
     __pydantic_config__ = STRICT
     owner: str  # a pattern over the names of owners
-    factor: float
+    factor: Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class L2Pull:
-    """An L2 term: strength x the squared distance of the owners that match."""
+    """An L2 penalty: strength x the squared distance of matching owners to a common point."""
 
     __pydantic_config__ = STRICT
     owner: str
-    strength: float
-    towards: str = "copies"  # the mean of the copies of one part and layer; or start
+    strength: Annotated[float, Field(gt=0)]
+    towards: Literal["copies", "start"] = "copies"  # the mean of a part's copies, or initial values
 
 
 TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
-WHAT = ("logits", "hidden")
-GRADIENTS = ("frozen-head", "stop", "full")
-COMBINE = ("concat", "attention")
-TOWARDS = ("copies", "start")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +153,13 @@ class SharingPlan:
     depth: int = 0  # the number of layers it is written for; 0: any
 
     def __post_init__(self) -> None:
-        for problem in problems_of(self):
+        for problem in find_problems(self):
             raise PlanError(f"plan {self.name!r}: {problem}")
+
+    @property
+    def grouped_rows(self) -> tuple[Copies | Late | Addition, ...]:
+        """The rows in which tasks can be grouped."""
+        return (*self.copies, *self.late, *self.additions)
 
     def to_data(self) -> dict[str, Any]:
         """Plain lists and mappings, for YAML and JSON."""
@@ -156,127 +167,64 @@ class SharingPlan:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    return value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-# ------------------------------------------------------------------ what makes no sense
+# ------------------------------------------------------------------ contradictions
 
 
-def problems_of(plan: SharingPlan) -> Iterator[str]:
-    """What makes a plan meaningless whatever the encoder and the tasks."""
-    for per, groups in copied_rows(plan):
-        if not set(per) <= {"layer", "task"}:
-            yield f"`per` is {list(per)}; allowed are layer and task"
-        if groups and "task" not in per:
-            yield "groups of tasks mean something only where `per` names task"
+def find_problems(plan: SharingPlan) -> Iterator[str]:
+    """Contradictions that make a plan meaningless for every encoder and every set of tasks."""
+    for row in plan.grouped_rows:
+        axes = row.per.values() if isinstance(row, Addition) else [row.per]
+        if row.groups and not any("task" in per for per in axes):
+            yield "`groups` has an effect only where `per` contains task"
     for copies in plan.copies:
-        if not any(fnmatchcase(known, copies.part) for known in PARTS):
+        if not any(fnmatchcase(part, copies.part) for part in PARTS):
             yield (
                 f"no part is called {copies.part!r}; parts are {', '.join(PARTS)}."
                 f"{nearest(copies.part, PARTS)}"
             )
-    if any(rate.factor < 0 for rate in plan.rates):
-        yield "a rate below 0 would climb instead of descend"
-    if not all(map(math.isfinite, numbers_of(plan))):
-        yield "every rate, scale, bound, strength and factor is a finite number"
-    yield from problems_of_late(plan)
-    yield from problems_of_additions(plan)
-    yield from problems_of_feeds(plan)
-    yield from problems_of_pulls(plan)
-
-
-def numbers_of(plan: SharingPlan) -> Iterator[float]:
-    yield from (row.factor for row in plan.rates)
-    yield from (row.strength for row in plan.pull)
-    yield from (number for row in plan.additions for number in (row.scale, row.bound))
-    yield from (row.gradient for row in plan.feeds if isinstance(row.gradient, float | int))
-
-
-def copied_rows(plan: SharingPlan) -> Iterator[tuple[tuple[str, ...], Groups]]:
-    rows: tuple[Copies | Late, ...] = (*plan.copies, *plan.late)
-    yield from ((row.per, row.groups) for row in rows)
-    for addition in plan.additions:
-        yield from ((per, ()) for per in addition.per.values())
-        yield (
-            tuple(dict.fromkeys(axis for per in addition.per.values() for axis in per)),
-            (addition.groups),
-        )
-
-
-def problems_of_late(plan: SharingPlan) -> Iterator[str]:
-    for layer in plan.late:
-        if layer.width < 0 or layer.activation not in ACTIVATIONS:
-            yield (
-                "a late layer has a width of 0 or more and one of the activations "
-                f"{', '.join(ACTIVATIONS)}; found {layer.width} and {layer.activation!r}"
-            )
-
-
-def problems_of_additions(plan: SharingPlan) -> Iterator[str]:
     names = [addition.name for addition in plan.additions]
     if len(set(names)) < len(names):
-        yield f"additions need different names, found {', '.join(names)}: one name, same weights"
+        yield f"additions need different names, found {', '.join(names)}"
     for addition in plan.additions:
-        yield from (f"addition {addition.name!r}: {text}" for text in problems_of_one(addition))
+        problems = (*misplaced(addition), *contradictions(addition))
+        yield from (f"addition {addition.name!r}: {problem}" for problem in problems)
+    if any(feed.gradient == 0 for feed in plan.feeds):
+        yield "a feed's gradient is 0; write stop, or a factor other than 0"
 
 
-def problems_of_one(addition: Addition) -> Iterator[str]:
-    taken = (*PARTS, "head", "late")
-    if not re.fullmatch("[a-z][a-z0-9_]*", addition.name) or addition.name.startswith(taken):
+def misplaced(addition: Addition) -> Iterator[str]:
+    """A name, sites or parts that the kind of addition does not allow."""
+    kind, reserved = KINDS[addition.kind], (*PARTS, "head", "late")
+    if not re.fullmatch("[a-z][a-z0-9_]*", addition.name) or addition.name.startswith(reserved):
         yield (
-            "its name has small letters, digits and '_', and does not begin as a part of the "
-            f"encoder does ({', '.join(taken)})"
+            "a name consists of small letters, digits and '_', and does not start with "
+            f"{', '.join(reserved)}"
         )
-    if addition.kind not in KINDS:
-        yield f"no kind {addition.kind!r}; kinds are {', '.join(KINDS)}"
-        return
-    kind = KINDS[addition.kind]
     wrong = [site for site in addition.sites if site not in kind.sites]
     if wrong or not addition.sites:
-        yield f"a {addition.kind} sits at {', '.join(kind.sites)}; found {', '.join(wrong) or None}"
+        found = ", ".join(wrong) or "none"
+        yield f"the sites of a {addition.kind} are {', '.join(kind.sites)}; found {found}"
     if set(addition.per) - {GATE} != set(kind.parts):
         yield (
-            f"a {addition.kind} has the parts {', '.join(kind.parts)} (and {GATE}); "
+            f"the parts of a {addition.kind} are {', '.join(kind.parts)} (and {GATE}); "
             f"`per` names {', '.join(addition.per) or 'none'}"
         )
-    if addition.size < 0 or addition.depth < 1 or addition.bound < 0 or addition.scale == 0:
-        yield "size and bound are 0 or more, depth 1 or more, and a scale of 0 would never learn"
-    if addition.bound and (GATE not in addition.per or abs(addition.scale) >= addition.bound):
-        yield f"`bound` keeps a gate: it needs `per: {{{GATE}: ...}}` and a scale below it"
     if not kind.is_sized and (addition.size or len(addition.sites) > 1):
-        yield f"a {addition.kind} has the size of its site: one site, no size"
-    yield from idle_words(addition)
+        yield f"a {addition.kind} has the size of its only site; give one site and no size"
 
 
-def idle_words(addition: Addition) -> Iterator[str]:
-    """Words that mean nothing at the sites that are named."""
+def contradictions(addition: Addition) -> Iterator[str]:
+    """Settings that exclude each other or have no effect at the sites that are named."""
+    if addition.scale == 0:
+        yield "`scale` is 0, so it would never learn; give another factor"
+    if addition.bound and (GATE not in addition.per or abs(addition.scale) >= addition.bound):
+        yield f"`bound` limits a gate: it needs `per: {{{GATE}: ...}}` and a scale below the bound"
     if addition.depth > 1 and ON_TOP not in addition.sites:
-        yield f"`depth` counts places {ON_TOP}; add that site, or leave it out"
+        yield f"`depth` has an effect only at the site {ON_TOP}; add that site or remove `depth`"
     if addition.layers is not None and set(addition.sites) == {ON_TOP}:
-        yield f"`layers` are of sites within layers; it sits only {ON_TOP}, so leave them out"
-
-
-def problems_of_feeds(plan: SharingPlan) -> Iterator[str]:
-    for feed in plan.feeds:
-        for key, value, allowed in (
-            ("what", feed.what, WHAT),
-            ("combine", feed.combine, COMBINE),
-            ("gradient", feed.gradient, GRADIENTS),
-        ):
-            if isinstance(value, str) and value not in allowed:
-                factor = ", or a factor" if key == "gradient" else ""
-                yield f"a feed's {key} is {value!r}; allowed: {', '.join(allowed)}{factor}"
-        if feed.gradient == 0:
-            yield "a feed's gradient is 0, which teaches nobody: write stop, or another factor"
-
-
-def problems_of_pulls(plan: SharingPlan) -> Iterator[str]:
-    for pull in plan.pull:
-        if not pull.strength > 0:
-            yield f"a pull's strength is above 0; found {pull.strength:g}"
-        if pull.towards not in TOWARDS:
-            yield f"a pull goes towards {', '.join(TOWARDS)}; found {pull.towards!r}"
+        yield f"`layers` has no effect at the site {ON_TOP}; remove it"

@@ -1,23 +1,28 @@
-"""The sizes and forms a network is built from: of the encoder, of the heads, of reading a text."""
+"""Sizes and options a network is built from: the encoder, the heads, how texts become vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
 
 from mops.errors import RecipeError
 
-POOLS = ("pooler", "cls", "mean", "sum")
+Activation = Literal["relu", "gelu", "tanh"]
+Pool = Literal["pooler", "cls", "mean", "sum"]
+HeadKind = Literal["linear", "mlp", "cosine"]
+CosineScale = Literal["half", "relu", "learned"]  # (cos+1)/2, ReLU(cos), a cos + b; then the range
+HEADS: tuple[str, ...] = get_args(HeadKind)
 FEATURES = {"sum": 1, "concat": 2, "product": 1, "difference": 1}  # width in vectors of one text
-HEADS = ("linear", "mlp", "cosine")
-COSINE_SCALES = ("half", "relu", "learned")  # (cos+1)/2, ReLU(cos), a cos + b; then onto the range
-STRICT = {"extra": "forbid"}  # unknown keys from outside are errors
-ACTIVATIONS = ("relu", "gelu", "tanh")
+# Settings from outside: unknown keys are errors, numbers are finite.
+STRICT: Any = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderShape:
-    """What config.json says of a BERT-family encoder."""
+    """The sizes of a BERT-family encoder, from its config.json."""
 
     family: str
     depth: int
@@ -33,7 +38,7 @@ class EncoderShape:
 
     @property
     def longest(self) -> int:
-        """How many tokens a sequence may have."""
+        """The maximum number of tokens in a sequence."""
         return self.positions - self.first_position
 
 
@@ -42,35 +47,24 @@ class HeadShape:
     """A head: from the vector of a row to the task's outputs. The last layer is always linear."""
 
     __pydantic_config__ = STRICT
-    kind: str = "linear"
-    depth: int = 1  # hidden layers of an mlp
-    width: int = 256
-    activation: str = "relu"
+    kind: HeadKind = "linear"
+    depth: Annotated[int, Field(ge=1)] = 1  # hidden layers of an mlp
+    width: Annotated[int, Field(ge=1)] = 256
+    activation: Activation = "relu"
     norm: bool = False  # LayerNorm on the pooled vector
     project: bool = False  # cosine: a linear layer before it
-    scale: str = "half"  # cosine: one of COSINE_SCALES
-
-    def __post_init__(self) -> None:
-        for key, value, allowed in (
-            ("kind", self.kind, HEADS),
-            ("activation", self.activation, ACTIVATIONS),
-            ("scale", self.scale, COSINE_SCALES),
-        ):
-            if value not in allowed:
-                raise RecipeError(f"head {key} is {value!r}; allowed: {', '.join(allowed)}")
-        if self.depth < 1 or self.width < 1:
-            raise RecipeError("a head's depth and width must be at least 1")
+    scale: CosineScale = "half"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How texts become the vector that a head sees."""
+    """How texts become the vector that a head receives."""
 
     pair: str = "cross"
     pool: str = "mean"
     features: tuple[str, ...] = ("difference", "product")
     max_length: int = 256
-    heads: Mapping[str, HeadShape] = field(default_factory=dict)  # by task; else linear
+    heads: Mapping[str, HeadShape] = field(default_factory=dict)  # by task; default: linear
 
     def head(self, task: str) -> HeadShape:
         return self.heads.get(task, HeadShape())
@@ -80,16 +74,16 @@ class Reading:
         return is_pair and self.pair == "bi"
 
     def vectors(self, is_pair: bool) -> int:
-        """How many pooled vectors wide the head's input is."""
+        """The width of the head's input in pooled vectors."""
         if not self.texts_apart(is_pair):
             return 1
         return sum(FEATURES[name] for name in self.features)
 
 
 def check_length(reading: Reading, encoder: EncoderShape) -> None:
-    """Refuse sequences that the encoder has no positions for."""
+    """Refuse a max_length for which the encoder has no position embeddings."""
     if reading.max_length > encoder.longest:
         raise RecipeError(
-            f"training.max_length is {reading.max_length}, the encoder takes at most "
+            f"training.max_length is {reading.max_length}, the encoder accepts at most "
             f"{encoder.longest} tokens"
         )

@@ -1,4 +1,4 @@
-"""Sizes: how many weights each part has, how wide a head's input is, how much work a text is."""
+"""Sizes: weights of each part, width of a head's input, FLOPs of a text."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
 
 
 def trunk_sizes(route: Route, encoder: EncoderShape) -> dict[str, int]:
+    """Owner -> weights, for the pretrained parts on a route."""
     parts = [("embeddings", route.embeddings), *(("pooler", owner) for owner in route.pooler)]
     parts += [pair for layer in route.layers for pair in layer.items()]
     return {owner: TRUNK_SIZES[part](encoder) for part, owner in parts}
@@ -42,21 +43,21 @@ def late_widths(plan: SharingPlan, encoder: EncoderShape) -> tuple[int, ...]:
 
 # ------------------------------------------------------------------ additions
 
-PAL_SIZE = 204 / 768  # of the encoder's width, as in Stickland and Murray 2019
+PAL_SIZE = 204 / 768  # relative to the encoder's width, as in Stickland and Murray 2019
 LAYER_HEADS, TOP_HEADS = 6, 12
-USUAL_SIZES = {"lora": 8, "bottleneck": 64}
+DEFAULT_SIZES = {"lora": 8, "bottleneck": 64}
 
 
 def heads_at(site: str) -> int:
-    """Of the small attention of a projected attention layer."""
+    """The number of attention heads of a projected attention layer."""
     return TOP_HEADS if site == ON_TOP else LAYER_HEADS
 
 
 def addition_size(addition: Addition, encoder: EncoderShape) -> int:
-    """As given; otherwise what its kind takes for an encoder of this width."""
+    """The given size, or the default of its kind for an encoder of this width."""
     if addition.kind != "pal":
-        return addition.size or USUAL_SIZES.get(addition.kind, 0)
-    heads = max(heads_at(site) for site in addition.sites)  # one divides the other
+        return addition.size or DEFAULT_SIZES.get(addition.kind, 0)
+    heads = max(heads_at(site) for site in addition.sites)  # 6 divides 12
     size = addition.size or max(1, round(PAL_SIZE * encoder.width / heads)) * heads
     if size % heads:
         raise PlanError(
@@ -67,31 +68,29 @@ def addition_size(addition: Addition, encoder: EncoderShape) -> int:
 
 
 def site_width(site: str, encoder: EncoderShape) -> int:
-    """How wide the vectors are that an addition joins there."""
-    return {"in_attention": 3 * encoder.width, "in_feedforward": encoder.inner}.get(
-        site, encoder.width
-    )
+    """The width of the vectors to which an addition is added at this site."""
+    widths = {"in_attention": 3 * encoder.width, "in_feedforward": encoder.inner}
+    return widths.get(site, encoder.width)
 
 
-ADDITION_SIZES: dict[tuple[str, str], Callable[[int, int, int], int]] = {  # width, size, site's
+ADDITION_SIZES: dict[tuple[str, str], Callable[[int, int, int], int]] = {  # width, size, site
     ("pal", "down"): lambda width, size, site: dense(width, size),
     ("pal", "attend"): lambda width, size, site: dense(size, 3 * size),
     ("pal", "up"): lambda width, size, site: dense(size, width),
     ("bottleneck", "down"): lambda width, size, site: dense(width, size),
     ("bottleneck", "up"): lambda width, size, site: dense(size, width),
-    ("lora", "down"): lambda width, size, site: 2 * width * size,  # of queries and of values
+    ("lora", "down"): lambda width, size, site: 2 * width * size,  # for queries and values
     ("lora", "up"): lambda width, size, site: 2 * size * width,
     ("task_embedding", "vector"): lambda width, size, site: site,
 }
 
 
 def adapter_sizes(adapter: AdapterSite, encoder: EncoderShape) -> dict[str, int]:
-    """Owner -> weights, for the parts of an addition at one place."""
-    size, site = addition_size(adapter.addition, encoder), site_width(adapter.site, encoder)
+    """Owner -> weights, for the parts of an addition at one site."""
+    kind, site = adapter.addition.kind, site_width(adapter.site, encoder)
+    size = addition_size(adapter.addition, encoder)
     return {
-        owner: 1
-        if part == GATE
-        else ADDITION_SIZES[adapter.addition.kind, part](encoder.width, size, site)
+        owner: 1 if part == GATE else ADDITION_SIZES[kind, part](encoder.width, size, site)
         for part, owner in adapter.parts.items()
     }
 
@@ -101,11 +100,11 @@ def adapter_sizes(adapter: AdapterSite, encoder: EncoderShape) -> dict[str, int]
 
 @dataclass(frozen=True)
 class HeadInput:
-    """What a head sees: the task's own vectors, and the outputs of tasks that feed it."""
+    """The input of a head: the task's own vectors, and the outputs of tasks that feed it."""
 
     width: int  # of one vector
     vectors: int
-    fed: tuple[int, ...] = ()  # width of each field
+    fed: tuple[int, ...] = ()  # the width of each feed
     combine: str = "concat"
 
     @cached_property
@@ -114,12 +113,12 @@ class HeadInput:
 
     @property
     def wide(self) -> int:
-        """How wide it is once the fields are one vector."""
+        """The width after all fields are combined into one vector."""
         return self.width if self.combine == "attention" else sum(self.fields)
 
     @property
     def size(self) -> int:
-        """Weights that make the fields one vector: a projection for each, and a query."""
+        """The weights that combine the fields: a projection for each, and a query."""
         if self.combine != "attention":
             return 0
         return sum(dense(width, self.width) for width in self.fields) + self.width
@@ -135,24 +134,23 @@ def head_input(
 
 
 def feed_width(feed: Feed, source: Task, target: Task, reading: Reading) -> int:
-    """An earlier single-text task answers each text of a pair that is read apart."""
+    """A single-text task answers each text of a pair that is read as two sequences."""
     texts = 2 if reading.texts_apart(target.is_pair) and not source.is_pair else 1
-    shape = reading.head(source.name)
-    return texts * (shape.width if feed.what == "hidden" else source.outputs)
+    return texts * (reading.head(source.name).width if feed.what == "hidden" else source.outputs)
 
 
-def head_size(task: Task, reading: Reading, seen: HeadInput) -> int:
+def head_size(task: Task, reading: Reading, inputs: HeadInput) -> int:
     head = reading.head(task.name)
-    size = 2 * seen.width if head.norm else 0
+    size = 2 * inputs.width if head.norm else 0
     if head.kind == "cosine":
-        size += dense(seen.width, seen.width) if head.project else 0
+        size += dense(inputs.width, inputs.width) if head.project else 0
         return size + (2 if head.scale == "learned" else 0)
     hidden = [head.width] * head.depth if head.kind == "mlp" else []
-    steps = [seen.wide, *hidden, task.outputs]
-    return size + seen.size + sum(map(dense, steps, steps[1:]))
+    widths = [inputs.wide, *hidden, task.outputs]
+    return size + inputs.size + sum(map(dense, widths, widths[1:]))
 
 
-# ------------------------------------------------------------------ work
+# ------------------------------------------------------------------ FLOPs
 
 
 def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
@@ -171,7 +169,7 @@ class CountedRows(Protocol):
     """Tokenised rows, as far as their cost is concerned."""
 
     @property
-    def counted_lengths(self) -> tuple[tuple[int, int], ...]: ...  # (tokens, sequences so long)
+    def counted_lengths(self) -> tuple[tuple[int, int], ...]: ...  # (tokens, sequences)
 
     def __len__(self) -> int: ...
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from mops.plans.parser import parse_plan
-from mops.plans.rows import Feed, SharingPlan
+from mops.plans.rows import Feed, Gradient, SharingPlan
 from mops.surveys.design import Block
 from mops.surveys.experiments.table import PLAIN, Given, budget, experiment, rates, training
 from mops.surveys.experiments.trunks import frozen_first
@@ -19,7 +19,7 @@ NINE = (
 )  # fmt: skip
 WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2)  # of late layers, in widths of the encoder
 BOTTLENECKS, RANKS = (4, 16, 64, 256), (2, 8, 32)
-GRADIENTS = ("stop", "full")  # beside frozen-head, the short form's
+GRADIENTS: tuple[Gradient, ...] = ("stop", "full")  # beside frozen-head, the short form's
 
 
 @experiment(
@@ -67,7 +67,7 @@ def edges(tasks: tuple[str, ...]) -> list[str]:
     return [*alone, f"progressive:{first}"]
 
 
-def feeding(gradient: str) -> dict[str, Any]:
+def feeding(gradient: Gradient) -> dict[str, Any]:
     """All edges with another gradient."""
     plan = parse_plan("progressive")
     row = Feed(source="*", target="*", gradient=gradient)
