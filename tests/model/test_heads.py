@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -26,8 +26,9 @@ from mops.model.attention import Dropout
 from mops.model.heads import build_head
 from mops.model.network import Network
 from mops.model.packing import pack_segments
-from mops.plans.shapes import ACTIVATIONS, COSINE_SCALES, FEATURES, POOLS, HeadShape, Reading
+from mops.plans.shapes import FEATURES, Activation, CosineScale, HeadShape, Pool, Reading
 from mops.plans.sizes import HeadInput, head_input, head_size
+from mops.yaml_io import to_value
 
 TASKS = {task.name: task for task in THREE_TASKS}
 U, V = torch.randn(2, 7, WIDTH, generator=torch.Generator().manual_seed(0)).unbind()
@@ -69,7 +70,7 @@ def pool_padded(pool: str, states: list[Tensor], network: Network) -> Tensor:
     return summed if pool == "sum" else summed / is_token.sum(dim=1, keepdim=True)
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", get_args(Pool))
 def test_pooling_counts_nothing_outside_the_segment(pool: str) -> None:
     network = build_network("shared", reading=Reading(pool=pool))
     crowd = [segment(n, n, ("sentiment",)) for n in (1, LONGEST, 5, 17, 2)]
@@ -133,7 +134,7 @@ def test_a_cross_pair_and_a_single_text_have_no_features() -> None:
 FUNCTIONS = {"relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("depth", [1, 3])
 def test_mlp_ends_in_a_linear_layer(depth: int, activation: str) -> None:
     shape = {"kind": "mlp", "depth": depth, "width": 11, "activation": activation, "norm": True}
@@ -169,7 +170,7 @@ def test_a_similarity_starts_in_the_middle_of_its_range() -> None:
 
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("project", [False, True])
-@pytest.mark.parametrize("scale", COSINE_SCALES)
+@pytest.mark.parametrize("scale", get_args(CosineScale))
 def test_cosine_on_the_range(scale: str, project: bool, norm: bool) -> None:
     """5 (cos + 1) / 2, 5 ReLU(cos) or 5 (a cos + b), after a normalisation and a projection."""
     shape = {"kind": "cosine", "scale": scale, "project": project, "norm": norm}
@@ -231,7 +232,7 @@ def test_head_size(name: str, pair: str, shape: HeadShape) -> None:
 )
 def test_a_head_that_cannot_be(shape: dict[str, Any]) -> None:
     with pytest.raises(RecipeError):
-        HeadShape(**shape)
+        to_value(HeadShape, shape, where="training.head", error=RecipeError)
 
 
 def test_new_weights_follow_from_seed_and_name_alone() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from survey_data import HOSTILE, write_csv
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import Material, encode_targets
+from mops.data.dataset import Dataset, encode_targets
 from mops.data.examples import Row
 from mops.data.splits import half
 from mops.evaluate.evaluate import overall_of, score_table
@@ -73,13 +73,13 @@ class World:
     """What all trials of a survey have in common."""
 
     folder: Path
-    material: Material
+    dataset: Dataset
     shape: EncoderShape
     asked: Sequence[Asked]
     has_losses: bool
 
     def layout(self, recipe: Recipe) -> Layout:
-        tasks = dict(self.material.tasks)
+        tasks = dict(self.dataset.tasks)
         reading = recipe.training.reading(tasks)
         return lay_out(recipe.sharing_plan(), list(tasks.values()), self.shape, reading)
 
@@ -98,7 +98,7 @@ class Maker:
     def write(self, trial: Trial) -> Path:
         """A finished run, as training would have left it; no model."""
         run = self.world.folder / "trials" / trial.id
-        tasks = self.world.material.tasks
+        tasks = self.world.dataset.tasks
         scores: dict[str, Any] = {name: {} for name in tasks}
         for asked in self.world.asked:
             name = asked.task.name
@@ -145,7 +145,7 @@ class Maker:
         return columns | (more if self.world.has_losses else {}), numbers
 
     def record(self, trial: Trial, scores: Mapping[str, Any]) -> Record:
-        layout, material = self.layout, self.world.material
+        layout, dataset = self.layout, self.world.dataset
         costs = {
             **counted(layout),
             "bundle_bytes": 4 * layout.parameters + 1000,
@@ -158,19 +158,19 @@ class Maker:
             run_info=replace(
                 made.run_info,
                 plan=layout.plan.name,
-                tasks=tuple(material.tasks),
+                tasks=tuple(dataset.tasks),
                 encoder=trial.recipe.encoder,
                 seed=trial.seed,
                 started="2026-01-01T00:00:00+00:00",
                 finished="2026-01-01T00:10:00+00:00",
             ),
-            scores=score_table(material.tasks, scores),
+            scores=score_table(dataset.tasks, scores),
             meta_info=made_meta(
                 encoder=trial.recipe.encoder,
                 encoder_sha256=find_encoder(trial.recipe.encoder).digest,
                 encoder_shape=asdict(layout.encoder),
-                data_sha256=dict(material.digests),
-                data_notes=tuple(material.notes()),
+                data_sha256=dict(dataset.digests),
+                data_notes=tuple(dataset.notes()),
                 **self.meta,
             ),
         )

@@ -15,7 +15,7 @@ from survey_data import write_data, write_encoder
 from survey_trials import MACHINE, STEPS, Asked, Maker, World, measured
 
 from mops.config.recipe import to_recipe
-from mops.data.dataset import read_material
+from mops.data.dataset import read_dataset
 from mops.model.sources import read_shape
 from mops.surveys.design import Survey, read_survey, to_survey
 from mops.surveys.ledger import Trial
@@ -53,13 +53,13 @@ def make_survey(
     tasks = write_data(folder / "data", rows, labels, split)
     survey = design(folder, tasks, {"plan": list(plans), **(axes or {})}, seeds, on)
     candidates = survey.candidates()
-    material = read_material(candidates[0].recipe)
+    dataset = read_dataset(candidates[0].recipe)
     asked = [
-        Asked(task, split, material.splits[name][split].rows)
-        for name, task in material.tasks.items()
+        Asked(task, split, dataset.splits[name][split].rows)
+        for name, task in dataset.tasks.items()
         for split in SPLITS[on]
     ]
-    world = World(folder, material, read_shape(encoder), asked, has_losses)
+    world = World(folder, dataset, read_shape(encoder), asked, has_losses)
     costs = {}
     for number, candidate in enumerate(candidates):
         plan = candidate.name.partition(", ")[0]

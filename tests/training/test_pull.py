@@ -251,12 +251,6 @@ def test_a_resumed_run_pulls_to_the_first_weights(tmp_path: Path) -> None:
         assert not torch.equal(again.network.bank[owner].get_parameter(name), value)
 
 
-@pytest.mark.parametrize("plan", ["frozen+soft:0.01"])
-def test_what_is_frozen_cannot_be_pulled(plan: str) -> None:
-    with pytest.raises(PlanError, match="what is frozen cannot be pulled"):
-        parse_plan(plan)
-
-
 @pytest.mark.parametrize("given", ["soft", "soft:", "soft:0", "soft:-1", "soft:x", "soft:nan"])
 def test_a_strength_is_above_zero(given: str) -> None:
     with pytest.raises(PlanError, match=r"a number above 0, as soft:0\.01"):
