@@ -132,7 +132,10 @@ def remove(name: str) -> Callable[[Path], None]:
 
 DAMAGES = {
     "a missing tensor": (change_weights(lambda w: w.pop("head/sentiment.output.bias")), "head/s"),
-    "a tensor too many": (change_weights(lambda w: w.update(more=torch.ones(1))), "'more'"),
+    "a tensor too many": (
+        change_weights(lambda w: w.update(more=torch.ones(1))),
+        "unexpected tensors: more",
+    ),
     "another shape": (
         change_weights(lambda w: w.update({"head/sentiment.output.bias": torch.ones(7)})),
         "head/sentiment.output.bias",
@@ -146,8 +149,8 @@ DAMAGES = {
     "no tasks": (remove("tasks.yaml"), "tasks.yaml"),
     "no plan": (remove("plan.yaml"), "plan.yaml"),
     "no tokenizer": (remove("tokenizer.json"), "tokenizer.json"),
-    "a config of something else": (write("config.json", '{"model_type": "bert"}'), "no bundle"),
-    "a config that is a list": (write("config.json", "[]"), "no bundle"),
+    "a config of something else": (write("config.json", '{"model_type": "bert"}'), "not a bundle"),
+    "a config that is a list": (write("config.json", "[]"), "not a bundle"),
     "another version": (change_config(mops_bundle=99), "version"),
     "a config without its reading": (change_config(pool=None), "pool"),
     "a config without its heads": (change_config(heads=None), "heads"),

@@ -1,54 +1,77 @@
-"""Tensors to and from safetensors files; whatever goes wrong there is an OSError.
-
-Pretrained weights into the bank: the names that other programs give to the same tensors.
-"""
+"""Weights: safetensors files, strict checks, and pretrained encoders under foreign tensor names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from mops.errors import EncoderError
 from mops.model.encoder import trunk_owners
 from mops.model.network import Network
 from mops.model.sources import EncoderSource, weights_file
 
+# ------------------------------------------------------------------ files
+
 
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors and a few words about them."""
+    """Write tensors and a few facts about them; every failure is an OSError."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(plain, path, metadata={"format": "pt", **(facts or {})})
-    except SafetensorError as cause:  # a full disk comes as this
+    except SafetensorError as cause:  # for example a full disk
         raise OSError(None, str(cause)) from cause
 
 
+def read_tensors(
+    path: Path, names: Collection[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file and the facts beside them; every failure is an OSError."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys() if names is None else names
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except SafetensorError as cause:
+        raise OSError(None, f"{cause}; the file is damaged or incomplete") from cause
+
+
 def read_facts(path: Path) -> dict[str, str]:
-    """The words beside the tensors of a file, alone."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
-    except SafetensorError as cause:
-        raise OSError(None, f"{cause}; the file is damaged or incomplete") from cause
+    """The facts of a file, without its tensors."""
+    return read_tensors(path, names=())[1]
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """All tensors of a file, and the words beside them."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as cause:
-        raise OSError(None, f"{cause}; the file is damaged or incomplete") from cause
+def check_tensors(
+    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> None:
+    """Refuse a file whose tensors do not have exactly the expected names and shapes."""
+    missing = [name for name in expected if name not in tensors]
+    unexpected = [name for name in tensors if name not in expected]
+    reshaped = [
+        f"{name} {list(tensors[name].shape)} instead of {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    problems = {
+        "lacks": missing, "has unexpected tensors": unexpected, "has other shapes": reshaped
+    }  # fmt: skip
+    for problem, names in problems.items():
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise EncoderError(
+                f"{path} {problem}: {', '.join(names[:3])}{more}; "
+                "it does not belong to the other files of its folder"
+            )
 
 
-# part -> our name -> their names; {n} is the layer; several are laid one below the other
+# ------------------------------------------------------------------ names
+
+# part -> our module -> its names in other programs; {n} is the layer; several are concatenated
 Names = dict[str, dict[str, tuple[str, ...]]]
 BERT: Names = {
     "embeddings": {
@@ -91,93 +114,68 @@ DISTILBERT: Names = {
     },
     "pooler": {"dense": ("pooler.dense",)},
 }
-FOREIGN = {"bert": BERT, "roberta": BERT, "distilbert": DISTILBERT}
-OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of normalisations, in the first checkpoints
+FOREIGN_NAMES = {"bert": BERT, "roberta": BERT, "distilbert": DISTILBERT}
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm in the first checkpoints
 TRUNK = ("embeddings.", "encoder.layer.", "transformer.layer.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
+# ------------------------------------------------------------------ pretrained encoders
+
+
 def load_pretrained(network: Network, source: EncoderSource) -> None:
-    """Fill every trunk owner of the bank with a copy of the pretrained weights, strictly."""
+    """Copy the pretrained weights into every trunk owner of the bank, strictly."""
     source.digest  # noqa: B018  (refuses damaged weights of the bundled encoder)
     path = weights_file(source.folder)
-    theirs = read_weights(path, network.layout.encoder.family)
-    used: set[str] = set()
-    filled: set[str] = set()
+    weights = read_weights(path, network.layout.encoder.family)
+    places = list(foreign_tensors(network))
+    expected = dict(places)
+    if any(name.startswith("pooler.") and name not in weights for name in expected):
+        raise EncoderError(f"{path} has no pooler; set training.pool to mean, cls or sum")
+    used = {n: tensor for n, tensor in weights.items() if n in expected or n.startswith(TRUNK)}
+    check_tensors(path, used, expected)
+    for name, tensor in reversed(places):  # an owner of several layers keeps the lowest one's
+        tensor.copy_(weights[name])
+
+
+def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
+    """(foreign name, view of our tensor) for every pretrained weight, from the bottom up."""
+    names_of = FOREIGN_NAMES[network.layout.encoder.family]
     for owner, part, layer in trunk_places(network):
-        names = foreign_names(network, part, layer)
-        used |= {name for parts in names.values() for name in parts}
-        if owner not in filled:
-            fill(network.bank[owner], names, theirs, path)
-            filled.add(owner)
-    left = [name for name in theirs if name.startswith(TRUNK) and name not in used]
-    if left:
-        raise EncoderError(
-            f"{path} has {len(left)} tensors that config.json does not speak of, such as "
-            f"{left[0]!r}; the two files do not belong together"
-        )
+        for ours, tensor in network.bank[owner].state_dict().items():
+            module, _, kind = ours.rpartition(".")
+            names = names_of[part][module]
+            for name, view in zip(names, tensor.chunk(len(names)), strict=True):
+                yield f"{name.format(n=layer)}.{kind}", view
 
 
 def trunk_places(network: Network) -> Iterator[tuple[str, str, int]]:
-    """(owner, part, layer) for each place of each route."""
+    """(owner, part, layer) of every place on a route, each once."""
+    places = []
     for route in network.layout.routes.values():
         layers = [n for n, layer in enumerate(route.layers) for _ in layer]
-        for (owner, part), n in zip(
-            trunk_owners(route), [0, *layers, *(0 for _ in route.pooler)], strict=True
-        ):
-            yield owner, part, n
-
-
-def foreign_names(network: Network, part: str, layer: int) -> dict[str, tuple[str, ...]]:
-    """Our tensor's name within its owner -> the names of the tensors it is made of."""
-    shape = network.layout.encoder
-    found = {}
-    for ours, theirs in FOREIGN[shape.family][part].items():
-        if ours == "token_type" and not shape.types:
-            continue
-        is_table = part == "embeddings" and ours != "norm"
-        for kind in ("weight",) if is_table else ("weight", "bias"):
-            found[f"{ours}.{kind}"] = tuple(f"{name.format(n=layer)}.{kind}" for name in theirs)
-    return found
+        numbers = [0, *layers, *(0 for _ in route.pooler)]
+        places += [(*pair, n) for pair, n in zip(trunk_owners(route), numbers, strict=True)]
+    yield from dict.fromkeys(places)
 
 
 def read_weights(path: Path, family: str) -> dict[str, Tensor]:
-    """All tensors of a file as float32, without the prefix of their family."""
+    """All tensors of an encoder's file as float32, without the prefix of their family."""
     try:
         tensors, _ = read_tensors(path)
     except OSError as cause:
         raise EncoderError(f"{path} cannot be read: {cause.strerror}; fetch it again") from cause
-    found = {}
-    for name, tensor in tensors.items():
-        plain = name.removeprefix(f"{family}.")
-        for old, new in OLD_NAMES.items():
-            plain = plain.replace(old, new)
-        if plain not in BUFFERS:
-            found[plain] = tensor.to(torch.float32) if tensor.is_floating_point() else tensor
-    return found
+    weights = {plain_name(name, family): tensor for name, tensor in tensors.items()}
+    return {
+        name: tensor.to(torch.float32) if tensor.is_floating_point() else tensor
+        for name, tensor in weights.items()
+        if name not in BUFFERS
+    }
 
 
-def fill(
-    module: nn.Module,
-    names: Mapping[str, tuple[str, ...]],
-    theirs: Mapping[str, Tensor],
-    path: Path,
-) -> None:
-    missing = [name for parts in names.values() for name in parts if name not in theirs]
-    if missing:
-        raise EncoderError(f"{path} lacks {', '.join(missing[:3])}.{advice(missing[0])}")
-    state = module.state_dict()
-    for ours, parts in names.items():
-        tensor = torch.cat([theirs[name] for name in parts])
-        if tensor.shape != state[ours].shape:
-            raise EncoderError(
-                f"{path}: {' + '.join(parts)} has the shape {list(tensor.shape)}, config.json "
-                f"asks for {list(state[ours].shape)}; the two files do not belong together"
-            )
-        state[ours].copy_(tensor)
-
-
-def advice(name: str) -> str:
-    if name.startswith("pooler."):
-        return " This encoder has no pooler: set training.pool to mean, cls or sum"
-    return " It is not a complete encoder of the family that config.json names"
+def plain_name(name: str, family: str) -> str:
+    """A foreign name without the family in front, with the present names of LayerNorm."""
+    name = name.removeprefix(f"{family}.")
+    for old, new in OLD_NAMES.items():
+        name = name.replace(old, new)
+    return name

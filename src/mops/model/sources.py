@@ -1,4 +1,4 @@
-"""Where an encoder comes from: the bundled one, a folder, or a hub name; and its config.json."""
+"""Where an encoder comes from: the bundled one, a folder or a hub name; and its config.json."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +25,8 @@ BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 HUB_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
-# family -> how its config.json spells what an encoder's shape needs
-SPELLINGS: dict[str, dict[str, str]] = {
+# family -> our name of a size -> its key in config.json
+CONFIG_KEYS: dict[str, dict[str, str]] = {
     "bert": {
         "depth": "num_hidden_layers",
         "width": "hidden_size",
@@ -41,13 +42,13 @@ SPELLINGS: dict[str, dict[str, str]] = {
         "activation": "activation",
     },
 }
-SPELLINGS["roberta"] = SPELLINGS["bert"]
+CONFIG_KEYS["roberta"] = CONFIG_KEYS["bert"]
 KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 
 @dataclass(frozen=True)
 class EncoderSource:
-    """A folder that holds an encoder, and what the user called it."""
+    """A folder that holds an encoder, and the name that the user gave."""
 
     name: str
     folder: Path
@@ -62,8 +63,8 @@ class EncoderSource:
         words = tokenizer.get_vocab_size()
         if words > self.shape.words:
             raise EncoderError(
-                f"{self.folder}: the tokenizer knows {words} words, the encoder has vectors for "
-                f"{self.shape.words}; the files do not belong together"
+                f"{self.folder}: the tokenizer has {words} words, the encoder has vectors for "
+                f"{self.shape.words}; these files do not belong together"
             )
         return tokenizer
 
@@ -83,7 +84,7 @@ class EncoderSource:
 
 
 def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:
-    """The folder behind a name: nothing is downloaded unless it is a name on a hub."""
+    """The folder of an encoder; only a hub name that is not in the cache is downloaded."""
     if name == BUNDLED:
         return EncoderSource(name, bundled_folder())
     if Path(name).is_dir():
@@ -107,27 +108,27 @@ def bundled_folder() -> Path:
 
 
 def hub_folder(name: str, files: Sequence[str]) -> Path:
-    """The files of a hub model: from the offline cache when they are there, else downloaded."""
+    """The files of a hub model, from the offline cache or else downloaded."""
     advice = "download its folder elsewhere and pass it: --encoder path/to/folder"
     try:
         from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
     except ImportError:
         raise EncoderError(
-            f"no folder named {name!r}, and to load that name from a hub "
-            f'`pip install "mops-nlp[hub]"` is needed; or {advice}'
+            f"there is no folder {name!r}; to load it from the hub, run "
+            f'`pip install "mops-nlp[hub]"`, or {advice}'
         ) from None
+    needed = [file for file in files if file in (CONFIG, WEIGHTS)]
     try:
-        cached = Path(snapshot_download(name, allow_patterns=list(files), local_files_only=True))
-        if all((cached / file).is_file() for file in files if file in (CONFIG, WEIGHTS)):
-            return cached
-    except Exception:  # not in the cache: ask the hub
-        pass
-    try:
+        with suppress(LocalEntryNotFoundError):
+            cached = snapshot_download(name, allow_patterns=list(files), local_files_only=True)
+            if all(Path(cached, file).is_file() for file in needed):
+                return Path(cached)
         return Path(snapshot_download(name, allow_patterns=list(files)))
-    except Exception as cause:  # the library has many: offline, unknown name, no access
+    except Exception as cause:  # offline, unknown name, no access, unreadable cache, ...
         reason = " ".join(str(cause).split())[:120]
         raise EncoderError(
-            f"no folder named {name!r}, and the hub could not give it ({reason}); {advice}"
+            f"there is no folder {name!r}, and loading it from the hub failed ({reason}); {advice}"
         ) from cause
 
 
@@ -137,8 +138,8 @@ def weights_file(folder: Path) -> Path:
         return path
     if (folder / "pytorch_model.bin").is_file():
         raise EncoderError(
-            f"{folder} holds only pytorch_model.bin, a format that can run code when it is read; "
-            "convert it once where you trust it: "
+            f"{folder} has only pytorch_model.bin, a format that can run code when it is read; "
+            "if you trust it, convert it once: "
             "`AutoModel.from_pretrained(folder).save_pretrained(folder)` writes model.safetensors"
         )
     raise EncoderError(f"{folder} has no {WEIGHTS}; an encoder folder holds it beside config.json")
@@ -146,7 +147,7 @@ def weights_file(folder: Path) -> Path:
 
 def read_shape(folder: Path) -> EncoderShape:
     """The shape that config.json describes."""
-    path = folder / "config.json"
+    path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -154,25 +155,25 @@ def read_shape(folder: Path) -> EncoderShape:
     except (OSError, ValueError) as cause:
         raise EncoderError(f"{path} cannot be read: {cause}") from cause
     family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in SPELLINGS:
+    if family not in CONFIG_KEYS:
         raise EncoderError(
-            f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(SPELLINGS))}"
+            f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(CONFIG_KEYS))}"
         )
-    return shape_of(config, family, path)
+    return parse_shape(config, family, path)
 
 
-def shape_of(config: dict[str, Any], family: str, path: Path) -> EncoderShape:
+def parse_shape(config: dict[str, Any], family: str, path: Path) -> EncoderShape:
     try:
-        sizes = {ours: config[theirs] for ours, theirs in SPELLINGS[family].items()}
+        sizes = {ours: config[theirs] for ours, theirs in CONFIG_KEYS[family].items()}
         words, positions = config["vocab_size"], config["max_position_embeddings"]
     except KeyError as key:
-        raise EncoderError(f"{path} does not say {key}; it is not a complete config.json") from None
+        raise EncoderError(f"{path} has no key {key}; it is not a complete config.json") from None
     if sizes["activation"] not in KNOWN_ACTIVATIONS:
         raise EncoderError(
-            f"{path}: activation {sizes['activation']!r}; known: {', '.join(KNOWN_ACTIVATIONS)}"
+            f"{path}: activation {sizes['activation']!r}; supported: {', '.join(KNOWN_ACTIVATIONS)}"
         )
     if config.get("position_embedding_type", "absolute") != "absolute":
-        raise EncoderError(f"{path}: only absolute position embeddings are known")
+        raise EncoderError(f"{path}: only absolute position embeddings are supported")
     return EncoderShape(
         family=family,
         words=words,

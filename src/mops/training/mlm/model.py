@@ -29,12 +29,11 @@ from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import (
-    OLD_NAMES,
     TRUNK,
-    foreign_names,
+    foreign_tensors,
+    plain_name,
     read_tensors,
     read_weights,
-    trunk_places,
     write_tensors,
 )
 from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, weights_file
@@ -234,9 +233,7 @@ def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor
     theirs, _ = read_tensors(weights_file(source.folder))
     kept = {}
     for name, tensor in theirs.items():
-        plain = name.removeprefix(f"{family}.")
-        for old, new in OLD_NAMES.items():
-            plain = plain.replace(old, new)
+        plain = plain_name(name, family)
         if plain not in ours and plain not in TIED[family]:
             kept[plain if plain.startswith(BASE) else name] = tensor
     return {
@@ -247,11 +244,8 @@ def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor
 
 def trained_weights(network: Network, family: str) -> Iterator[tuple[str, Tensor]]:
     """(their name without the family, tensor); query, key and value are parted again."""
-    for owner, part, layer in trunk_places(network):
-        state = network.bank[owner].state_dict()
-        for ours, names in foreign_names(network, part, layer).items():
-            for name, piece in zip(names, state[ours].chunk(len(names)), strict=True):
-                yield name, piece.cpu().clone()
+    for name, tensor in foreign_tensors(network):
+        yield name, tensor.cpu().clone()
     head = network.bank[head_owner(network)].state_dict()
     for ours, name in HEADS[family].items():
         yield name, head[ours].cpu()
