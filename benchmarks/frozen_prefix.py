@@ -56,7 +56,7 @@ def measure(case: Case, rounds: int, store: Store) -> dict[str, Any]:
         cache = open_cache(network, store)
         assert cache is not None
         for task in here.layout.tasks:
-            cache.fill({task: [s for s in batch.segments if s.tasks == (task,)]})
+            cache.fill(task, [s for s in batch.segments if s.tasks == (task,)])
         steps[plan] = step_of(network, here, batch)
         steps[f"{plan}, cached"] = step_of(network, here, batch, cache.pack)
     found = compare(steps, rounds=rounds).to_data()

@@ -23,7 +23,7 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -145,12 +145,13 @@ class Store:
 
     # -------------------------------------------------------------- blocks
 
-    def blocks(self, kind: str, key: str) -> list[StoredBlock]:
-        """The blocks of an entry, which thereby is in use now."""
+    def blocks(self, kind: str, key: str, known: Container[Path] = ()) -> list[StoredBlock]:
+        """The blocks of an entry, which thereby is in use now; `known` ones are not opened."""
         place = self.folder / kind / key
         with contextlib.suppress(OSError):
             os.utime(place)
-        opened = (self.open(path) for path in sorted(place.glob(f"*{SUFFIX}")))
+        paths = (path for path in sorted(place.glob(f"*{SUFFIX}")) if path not in known)
+        opened = (self.open(path) for path in paths)
         return [block for block in opened if block is not None]
 
     def open(self, path: Path) -> StoredBlock | None:

@@ -17,7 +17,7 @@ from mops.config.training import Training
 from mops.model.network import Network
 from mops.plans.shapes import Reading
 from mops.store import Store
-from mops.training.feature_cache import FrozenCache, open_cache
+from mops.training.feature_cache import FeatureCache, open_cache
 from mops.training.optim import build_optimiser
 from mops.training.step import take_step
 
@@ -90,21 +90,21 @@ def build(plan: Any, reading: Reading, folder: Path, dropout: float = 0.3) -> Ne
     return network
 
 
-def opened(network: Network, store: Store) -> FrozenCache:
+def opened(network: Network, store: Store) -> FeatureCache:
     cache = open_cache(network, store)
     assert cache is not None
     return cache
 
 
-def filled(network: Network, store: Store) -> FrozenCache:
-    """Half of what a batch wants is there, the other half is computed when it is needed."""
+def filled(network: Network, store: Store, every: int = 1) -> FeatureCache:
+    """A cache with every n-th sequence of a batch; the others are computed when needed."""
     cache = opened(network, store)
-    wanted = {task: [s for s in mixed_segments(network) if s.tasks == (task,)] for task in NAMES}
-    cache.fill({task: segments[::2] for task, segments in wanted.items()})
+    for task in NAMES:
+        cache.fill(task, [s for s in mixed_segments(network) if s.tasks == (task,)][::every])
     return cache
 
 
-def train(network: Network, cache: FrozenCache | None, steps: int = 3) -> list[Any]:
+def train(network: Network, cache: FeatureCache | None, steps: int = 3) -> list[Any]:
     training = Training(learning_rate=1e-2, head_learning_rate=1e-2, max_steps=steps, seed=5)
     optimiser = build_optimiser(network, training)
     pack = cache.pack if cache else None

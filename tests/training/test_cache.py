@@ -79,7 +79,7 @@ def test_training_with_the_cache_is_training_without_it(
     """Dropout is on above the prefix; losses, norms and all weights are equal after each step."""
     plan, reading, _ = PLANS[name]
     plain, cached = (build(plan, reading, encoder_folder("bert")) for _ in range(2))
-    cache = filled(cached, store)
+    cache = filled(cached, store, every=2)
     assert cache.computed > 0
     assert train(plain, None) == train(cached, cache)
     for owner, weight in plain.weights().items():
@@ -93,7 +93,7 @@ def test_answers_with_the_cache_are_answers_without_it(
     """Also where one text is asked by many tasks and routes part below or above the prefix."""
     plan, reading, _ = PLANS[name]
     network = build(plan, reading, encoder_folder("bert")).eval()
-    cache = filled(network, store)
+    cache = filled(network, store, every=2)
     texts = 2 if reading.pair == "bi" else 1
     asked = [segment(5 + n, n, NAMES[1:] if n // texts % 2 else NAMES[1:2]) for n in range(8)]
     for segments in (mixed_segments(network), asked):
@@ -112,12 +112,10 @@ def test_a_new_process_reads_what_was_written(
     plan, reading, _ = PLANS[name]
     network = build(plan, reading, encoder_folder("bert")).eval()
     segments = mixed_segments(network)
-    wanted = {task: [s for s in segments if s.tasks == (task,)] for task in NAMES}
-    opened(network, store).fill(wanted)
+    first = filled(network, store)
     expected = outputs_of(network, segments)
-    again = opened(network, Store(store.folder))
-    again.fill(wanted)
-    assert (again.computed, again.found) == (0, len({s.ids.tobytes() for s in segments}))
+    again = filled(network, Store(store.folder))
+    assert (again.computed, again.found) == (0, first.computed + first.found)
     monkeypatch.setattr(again, "compute", None)  # nothing is computed
     with torch.inference_mode():
         found = network(again.pack(segments))
@@ -142,9 +140,8 @@ def test_nothing_below_is_packed_or_computed(
 ) -> None:
     plan, reading, stages = PLANS[name]
     network = build(plan, reading, encoder_folder("bert"))
-    cache = opened(network, store)
+    cache = filled(network, store)
     segments = mixed_segments(network)
-    cache.fill({task: [s for s in segments if s.tasks == (task,)] for task in NAMES})
     pack = cache.pack(segments)
     assert len(pack.layers) == DEPTH + 1 - stages and pack.embeddings == ()
     assert len(pack.tokens.ids_T) == 0

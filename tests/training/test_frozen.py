@@ -15,7 +15,7 @@ from mops.config.training import Training
 from mops.data.schedule import plan_steps
 from mops.store import Store
 from mops.training import frozen
-from mops.training.feature_cache import FrozenCache
+from mops.training.feature_cache import FeatureCache
 from mops.training.trainer import Silent
 from running import StopAt, World, world
 
@@ -93,13 +93,13 @@ def test_training_rows_are_computed_before_the_steps_and_only_those(
     """8 steps of 4 rows of three tasks are fewer than there are; nothing is computed in a step."""
     monkeypatch.setenv("MOPS_CACHE", str(tmp_path / "cache"))
     asked: list[int] = []
-    compute = FrozenCache.compute
+    compute = FeatureCache.compute
 
-    def counted(cache: FrozenCache, key: str, segments: Any) -> Any:
+    def counted(cache: FeatureCache, key: str, segments: Any) -> Any:
         asked.append(len(segments))
         return compute(cache, key, segments)
 
-    monkeypatch.setattr(FrozenCache, "compute", counted)
+    monkeypatch.setattr(FeatureCache, "compute", counted)
     run = mops.train(made.recipe("frozen+shared"), tmp_path / "run")
     assert sum(asked) == sequences(run)["computed"]
     rows = {name: share.examples for name, share in run.record.train_info.tasks.items()}
@@ -119,9 +119,9 @@ def test_how_often_rows_come() -> None:
     training = Training(max_steps=7, per_task_batch_size=4, eval_steps=3)
     schedule = plan_steps({"a": 10}, training)
     (stage,) = schedule.stages
-    assert frozen.rows_left(schedule, stage, 0)["a"].sum() == 28
-    assert set(frozen.rows_left(schedule, stage, 0)["a"].tolist()) == {2, 3}
-    left = frozen.rows_left(schedule, stage, 4)["a"]
+    assert frozen.count_uses(schedule, stage, 0)["a"].sum() == 28
+    assert set(frozen.count_uses(schedule, stage, 0)["a"].tolist()) == {2, 3}
+    left = frozen.count_uses(schedule, stage, 4)["a"]
     taken = [place.row for place in schedule.places("a", 16, 12)]
     assert np.array_equal(left, np.bincount(taken, minlength=10))
     # After steps 3 and 6 and after the last; then without the first of these.

@@ -91,10 +91,7 @@ def stage_flops(
 
 def frozen_stages(layout: Layout, stage: PlannedStage) -> int:
     """Stages from the bottom up that no task trains; 0 if that is less than one layer."""
-    rates = stage.rates(layout)
-    every = zip(*(route.stages for route in layout.routes.values()), strict=True)
-    learns = [any(rates[owner] > 0 for owners in at for owner in owners) for at in every]
-    frozen = (*learns, True).index(True)
+    frozen = layout.frozen_stages(stage.rates(layout))
     return frozen if frozen > 1 else 0
 
 

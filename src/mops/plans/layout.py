@@ -105,6 +105,14 @@ class Layout:
                     taken |= set(owners)
         return tuple(groups)
 
+    def frozen_stages(self, rates: Mapping[str, float]) -> int:
+        """How many stages, from the bottom up, no task trains if the owners have these rates."""
+        stages = zip(*(route.stages for route in self.routes.values()), strict=True)
+        is_learning = [
+            any(rates[owner] > 0 for owners in routes for owner in owners) for routes in stages
+        ]
+        return (*is_learning, True).index(True)
+
     def head_input(self, task: str) -> HeadInput:
         """The input of a task's head."""
         width = late_widths(self.plan, self.encoder)[-1]

@@ -1,11 +1,10 @@
-"""What is frozen in a stage of a run is computed before its steps, as far as that is worth it."""
+"""Filling the feature cache before the steps of a stage, as far as the features are used again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,14 +15,14 @@ from mops.data.schedule import PlannedStage, Schedule
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.training.checkpoint import Progress
-from mops.training.feature_cache import FrozenCache, open_cache, segments_of
+from mops.training.feature_cache import FeatureCache, make_segments, open_cache
 
 WINDOW = 8192  # rows whose sequences are in memory at a time
 Rows = NDArray[np.int64]
 
 
 class UnderWay(Protocol):
-    """A run, as far as it matters here."""
+    """The parts of a run that decide what is cached."""
 
     network: Network
     schedule: Schedule
@@ -34,14 +33,14 @@ class UnderWay(Protocol):
 
 @dataclass
 class Frozen:
-    """How packs begin in the stage that a run is in; none: with the texts."""
+    """Packers of the current stage; None: packs start from token ids."""
 
     stage: PlannedStage | None = None
     train: Packer | None = None
     judge: Packer | None = None
 
     def enter(self, run: UnderWay, tell: Callable[[str], None]) -> None:
-        """Once in each stage: fill the cache for the steps and evaluations that are left in it."""
+        """Fill the cache for the steps and evaluations that are left in a new stage."""
         schedule, selection, step = run.schedule, run.selection, run.progress.step
         stage = schedule.stage_at(step)
         if stage is self.stage:
@@ -51,71 +50,66 @@ class Frozen:
         cache = open_cache(run.network)
         if cache is None:
             return
-        worth = rows_worth(cache, schedule, stage, step)
-        fill(cache, run.data, worth, tell)
-        judged = evaluations_left(schedule, stage, step) >= least_uses(cache)
-        fill(cache, selection, {t: np.arange(len(d)) for t, d in selection.items() if judged}, tell)
-        self.train = cache.pack if any(map(len, worth.values())) else None
-        self.judge = cache.pack if judged else None
+        reused = reused_rows(cache, schedule, stage, step)
+        fill_rows(cache, run.data, reused, tell)
+        if any(map(len, reused.values())):
+            self.train = cache.pack
+        if evaluations_left(schedule, stage, step) >= least_uses(cache):
+            fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
+            self.judge = cache.pack
         run.progress.frozen_seconds += time.perf_counter() - started
         run.progress.frozen_computed += cache.computed
         run.progress.frozen_found += cache.found
         tell("training")
 
 
-def least_uses(cache: FrozenCache) -> int:
-    """Pooled vectors are small and all are kept. Hidden states of all tokens are large: those of
-    rows that come once are not.
-    """
+def least_uses(cache: FeatureCache) -> int:
+    """Pooled vectors are small: all are cached. Hidden states are large: only if used twice."""
     return 1 if cache.is_pooled else 2
 
 
-def rows_worth(
-    cache: FrozenCache, schedule: Schedule, stage: PlannedStage, step: int
+def reused_rows(
+    cache: FeatureCache, schedule: Schedule, stage: PlannedStage, step: int
 ) -> dict[str, Rows]:
-    """Task -> the training rows to keep for the steps that are left; none where rows change."""
+    """Task -> the training rows to cache for the steps left; none if texts are augmented."""
     if stage.training.augment:
         return {}
-    left, least = rows_left(schedule, stage, step), least_uses(cache)
-    return {task: np.flatnonzero(uses >= least) for task, uses in left.items()}
+    uses = count_uses(schedule, stage, step)
+    return {task: np.flatnonzero(counts >= least_uses(cache)) for task, counts in uses.items()}
 
 
-def rows_left(schedule: Schedule, stage: PlannedStage, step: int) -> dict[str, Rows]:
-    """Task -> how often each of its rows comes in the steps that are left of a stage."""
+def count_uses(schedule: Schedule, stage: PlannedStage, step: int) -> dict[str, Rows]:
+    """Task -> how often each of its rows is used in the steps that are left of a stage."""
     before, after = schedule.rows_before(step), schedule.rows_before(stage.stop)
-    found = {}
+    uses = {}
     for task, size in schedule.sizes.items():
         places = schedule.places(task, before[task], after[task] - before[task])
         rows = np.array([place.row for place in places], dtype=np.int64)
-        found[task] = np.bincount(rows, minlength=size)
-    return found
+        uses[task] = np.bincount(rows, minlength=size)
+    return uses
 
 
 def evaluations_left(schedule: Schedule, stage: PlannedStage, step: int) -> int:
-    """About: those by number, and the one at the end."""
+    """The regular evaluations left in a stage (approximately), and the one at its end."""
     every = stage.training.eval_steps or schedule.steps_per_epoch
     return 1 + (stage.stop - 1) // every - step // every
 
 
-def fill(
-    cache: FrozenCache,
+def fill_rows(
+    cache: FeatureCache,
     data: Mapping[str, TaskData],
     rows: Mapping[str, Rows],
     tell: Callable[[str], None],
 ) -> None:
-    """Rows of tasks, window by window."""
-    total, done = sum(map(len, rows.values())), 0
+    """Cache the sequences of some rows of each task."""
+    total, before = sum(map(len, rows.values())), 0
     for task, window in windows(rows):
-        segments = segments_of(task, data[task].tokens, window.tolist())
-        cache.fill({task: segments}, partial(say, tell, done, len(window), total))
-        done += len(window)
 
+        def report(done: int, of: int, before: int = before, here: int = len(window)) -> None:
+            tell(f"computing frozen layers, {before + here * done // of:,} of {total:,} rows")
 
-def say(
-    tell: Callable[[str], None], before: int, here: int, total: int, done: int, of: int
-) -> None:
-    """`before` rows are done, and of the sequences of the next `here` rows some."""
-    tell(f"computing frozen layers, {before + here * done // of:,} of {total:,} rows")
+        cache.fill(task, make_segments(task, data[task].tokens, window.tolist()), report)
+        before += len(window)
 
 
 def windows(rows: Mapping[str, Rows]) -> Iterator[tuple[str, Rows]]:

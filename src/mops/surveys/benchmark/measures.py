@@ -28,8 +28,14 @@ from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.store import Store, find_store
 from mops.surveys.benchmark.timing import BATCH, ROUNDS
-from mops.training.feature_cache import FrozenCache, by_tokens, digests_of, open_cache, segments_of
-from mops.training.frozen import Rows, fill, rows_worth, windows
+from mops.training.feature_cache import (
+    FeatureCache,
+    digest_segment,
+    make_segments,
+    open_cache,
+    token_chunks,
+)
+from mops.training.frozen import Rows, fill_rows, reused_rows, windows
 from mops.training.optim import enter
 from mops.training.prepare import peak_memory, prepare
 from mops.training.run import build_loop
@@ -238,7 +244,7 @@ def request_of(dataset: Dataset, rows: int) -> Request:
 class Encoding:
     """How the packs of a stage begin, and what its frozen part takes once."""
 
-    cache: FrozenCache | None = None
+    cache: FeatureCache | None = None
     sample: tuple[tuple[str, Sequence[Segment]], ...] = ()  # (key, sequences of one pack)
     sequences: int = 0  # different ones that the steps of the stage take
     tokens: int = 0  # of all these
@@ -270,12 +276,12 @@ def encoding_of(loop: Loop, typical: Typical, scratch: Path) -> Encoding:
     """
     stage = typical.stage
     cache = open_cache(loop.network, Store(scratch / "store")) if find_store() else None
-    worth = rows_worth(cache, loop.schedule, stage, stage.first) if cache else {}
+    worth = reused_rows(cache, loop.schedule, stage, stage.first) if cache else {}
     if cache is None or not any(map(len, worth.values())):
         return Encoding()
     sample = sampled(cache, loop.data, chosen_in(loop, typical.rounds[0], worth))
-    fill(cache, loop.data, chosen_in(loop, typical.steps, worth), lambda _: None)
-    chunks = tuple((key, chunk) for key, of in sample.items() for chunk in by_tokens(of))
+    fill_rows(cache, loop.data, chosen_in(loop, typical.steps, worth), lambda _: None)
+    chunks = tuple((key, chunk) for key, of in sample.items() for chunk in token_chunks(of))
     return Encoding(cache, chunks, *count_distinct(cache, loop.data, worth))
 
 
@@ -289,29 +295,23 @@ def chosen_in(loop: Loop, steps: Iterable[int], worth: Mapping[str, Rows]) -> di
 
 
 def sampled(
-    cache: FrozenCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows]
+    cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows]
 ) -> dict[str, list[Segment]]:
     """Key of the cache -> the different sequences of these rows, by length."""
     found: dict[str, list[Segment]] = {}
     for task, chosen in rows.items():
-        segments = segments_of(task, data[task].tokens, chosen.tolist())
+        segments = make_segments(task, data[task].tokens, chosen.tolist())
         found.setdefault(cache.keys[task], []).extend(segments)
     return {key: cache.missing(key, segments) for key, segments in found.items() if segments}
 
 
 def count_distinct(
-    cache: FrozenCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows]
+    cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows]
 ) -> tuple[int, int]:
     """How many different sequences these rows have, and how many tokens those."""
-    pieces: dict[str, list[tuple[Rows, Rows]]] = {}
+    lengths: dict[str, dict[bytes, int]] = {}
     for task, window in windows(rows):
-        segments = segments_of(task, data[task].tokens, window.tolist())
-        lengths = np.array([len(segment.ids) for segment in segments], dtype=np.int64)
-        digests = digests_of(segments).view(np.int64)
-        pieces.setdefault(cache.keys[task], []).append((digests, lengths))
-    sequences = tokens = 0
-    for of in pieces.values():
-        digests, lengths = (np.concatenate(arrays) for arrays in zip(*of, strict=True))
-        _, first = np.unique(digests, axis=0, return_index=True)
-        sequences, tokens = sequences + len(first), tokens + int(lengths[first].sum())
-    return sequences, tokens
+        segments = make_segments(task, data[task].tokens, window.tolist())
+        distinct = {digest_segment(segment): len(segment.ids) for segment in segments}
+        lengths.setdefault(cache.keys[task], {}).update(distinct)
+    return sum(map(len, lengths.values())), sum(sum(of.values()) for of in lengths.values())
