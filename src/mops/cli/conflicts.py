@@ -73,7 +73,7 @@ def command(
 def draw(found: Conflicts, folder: Path) -> list[Path]:
     """The heat map, where matplotlib is there."""
     from mops.cli.screen import print_warnings
-    from mops.reports.figures.heatmap import draw_heatmap
+    from mops.reports.figures.conflicts import draw_heatmap
 
     try:
         return draw_heatmap(found, folder)

@@ -15,7 +15,7 @@ from mops.papers import NAMES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mops.reports.contents import Contents
+    from mops.reports.report import Report
 
 
 @click.command()
@@ -45,41 +45,40 @@ def command(
       mops report surveys/late-frozen --like mops --out paper/
     """
     from mops.cli.screen import ERR, print_warnings
-    from mops.reports.contents import gather
     from mops.reports.material import read_material
-    from mops.reports.report import check_needs, write_contents
+    from mops.reports.report import check_packages, make_report, write_files
 
-    check_needs()
+    check_packages()
     with ERR.status("reading the records") as status:
         material = read_material(folder)
         status.update("drawing the figures")
-        contents = gather(material, like)
+        report = make_report(material, like)
         status.update("writing the files")
-        files = write_contents(contents, out or folder, has_png=has_png)
+        files = write_files(report, out or folder, has_png=has_png)
     print_warnings([f"left out: {reason}" for reason in material.broken])
-    show_json(contents, files) if as_json else show(contents, files[0])
+    show_json(report, files) if as_json else show(report, files[0])
     if is_open:
         open_page(files[0])
 
 
-def show(contents: Contents, page: Path) -> None:
+def show(report: Report, page: Path) -> None:
     from mops.cli.paper_screen import print_paper
     from mops.cli.screen import OUT
 
-    for view in contents.papers:
+    for view in report.papers:
         print_paper(view)
     OUT.print(f"report: {page}", soft_wrap=True)
 
 
-def show_json(contents: Contents, files: Sequence[Path]) -> None:
-    decision = contents.material.decision
+def show_json(report: Report, files: Sequence[Path]) -> None:
+    decision = report.material.decision
     echo_json(
         {
             "report": str(files[0]),
             "files": [str(path) for path in files],
             "candidate": decision.candidate if decision else None,
-            "left_out": list(contents.material.broken),
-            "papers": [asdict(view) for view in contents.papers],
+            "left_out": list(report.material.broken),
+            "papers": [asdict(view) for view in report.papers],
         }
     )
 
@@ -99,9 +98,9 @@ def open_page(page: Path) -> None:
 def report_of(folder: Path) -> Path | None:
     """The report of a survey that was just judged, where the extra is installed."""
     from mops.cli.screen import ERR
-    from mops.reports.report import missing, write_report
+    from mops.reports.report import missing_packages, write_report
 
-    if missing():
+    if missing_packages():
         return None
     with ERR.status("writing the report"):
         return write_report(folder)

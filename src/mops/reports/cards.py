@@ -1,4 +1,4 @@
-"""What hovering a candidate shows: its plan in a sentence and a picture, facts, recipe, command."""
+"""Cards: a candidate's plan in a sentence and a figure, its results, recipe and command."""
 
 from __future__ import annotations
 
@@ -6,49 +6,63 @@ import copy
 import math
 import shlex
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from mops.config.recipe import to_recipe
 from mops.data.compose import set_key
 from mops.errors import MopsError
-from mops.plans.layout import Layout
-from mops.reports.layouts import layouts_of
+from mops.reports.figures.style import Picture
 from mops.reports.material import Material, TrialFiles
-from mops.reports.parts import Card
-from mops.reports.plan_picture import draw_plan, sentence_of
+from mops.reports.plan_figure import draw_plan
 from mops.surveys.results.cells import COSTS, cost_cell, estimate_cell
 from mops.surveys.results.standings import Standing
 from mops.yaml_io import format_yaml
 
 
+@dataclass(frozen=True)
+class Card:
+    """Everything about one candidate; hovering over its name shows it."""
+
+    candidate: str
+    plan: str
+    picture: Picture | None  # None where the record does not tell the encoder's shape
+    recipe: str  # YAML
+    command: str  # repeats its best training
+    facts: tuple[tuple[str, str], ...] = ()  # name, value
+    warnings: tuple[str, ...] = ()
+
+
 def make_cards(material: Material) -> tuple[Card, ...]:
-    """One per candidate, in the order of the standings."""
-    layouts = layouts_of(material)
+    """One per candidate, in the order of the results; equal plans share one figure."""
+    pictures: dict[str, Picture] = {}
+    layouts = material.layouts
+    for place, one in enumerate(material.summary.standings):
+        if one.name in layouts and one.plan not in pictures:
+            pictures[one.plan] = draw_plan(layouts[one.name], f"plan-{place}")
     base = complete(material.survey.recipe) if material.survey else {}
     return tuple(
-        make_card(material, one, layouts.get(one.name), base) for one in material.summary.standings
+        make_card(material, one, pictures.get(one.plan), base) for one in material.summary.standings
     )
 
 
 def make_card(
-    material: Material, one: Standing, layout: Layout | None, base: Mapping[str, Any]
+    material: Material, one: Standing, picture: Picture | None, base: Mapping[str, Any]
 ) -> Card:
     best = best_trial(material, one)
     return Card(
         candidate=one.name,
         plan=one.plan,
-        says=sentence_of(layout) if layout else "",
-        picture=draw_plan(layout, f"Plan {one.plan}") if layout else "",
-        recipe=recipe_of(best, base) if best else "",
-        command=command_of(material, best) if best else "",
-        facts=tuple(facts_of(material, one)),
+        picture=picture,
+        recipe=format_yaml(differences(best.recipe.to_data(), base)) if best else "",
+        command=repeat_command(material, best) if best else "",
+        facts=tuple(list_facts(one)),
         warnings=tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings)),
     )
 
 
 def best_trial(material: Material, one: Standing) -> TrialFiles | None:
-    """By the rows that choose."""
+    """By the score on the selection rows."""
     return max(
         material.of(one.name),
         key=lambda trial: -math.inf if trial.facts.selection is None else trial.facts.selection,
@@ -56,67 +70,55 @@ def best_trial(material: Material, one: Standing) -> TrialFiles | None:
     )
 
 
-def facts_of(material: Material, one: Standing) -> Iterator[tuple[str, str]]:
-    """Scores, then costs, as the tables have them."""
-    yield "overall", estimate_cell(one.overall).text
-    for task in one.tasks:
-        yield task, estimate_cell(one.scores.get(task)).text
-    seeds = ", ".join(str(trial.seed) for trial in one.trials)
-    yield "seeds", seeds
+def list_facts(one: Standing) -> Iterator[tuple[str, str]]:
+    """Scores, seeds and costs, as in the tables."""
+    for key in ("overall", *one.tasks):
+        yield key, estimate_cell(one.scores.get(key)).text
+    yield "seeds", ", ".join(str(trial.seed) for trial in one.trials)
     for fact, (name, *_) in COSTS.items():
-        words = cost_cell(one.costs, fact).text
-        if words:
-            yield name, words
+        text = cost_cell(one.costs, fact).text
+        if text:
+            yield name, text
 
 
 # ------------------------------------------------------------------ how to repeat it
 
 
-def command_of(material: Material, trial: TrialFiles) -> str:
-    """Trains the best of its seeds once more."""
-    recipe = shlex.quote(str(recipe_file(material, trial)))
-    return f"mops train --config {recipe} --out {shlex.quote(f'runs/{trial.facts.id}-again')}"
-
-
-def recipe_file(material: Material, trial: TrialFiles) -> Path:
-    """A run's own file; a survey keeps one of every trial, also of those without a folder."""
-    own = trial.folder / "recipe.yaml"
+def repeat_command(material: Material, trial: TrialFiles) -> str:
+    """A survey keeps the recipe of every trial, also of those without a folder."""
     kept = material.folder / "recipes" / f"{trial.facts.id}.yaml"
-    return kept if material.survey and kept.is_file() else own
-
-
-def recipe_of(trial: TrialFiles, base: Mapping[str, Any]) -> str:
-    """What a candidate adds to the survey's recipe; of a single run all of its recipe."""
-    return format_yaml(changed(trial.recipe.to_data(), base))
+    own = kept if material.survey and kept.is_file() else trial.folder / "recipe.yaml"
+    out = shlex.quote(f"runs/{trial.facts.id}-again")
+    return f"mops train --config {shlex.quote(str(own))} --out {out}"
 
 
 def complete(base: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With all its defaults, so that a default that was written down is no difference."""
+    """A survey's recipe with all defaults, so that a written default is no difference."""
     try:
         return to_recipe(copy.deepcopy(dict(base))).to_data()
-    except MopsError:  # it needs what the survey sets
+    except MopsError:  # it lacks a key that the survey varies
         return base
 
 
-def changed(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan, and each key whose value is not that of the base."""
-    found: dict[str, Any] = {"plan": own["plan"]}
-    for key, value in differing(own, base):
-        set_key(found, key, value)
-    return found
+def differences(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan, and each key whose value differs from the base."""
+    changed: dict[str, Any] = {"plan": own["plan"]}
+    for key, value in differing_keys(own, base):
+        set_key(changed, key, value)
+    return changed
 
 
-def differing(
-    own: Mapping[str, Any], base: Mapping[str, Any], before: str = ""
+def differing_keys(
+    own: Mapping[str, Any], base: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
     for key, value in own.items():
         other = base.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
-            yield from differing(value, other, f"{before}{key}.")
-        elif plain(value) != plain(other):
-            yield f"{before}{key}", value
+            yield from differing_keys(value, other, f"{prefix}{key}.")
+        elif as_texts(value) != as_texts(other):
+            yield f"{prefix}{key}", value
 
 
-def plain(value: Any) -> Any:
-    """Labels that are written as numbers are the same as words."""
+def as_texts(value: Any) -> Any:
+    """Labels written as numbers equal labels written as texts."""
     return [str(item) for item in value] if isinstance(value, list) else value

@@ -1,135 +1,207 @@
-"""Error analysis: which rows are hard, who alone gets one wrong, and where scores are low."""
+"""Error analysis: hard rows, errors of one candidate only, scores by text length and by label."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mops.reports.compared import FAR, Side, Values, set_side_by_side
+from mops.evaluate.metrics import score
+from mops.reports.answers import FAR, Comparison, Texts, Values, compare_answers, read_texts
 from mops.reports.material import Material
-from mops.reports.slices import by_label, by_length
-from mops.reports.texts import Found, find_texts
-from mops.tables import Table, with_minus_signs
+from mops.tables import Cell, Table, number_cell, with_minus_signs
 from mops.tasks import Task
 
 WORST = 30  # rows of a task
-ALONE = 10  # rows of a candidate that it alone gets wrong
+ALONE = 10  # rows per candidate that it alone gets wrong
+RANGE_PARTS = 5  # of a similarity's range
+FEWEST = 3  # rows of a correlation
 JUDGES = {"report": "the report half of validation", "test": "the test rows"}
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One row and what the compared candidates answered."""
+    """One row with the answers of the compared candidates."""
 
     id: str
-    texts: tuple[str, ...]  # empty where the data file is gone
+    texts: Texts  # empty where the data file is gone
     label: str
     loss: float | None  # mean over the candidates
     answers: tuple[tuple[str, str, bool], ...]  # candidate, answer, is it right
-    only: str = ""  # the candidate that alone is wrong
+    only: str = ""  # the only candidate that is wrong
 
 
 @dataclass(frozen=True)
 class TaskErrors:
-    """What goes wrong in one task."""
+    """The error analysis of one task."""
 
     task: str
-    plans: tuple[str, ...]  # the candidates that are compared
+    candidates: tuple[str, ...]
     worst: tuple[Example, ...]
-    only: tuple[Example, ...]  # errors that one candidate alone makes
+    only: tuple[Example, ...]  # rows that one candidate alone gets wrong
     by_length: Table
     by_label: Table
     note: str
 
 
-def find_errors(material: Material) -> tuple[TaskErrors, ...]:
-    """For each task; without those whose predictions cannot be read."""
-    return tuple(
-        found for task in material.summary.tasks if (found := errors_of(material, task)) is not None
-    )
+def find_errors(material: Material) -> Iterator[TaskErrors | str]:
+    """The analysis of each task, or a sentence that says why there is none."""
+    for task in material.summary.tasks:
+        comparison = compare_answers(material, task)
+        if comparison is None:
+            yield f"No error analysis of {task}: no prediction file can be read."
+        else:
+            yield analyse(comparison, material.summary.on)
 
 
-def errors_of(material: Material, name: str) -> TaskErrors | None:
-    side, lost = set_side_by_side(material, name)
-    if side is None:
-        return None
-    found = find_texts(side, material.summary.on)
-    losses = mean_losses(side)
-    show = Shown(side, found, losses)
+def analyse(comparison: Comparison, on: str) -> TaskErrors:
+    texts, why_no_texts = read_texts(comparison.first, on)
+    known = [one.losses for one in comparison.answers if one.losses is not None]
+    losses = np.mean(known, axis=0) if known else None
     return TaskErrors(
-        task=name,
-        plans=side.names,
-        worst=tuple(show(place) for place in worst_rows(side, losses)),
-        only=tuple(show(place, side.names[one]) for one, place in alone_wrong(side)),
-        by_length=with_minus_signs(by_length(side, found.texts)),
-        by_label=with_minus_signs(by_label(side)),
-        note=" ".join(notes(material, side, found, lost)),
+        task=comparison.task.name,
+        candidates=comparison.names,
+        worst=tuple(
+            make_example(comparison, row, texts, losses) for row in worst_rows(comparison, losses)
+        ),
+        only=tuple(
+            make_example(comparison, row, texts, losses, only=comparison.names[n])
+            for n, row in errors_of_one(comparison)
+        ),
+        by_length=with_minus_signs(scores_by_length(comparison, texts)),
+        by_label=with_minus_signs(scores_by_label(comparison)),
+        note=" ".join(notes(comparison, on, why_no_texts)),
     )
 
 
-def mean_losses(side: Side) -> Values | None:
-    """Over the candidates whose files have losses."""
-    known = [one.losses for one in side.answered if one.losses is not None]
-    return np.mean(known, axis=0) if known else None
-
-
-def worst_rows(side: Side, losses: Values | None) -> Sequence[int]:
-    """By loss; without losses by how far all are off, of classes by how many are wrong."""
-    badness = side.errors.mean(axis=0) if losses is None else np.nan_to_num(losses, nan=-1.0)
+def worst_rows(comparison: Comparison, losses: Values | None) -> Sequence[int]:
+    """By mean loss; without losses by mean error."""
+    badness = comparison.errors.mean(axis=0) if losses is None else np.nan_to_num(losses, nan=-1.0)
     order = np.argsort(-badness, kind="stable")[:WORST]
-    return [int(place) for place in order if badness[place] > 0]
+    return [int(row) for row in order if badness[row] > 0]
 
 
-def alone_wrong(side: Side) -> Iterator[tuple[int, int]]:
-    """(candidate, row) where all others are right; of each candidate the worst ones first."""
-    if len(side.answered) < 2:
+def errors_of_one(comparison: Comparison) -> Iterator[tuple[int, int]]:
+    """(candidate, row) where all others are right; the worst rows of each candidate first."""
+    if len(comparison.answers) < 2:
         return
-    wrong, errors = side.wrong, side.errors
-    is_alone = wrong.sum(axis=0) == 1
-    for n, one in enumerate(side.answered):
-        places = np.flatnonzero(is_alone & wrong[n])
-        badness = errors[n] if one.losses is None else one.losses
-        for place in places[np.argsort(-badness[places], kind="stable")][:ALONE]:
-            yield n, int(place)
+    wrong = comparison.wrong
+    for n, one in enumerate(comparison.answers):
+        rows = np.flatnonzero((wrong.sum(axis=0) == 1) & wrong[n])
+        badness = comparison.errors[n] if one.losses is None else one.losses
+        for row in rows[np.argsort(-badness[rows], kind="stable")][:ALONE]:
+            yield n, int(row)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Makes an example of a row."""
+def make_example(
+    comparison: Comparison,
+    row: int,
+    texts: Sequence[Texts],
+    losses: Values | None,
+    *,
+    only: str = "",
+) -> Example:
+    task, first = comparison.task, comparison.first
+    answers = zip(comparison.names, comparison.answers, comparison.wrong[:, row], strict=True)
+    return Example(
+        id=first.ids[row],
+        texts=texts[row] if texts else (),
+        label=format_answer(task, first.labels[row]),
+        loss=None if losses is None else float(losses[row]),
+        answers=tuple(
+            (name, format_answer(task, one.words[row]), not is_wrong)
+            for name, one, is_wrong in answers
+        ),
+        only=only,
+    )
 
-    side: Side
-    found: Found
-    losses: Values | None
 
-    def __call__(self, place: int, only: str = "") -> Example:
-        side, wrong = self.side, self.side.wrong[:, place]
-        return Example(
-            id=side.ids[place],
-            texts=self.found.texts[place] if self.found.texts else (),
-            label=worded(side.task, side.labels[place]),
-            loss=None if self.losses is None else float(self.losses[place]),
-            answers=tuple(
-                (one.candidate, worded(side.task, one.words[place]), not wrong[n])
-                for n, one in enumerate(side.answered)
-            ),
-            only=only,
-        )
-
-
-def worded(task: Task, word: str) -> str:
+def format_answer(task: Task, word: str) -> str:
     return f"{float(word):.2f}" if task.is_similarity else word
 
 
-def notes(material: Material, side: Side, found: Found, lost: Sequence[str]) -> Iterator[str]:
-    seed = f"seed {side.seed}" if side.seed is not None else "each one's first seed"
-    yield f"{len(side.ids):,} rows: {JUDGES[material.summary.on]}; answers of {seed}."
-    if side.task.range:
-        low, high = side.task.range
-        yield f"An answer is called wrong when it is more than {FAR * (high - low):g} off."
-    if all(one.losses is None for one in side.answered):
-        yield "These predictions have no losses: rows are ordered by their errors."
-    if found.why_not:
-        yield f"Ids instead of texts: {found.why_not}."
-    yield from (f"Left out: {line}." for line in lost)
+def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
+    seed = "each candidate's first seed" if comparison.seed is None else f"seed {comparison.seed}"
+    yield f"{len(comparison.first.ids):,} rows ({JUDGES[on]}), {seed}."
+    if comparison.task.range:
+        low, high = comparison.task.range
+        yield f"An answer counts as wrong if it is more than {FAR * (high - low):g} off."
+    if all(one.losses is None for one in comparison.answers):
+        yield "The prediction files have no losses, so rows are ordered by their errors."
+    if why_no_texts:
+        yield f"Ids are shown instead of texts: {why_no_texts}."
+    yield from (f"Left out: {line}." for line in comparison.left_out)
+
+
+# ------------------------------------------------------------------ scores of some of the rows
+
+
+def scores_by_length(comparison: Comparison, texts: Sequence[Texts]) -> Table:
+    """The task's own score in each quarter of the rows, the shortest texts first."""
+    task, targets = comparison.task, comparison.first.targets
+
+    def own_score(rows: Mask, predictions: Values) -> float | None:
+        if rows.sum() < FEWEST and task.is_similarity:
+            return None
+        return score(task, targets[rows], predictions[rows])[task.score_name]
+
+    words = np.array([sum(len(text.split()) for text in row) for row in texts])
+    note = f"{task.score_name} in quarters of the rows, by the number of words in their texts."
+    groups = list(quarters(words)) if texts else []
+    return slice_table(comparison, ("length", "words"), groups, own_score, note)
+
+
+def quarters(lengths: NDArray[np.int64]) -> Iterator[tuple[str, Mask]]:
+    """Rows of equal length stay together, so quarters may be uneven or fewer than four."""
+    bounds = np.unique(np.quantile(lengths, (0.25, 0.5, 0.75), method="inverted_cdf"))
+    places = np.searchsorted(bounds, lengths)  # a bound belongs to the shorter quarter
+    for n in np.unique(places):
+        low, high = lengths[places == n].min(), lengths[places == n].max()
+        yield (f"{low}" if low == high else f"{low} to {high}"), places == n
+
+
+def scores_by_label(comparison: Comparison) -> Table:
+    """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
+    task, targets = comparison.task, comparison.first.targets
+    groups: list[tuple[str, Mask]]
+    if task.range:
+        edges = np.linspace(*task.range, RANGE_PARTS + 1)
+        places = np.clip(np.searchsorted(edges, targets, side="right") - 1, 0, RANGE_PARTS - 1)
+        names = [f"{edges[n]:g} to {edges[n + 1]:g}" for n in range(RANGE_PARTS)]
+        groups = [(name, places == n) for n, name in enumerate(names)]
+        note = "Mean distance between prediction and label; smaller is better."
+    else:
+        groups = [(label, targets == n) for n, label in enumerate(task.labels)]
+        note = "Fraction of correct answers among the rows of a label."
+
+    def measure(rows: Mask, predictions: Values) -> float:
+        is_value = task.range is not None
+        own = np.abs(predictions - targets) if is_value else predictions == targets
+        return float(own[rows].mean())
+
+    return slice_table(comparison, ("label", "label"), groups, measure, note)
+
+
+def slice_table(
+    comparison: Comparison,
+    by: tuple[str, str],  # for the title, for the first column
+    groups: Sequence[tuple[str, Mask]],
+    measure: Callable[[Mask, Values], float | None],
+    note: str,
+) -> Table:
+    """A row for each group of rows that is not empty, a column for each candidate."""
+    rows = tuple(
+        (
+            Cell(words),
+            number_cell(int(mask.sum()), "{:,}"),
+            *(number_cell(measure(mask, o.predictions), "{:.3f}") for o in comparison.answers),
+        )
+        for words, mask in groups
+        if mask.any()
+    )
+    task, (title, column) = comparison.task.name, by
+    columns = (column, "rows", *comparison.names)
+    return Table(f"{task}-by-{title}", f"{task} by {title}", columns, rows, note)

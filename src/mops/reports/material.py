@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +10,14 @@ from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.errors import MopsError, UsageError
-from mops.record import Record, read_record
+from mops.plans.layout import Layout, lay_out
+from mops.plans.shapes import EncoderShape
+from mops.record import Record, read_curve, read_record
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.results.one_run import summarise_run
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.rescoring import SPLIT_OF
-from mops.surveys.results.standings import Standing, Summary, TrialFacts, read_summary
+from mops.surveys.results.standings import Summary, TrialFacts, read_summary
 from mops.surveys.results.summary import summarise
 
 
@@ -35,8 +36,7 @@ class TrialFiles:
 
     @cached_property
     def curve(self) -> tuple[Mapping[str, Any], ...]:
-        """The lines of curve.jsonl: losses of steps, scores of evaluations; a torn line ends it."""
-        return tuple(lines_of(self.folder / "curve.jsonl"))
+        return tuple(read_curve(self.folder / "curve.jsonl"))
 
     def predictions(self, task: str, on: str) -> Path:
         """The file with its answers to the rows that judge."""
@@ -58,8 +58,20 @@ class Material:
         """The trials of a candidate whose files could be read."""
         return tuple(trial for trial in self.trials if trial.candidate == candidate)
 
-    def standing(self, name: str) -> Standing:
-        return next(one for one in self.summary.standings if one.name == name)
+    @cached_property
+    def layouts(self) -> Mapping[str, Layout]:
+        """Candidate -> layout, from the records alone; without those whose plan file is gone."""
+        layouts: dict[str, Layout] = {}
+        for trial in (trial for trial in self.trials if trial.candidate not in layouts):
+            try:
+                shape = EncoderShape(**trial.record.meta_info.encoder_shape)  # type: ignore[arg-type]
+                tasks = trial.recipe.task_values()
+                reading = trial.recipe.training.reading(tasks)
+                plan = trial.recipe.sharing_plan()
+                layouts[trial.candidate] = lay_out(plan, list(tasks.values()), shape, reading)
+            except (KeyError, TypeError, MopsError):
+                continue
+        return layouts
 
 
 def read_material(folder: Path) -> Material:
@@ -102,12 +114,3 @@ def judged_files(folder: Path) -> Iterator[Path]:
 
 def is_newer(path: Path, than: Path) -> bool:
     return path.is_file() and path.stat().st_mtime_ns > than.stat().st_mtime_ns
-
-
-def lines_of(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                yield json.loads(line)
-    except (OSError, ValueError):
-        return

@@ -1,77 +1,99 @@
-"""A report as files: the page, the text, tables and figures, each of them complete or not there."""
+"""The report of a survey or run as files: page, text, tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from mops.errors import UsageError
 from mops.files import atomic_write
-from mops.reports.contents import Contents, gather
-from mops.reports.figures import draw
+from mops.papers import PaperView, claim_table, compare_with
+from mops.reports.cards import Card, make_cards
+from mops.reports.caveats import Section, make_caveats
+from mops.reports.errors import TaskErrors, find_errors
+from mops.reports.figures import Chart, Picture, draw_charts
 from mops.reports.latex import to_latex
-from mops.reports.markdown import to_markdown
-from mops.reports.material import read_material
-from mops.reports.page import render_page
-from mops.reports.plan_picture import draw_plans
-from mops.tables import to_csv
+from mops.reports.material import Material, read_material
+from mops.reports.tables import make_tables
+from mops.tables import Table, to_csv
 
-NEEDS = ("jinja2", "matplotlib")  # the extra `report`
-PAGE = "report.html"
+PACKAGES = ("jinja2", "matplotlib")  # the extra `report`
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a report shows, before it is written."""
+
+    material: Material
+    tables: tuple[Table, ...]  # the first is the table of plans
+    pictures: tuple[Picture, ...] = ()
+    cards: tuple[Card, ...] = ()
+    errors: tuple[TaskErrors, ...] = ()
+    caveats: tuple[Section, ...] = ()
+    papers: tuple[PaperView, ...] = ()
+    charts: tuple[Chart, ...] = ()  # the pictures as matplotlib figures, for PNG
+
+    @property
+    def paper_tables(self) -> tuple[Table, ...]:
+        return tuple(table for view in self.papers for table in (*view.tables, claim_table(view)))
 
 
 def write_report(
     folder: Path, out: Path | None = None, *, like: Sequence[str] = (), has_png: bool = False
 ) -> Path:
-    """The report of a survey's or a run's folder, there or in `out`; says where its page lies."""
-    check_needs()
-    contents = gather(read_material(folder), like)
-    return write_contents(contents, out or folder, has_png=has_png)[0]
+    """Write the report of a survey's or run's folder, there or into `out`; returns the page."""
+    check_packages()
+    return write_files(make_report(read_material(folder), like), out or folder, has_png=has_png)[0]
 
 
-def missing() -> list[str]:
-    return [name for name in NEEDS if find_spec(name) is None]
+def missing_packages() -> list[str]:
+    return [name for name in PACKAGES if find_spec(name) is None]
 
 
-def check_needs() -> None:
-    if found := missing():
+def check_packages() -> None:
+    if missing := missing_packages():
         raise UsageError(
-            f"a report needs {' and '.join(found)}, not installed here: "
-            'pip install "mops-nlp[report]", then the same command'
+            f"a report needs {' and '.join(missing)}: install with `pip install "
+            '"mops-nlp[report]"` and run the same command again'
         )
 
 
-def write_contents(contents: Contents, place: Path, *, has_png: bool = False) -> list[Path]:
-    """All files, the page first; it is written last, when all that it speaks of is there."""
-    texts = {place / name: text.encode() for name, text in texts_of(contents)}
-    page = texts.pop(place / PAGE)
-    images = {place / name: image for name, image in images_of(contents)} if has_png else {}
-    for path, data in (texts | images | {place / PAGE: page}).items():
-        with atomic_write(path) as draft:
-            draft.write_bytes(data)
-    return [place / PAGE, *texts, *images]
-
-
-def texts_of(contents: Contents) -> Iterator[tuple[str, str]]:
-    yield PAGE, render_page(contents)
-    yield (
-        "report.md",
-        to_markdown(
-            contents.material,
-            tables=(*contents.tables, *contents.paper_tables),
-            pictures=contents.pictures,
-            errors=contents.errors,
-            honest=contents.honesty,
-        ),
+def make_report(material: Material, like: Sequence[str] = ()) -> Report:
+    """All parts of the report, and comparisons with the named papers."""
+    charts, left_out = draw_charts(material)
+    analyses = list(find_errors(material))
+    errors = tuple(one for one in analyses if isinstance(one, TaskErrors))
+    left_out += [one for one in analyses if isinstance(one, str)]
+    return Report(
+        material,
+        tables=make_tables(material),
+        pictures=tuple(chart.picture() for chart in charts),
+        cards=make_cards(material),
+        errors=errors,
+        caveats=make_caveats(material, left_out),
+        papers=tuple(compare_with(name, material) for name in like),
+        charts=tuple(charts),
     )
-    for table in contents.all_tables:
-        yield f"tables/{table.name}.csv", to_csv(table)
-        yield f"tables/{table.name}.tex", to_latex(table)
-    for picture in (*contents.pictures, *draw_plans(contents.material)):
-        yield f"figures/{picture.name}.svg", picture.file
 
 
-def images_of(contents: Contents) -> Iterator[tuple[str, bytes]]:
-    for drawn in draw(contents.material):
-        yield f"figures/{drawn.name}.png", drawn.png()
+def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[Path]:
+    """Each file is complete or absent; the page is written last and returned first."""
+    from mops.reports.page import render_markdown, render_page
+
+    files = {"report.md": render_markdown(report).encode()}
+    slices = (table for one in report.errors for table in (one.by_length, one.by_label))
+    for table in (*report.tables, *slices, *report.paper_tables):
+        files[f"tables/{table.name}.csv"] = to_csv(table).encode()
+        files[f"tables/{table.name}.tex"] = to_latex(table).encode()
+    plans = {card.picture.name: card.picture for card in report.cards if card.picture}
+    for picture in (*report.pictures, *plans.values()):
+        files[f"figures/{picture.name}.svg"] = picture.file.encode()
+    for chart in report.charts if has_png else ():
+        files[f"figures/{chart.name}.png"] = chart.png()
+    files["report.html"] = render_page(report).encode()
+    for name, data in files.items():
+        with atomic_write(place / name) as draft:
+            draft.write_bytes(data)
+    return [place / name for name in dict.fromkeys(("report.html", *files))]

@@ -1,75 +1,228 @@
-"""What a candidate answered to the rows that judge, read from its predictions."""
+"""Predictions against labels: confusion of classes, agreement of values, calibration."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.reports.figures.colours import heads
+from mops.errors import RunError
+from mops.reports.answers import Answers, read_answers
 from mops.reports.figures.curves import first_trials
-from mops.reports.material import Material, TrialFiles
-from mops.surveys.results.rescoring import number_of
-from mops.tasks import Task
+from mops.reports.figures.style import (
+    INK,
+    PALE,
+    Chart,
+    Look,
+    candidate_looks,
+    main_candidates,
+    make_panels,
+    shorten,
+)
+from mops.reports.material import Material
 
-Values = NDArray[np.float64]
-COMPARED = 2
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+COMPARED = 2  # candidates side by side
+FEW, MOST = 6, 12  # so many classes have shares and counts; shares alone
+CELLS = 24  # of a range, each way
+BINS = 10  # of confidence
 
 
 @dataclass(frozen=True)
-class Answered:
-    """The answers of one training to the rows of a task; classes as their numbers."""
+class Kind:
+    """One way to show predictions."""
 
-    trial: TrialFiles
-    task: Task
-    targets: Values
-    predictions: Values
-    confidence: Values | None  # in the answered class; older files do not have it
-
-    @property
-    def scored(self) -> str:
-        """Its score, as the summary has it."""
-        found = self.trial.facts.scores.get(self.task.name)
-        return "" if found is None else f"{self.task.score_name} {found:.3f}"
+    group: str
+    title: str
+    caption: str
+    xlabel: str
+    ylabel: str
+    draw: Callable[[Axes, Answers, Look], None]
 
 
-def answers_of(material: Material) -> Iterator[list[Answered]]:
-    """For each task the recommended candidate and the baseline; if it is that, a model per task."""
+def draw_answers(material: Material) -> Iterator[Chart | str]:
+    """For each task the first two of the recommended candidate, the baseline and a model per task.
+
+    Confusion of classes or agreement of values first, then calibration where confidences exist.
+    """
     trials = first_trials(material)
-    shown = [trials[name] for name in heads(material) if name in trials][:COMPARED]
-    for name in material.summary.tasks:
-        found = [read_answers(trial, name, material.summary.on) for trial in shown]
-        known = [one for one in found if one is not None]
-        if known:
-            yield known
+    shown = [trials[name] for name in main_candidates(material) if name in trials][:COMPARED]
+    known: list[list[Answers]] = []
+    for task in material.summary.tasks:
+        answers = []
+        for trial in (trial for trial in shown if task in trial.recipe.tasks):
+            try:
+                answers.append(read_answers(trial, task, material.summary.on))
+            except RunError as error:
+                yield f"Charts of the answers to {task} leave out {trial.candidate}: {error}."
+        known += [answers] if answers else []
+    for answers in known:
+        is_value = answers[0].task.is_similarity
+        yield draw_kind(material, AGREEMENT if is_value else CONFUSION, answers)
+    for answers in known:
+        sure = [one for one in answers if one.confidences is not None]
+        if sure:
+            yield draw_kind(material, CALIBRATION, sure)
 
 
-def read_answers(trial: TrialFiles, name: str, on: str) -> Answered | None:
-    """None where the file is not there, is empty, or says something else than the task."""
-    try:
-        task = trial.recipe.task_values()[name]
-        columns = read_columns(trial.predictions(name, on), on)
-        number = number_of(task)
-        targets, predictions = (
-            np.array([number(word) for word in columns[key]], np.float64)
-            for key in ("label", "prediction")
-        )
-        sure = columns.get("confidence", [""])
-        has_it = all(sure) and not task.is_similarity
-        confidence = np.array(sure, np.float64) if has_it else None
-        return Answered(trial, task, targets, predictions, confidence) if len(targets) else None
-    except (OSError, ValueError, KeyError, IndexError):
-        return None
+def draw_kind(material: Material, kind: Kind, answers: Sequence[Answers]) -> Chart:
+    looks = candidate_looks(material)
+    task, trial = answers[0].task, answers[0].trial
+    names = [looks[one.trial.candidate].name for one in answers]
+    figure, panels = make_panels(names, xlabel=kind.xlabel, height=250)
+    for axes, one in zip(panels, answers, strict=True):
+        axes.set_ylabel(kind.ylabel)
+        kind.draw(axes, one, looks[one.trial.candidate])
+        score = one.trial.facts.scores.get(task.name)
+        if score is not None:
+            axes.set_title(f"{task.score_name} {score:.3f}", loc="right", weight="normal")
+    caption = f"{kind.caption} Seed {trial.facts.seed}, {len(answers[0].targets):,} rows."
+    if kind is CONFUSION and len(task.labels) > MOST:
+        caption += f" Names and shares are left out: {len(task.labels)} classes."
+    return Chart(figure, f"{kind.group}-{task.name}", kind.title, caption, kind.group, task.name)
 
 
-def read_columns(path: Path, on: str) -> dict[str, list[str]]:
-    """The rows with a label, of the half that judges where there are halves."""
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    label, half = header.index("label"), header.index("half") if "half" in header else None
-    kept = [row for row in rows if row[label] and (half is None or row[half] == on)]
-    return dict(zip(header, map(list, zip(*kept, strict=True)), strict=True)) if kept else {}
+def tint(look: Look, lightest: float, deepest: float) -> Colormap:
+    """A candidate's colour from nearly clear to deep: legible on light and dark grounds."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    rgb = to_rgb(look.colour)
+    shades = LinearSegmentedColormap.from_list("tint", [(*rgb, lightest), (*rgb, deepest)])
+    shades.set_bad((0, 0, 0, 0))
+    return shades
+
+
+# ------------------------------------------------------------------ confusion of classes
+
+
+def confusion(answers: Answers) -> NDArray[np.int64]:
+    """Counts: true class by predicted class."""
+    classes = len(answers.task.labels)
+    pairs = answers.targets.astype(int) * classes + answers.predictions.astype(int)
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
+    counts = confusion(answers)
+    classes = len(counts)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    visible = np.where(counts > 0, shares, np.nan)
+    axes.imshow(visible, cmap=tint(look, 0.04, 0.6), vmin=0, vmax=1, interpolation="nearest")
+    axes.grid(visible=False)
+    names = [shorten(label, 9) for label in answers.task.labels]
+    ticks = range(classes) if classes <= MOST else []
+    axes.set_xticks(ticks, names if ticks else [])
+    axes.set_yticks(ticks, names if ticks else [])
+    for row, column in np.argwhere(counts > 0) if ticks else ():
+        count = f"\n{counts[row, column]:,}" if classes <= FEW else ""
+        axes.text(
+            column, row, f"{shares[row, column]:.0%}{count}", ha="center", va="center",
+            fontsize=9, weight="bold" if row == column else "normal", color=INK,
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------ agreement of values
+
+
+def value_counts(answers: Answers) -> NDArray[np.float64]:
+    """Rows per cell: predicted value by true value."""
+    edges = np.linspace(*answers.task.range or (0.0, 1.0), CELLS + 1)
+    counts, *_ = np.histogram2d(answers.predictions, answers.targets, bins=[edges, edges])
+    return counts
+
+
+def draw_agreement(axes: Axes, answers: Answers, look: Look) -> None:
+    low, high = answers.task.range or (0.0, 1.0)
+    counts = value_counts(answers)
+    axes.imshow(
+        np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", cmap=tint(look, 0.18, 0.9),
+        vmin=0, extent=(low, high, low, high), interpolation="nearest",
+    )  # fmt: skip
+    axes.plot([low, high], [low, high], color=PALE, linewidth=0.9)
+
+
+# ------------------------------------------------------------------ calibration
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions of about the same confidence."""
+
+    centre: float
+    count: int
+    confidence: float  # mean
+    accuracy: float
+
+
+def confidence_bins(answers: Answers) -> list[Bin]:
+    """Bins of equal width; empty ones are left out."""
+    sure = answers.confidences
+    if sure is None:
+        return []
+    is_right = answers.predictions == answers.targets
+    places = np.minimum((sure * BINS).astype(int), BINS - 1)
+    groups = [(n, places == n) for n in range(BINS)]
+    return [
+        Bin((n + 0.5) / BINS, int(own.sum()), float(sure[own].mean()), float(is_right[own].mean()))
+        for n, own in groups
+        if own.any()
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Expected calibration error: mean |accuracy - confidence|, weighted by the rows of each bin.
+
+    Naeini et al. 2015, Obtaining Well Calibrated Probabilities Using Bayesian Binning.
+    """
+    rows = sum(one.count for one in bins)
+    return sum(one.count * abs(one.accuracy - one.confidence) for one in bins) / rows
+
+
+def draw_reliability(axes: Axes, answers: Answers, look: Look) -> None:
+    """A bar per bin; the short line across is its mean confidence."""
+    bins = confidence_bins(answers)
+    centres = [one.centre for one in bins]
+    heights = [one.accuracy for one in bins]
+    axes.bar(centres, heights, width=0.84 / BINS, color=look.colour, alpha=0.45)
+    ends = [(centre - 0.5 / BINS, centre + 0.5 / BINS) for centre in centres]
+    confidences = [one.confidence for one in bins]
+    axes.hlines(confidences, *zip(*ends, strict=True), color=PALE, linewidth=1.2)
+    axes.plot([0, 1], [0, 1], color=PALE, linewidth=0.9, linestyle="--")
+    for one in bins:
+        count = str(one.count) if one.count < 1000 else f"{one.count / 1000:.1f}k"
+        axes.text(one.centre, 0.02, count, ha="center", va="bottom", fontsize=8)
+    axes.text(0.03, 0.97, f"error {calibration_error(bins):.3f}", va="top")
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+
+
+CONFUSION = Kind(
+    "answers",
+    "Confusion of classes",
+    "Each row holds the examples of one true class, as shares of the predicted classes.",
+    "predicted",
+    "true",
+    draw_confusion,
+)
+AGREEMENT = Kind(
+    "answers",
+    "Predicted against true values",
+    "The darker a cell, the more rows; predictions on the line are exact.",
+    "true value",
+    "predicted value",
+    draw_agreement,
+)
+CALIBRATION = Kind(
+    "calibration",
+    "Calibration",
+    "Accuracy by confidence; a calibrated model ends on the dashed line. Each bar has its number "
+    "of rows at the foot; the error is the expected calibration error.",
+    "confidence",
+    "accuracy",
+    draw_reliability,
+)

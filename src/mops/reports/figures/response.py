@@ -1,80 +1,234 @@
-"""Scores against a number that the survey varies: a rate, a weight, a width, shared layers."""
+"""Scores against a number that the survey varies: a rate, a weight, a width, shared layers.
+
+A response is a number that varies; its lines join candidates that differ in that number only.
+Numbers come from the settings of the recipes and from the layouts of the plans.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from mops.reports.figures.colours import PALE, Look, looks
-from mops.reports.figures.figure import Drawn, number, set_log_scale, set_scale, set_ticks, spread
-from mops.reports.figures.labels import Entry
-from mops.reports.figures.marks import draw_line, draw_mark
-from mops.reports.figures.tiles import draw_tiles
-from mops.reports.figures.varied import Line, Response, responses
+from mops.plans.layout import Layout
+from mops.reports.figures.style import (
+    PALE,
+    Chart,
+    Look,
+    add_legend,
+    candidate_looks,
+    draw_mark,
+    make_panels,
+    plain_number,
+    set_log_ticks,
+)
 from mops.reports.material import Material
+from mops.surveys.expansion import abbreviate
+from mops.surveys.results.standings import Standing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDE = 20  # times the smallest value: then the axis is logarithmic
-FEW_LOG, FEW = 4, 8  # values that all have their ticks
+WIDE = 20  # largest value / smallest value from which the axis is logarithmic
+FEW_LOG, FEW = 4, 8  # so many values all get their ticks
+NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
+FEWEST = 3  # values of a plan's number that make a line
+Settings = Mapping[str, Any]
+Points = Sequence[tuple[float, Standing]]
 
 
-def draw_responses(material: Material) -> Iterator[Drawn]:
-    for response in responses(material):
-        yield draw_response(material, response)
+@dataclass(frozen=True)
+class ResponseLine:
+    """Candidates that differ in one number only, by that number."""
+
+    label: str  # what tells this line from the others
+    points: Points
 
 
-def draw_response(material: Material, response: Response) -> Drawn:
-    seen = looks(material)
+@dataclass(frozen=True)
+class Response:
+    """A number that varies, and the lines along it."""
+
+    key: str
+    label: str
+    lines: tuple[ResponseLine, ...]
+    names: Mapping[float, str] = field(default_factory=dict)  # values that are shown as words
+
+
+def draw_responses(material: Material) -> Iterator[Chart]:
+    looks = candidate_looks(material)
     keys = ["overall", *material.summary.tasks]
-    figure = draw_tiles(
-        keys,
-        lambda axes, n: draw_panel(axes, response, keys[n], seen),
-        legend=[Entry(one.label, colour_of(one, seen)) for one in response.lines if one.label],
-        unit=response.label,
-    )
-    caption = (
-        f"Candidates that differ in {response.label} alone are joined; means over seeds, bars one "
-        "standard error. Full marks cannot be told from the best in overall."
-    )
-    title = f"Scores against {response.label}"
-    return Drawn(figure, f"response-{response.key}", title, caption, "response", response.label)
+    standings = material.summary.standings
+    for response in (*setting_responses(standings), *plan_responses(material)):
+        figure, panels = make_panels(keys, xlabel=response.label)
+        for axes, key in zip(panels, keys, strict=True):
+            draw_panel(axes, response, key, looks)
+        lines = [line for line in response.lines if line.label]
+        add_legend(figure, [(line.label, line_colour(line, looks), None) for line in lines])
+        joined = {one.name for line in response.lines for _, one in line.points}
+        others = len(standings) - len(joined)
+        caption = (
+            f"Lines join candidates that differ only in {response.label}; means over seeds, bars "
+            "are one standard error. Filled marks: not significantly different from the best in "
+            "overall score." + (f" {others} candidates are on no line." if others else "")
+        )
+        title = f"Scores against {response.label}"
+        name = f"response-{response.key}"
+        yield Chart(figure, name, title, caption, "response", response.label)
 
 
-def colour_of(line: Line, seen: Mapping[str, Look]) -> str:
-    """Where colours go by plan, that of the line's plan; else lines are pale."""
-    colours = {seen[one.name].colour for _, one in line.points}
+def draw_panel(axes: Axes, response: Response, key: str, looks: Mapping[str, Look]) -> None:
+    values = set()
+    for line in response.lines:
+        known = [(value, one, one.scores[key]) for value, one in line.points if key in one.scores]
+        x, y = [value for value, *_ in known], [score.mean for *_, score in known]
+        axes.plot(x, y, color=line_colour(line, looks), alpha=0.8)
+        for value, one, score in known:
+            look, is_best = looks[one.name], one.tie == 1
+            draw_mark(axes, value, score.mean, look, yerr=score.stderr, is_filled=is_best, size=5.5)
+        values |= set(x)
+    if values:
+        set_value_ticks(axes, sorted(values), response.names)
+    axes.locator_params(axis="y", nbins=5)
+
+
+def line_colour(line: ResponseLine, looks: Mapping[str, Look]) -> str:
+    """The colour of the line's plan where colours go by plan."""
+    colours = {looks[one.name].colour for _, one in line.points}
     return colours.pop() if len(colours) == 1 else PALE
 
 
-def draw_panel(axes: Axes, response: Response, key: str, seen: Mapping[str, Look]) -> None:
-    points = [point for line in response.lines for point in line.points if key in point[1].scores]
-    if not points:
-        return
-    scores = [one.scores[key] for _, one in points]
-    ends = [score.mean + side * score.stderr for score in scores for side in (-1, 1)]
-    set_scale(axes, "y", *spread(ends), count=4)
-    set_values(axes, sorted({value for value, _ in points}), response.names)
-    for line in response.lines:
-        known = [(value, one) for value, one in line.points if key in one.scores]
-        x, y = [value for value, _ in known], [one.scores[key].mean for _, one in known]
-        draw_line(axes, x, y, color=colour_of(line, seen), linewidth=1.5, alpha=0.8)
-        for value, one in known:
-            at, error = (value, one.scores[key].mean), one.scores[key].stderr
-            bar = (value, at[1] - error), (value, at[1] + error)
-            draw_mark(axes, at, bar, seen[one.name], is_full=one.tie == 1, size=5.5)
-
-
-def set_values(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
+def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
     if values[0] > 0 and values[-1] > WIDE * values[0]:
-        room = (values[-1] / values[0]) ** 0.08
         ends = [values[0], values[len(values) // 2], values[-1]]
-        shown = values if len(values) <= FEW_LOG else ends
-        set_log_scale(axes, "x", values[0] / room, values[-1] * room, shown)
+        set_log_ticks(axes, values if len(values) <= FEW_LOG else ends)
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
-        words = [names.get(value, number(value)) for value in values]
-        set_ticks(axes, "x", *spread(values), values, words)
+        axes.set_xticks(values, [names.get(value, plain_number(value)) for value in values])
     else:
-        set_scale(axes, "x", *spread(values), count=4)
+        axes.locator_params(axis="x", nbins=4)
+
+
+# ------------------------------------------------------------------ numbers of the recipe
+
+
+def setting_responses(standings: Sequence[Standing]) -> Iterator[Response]:
+    """For each number among the settings; keys that always change together count once."""
+    flat = {one.name: dict(flatten(one.settings)) for one in standings}
+    keys = list(dict.fromkeys(key for settings in flat.values() for key in settings))
+    done: set[str] = set()
+    for key in keys:
+        numbers = {own[key] for own in flat.values() if is_number(own.get(key))}
+        if key in done or len(numbers) < 2:
+            continue
+        linked = [key, *(o for o in keys if o != key and are_linked(list(flat.values()), key, o))]
+        done |= set(linked)
+        lines = tuple(lines_along(key, [k for k in keys if k not in linked], standings, flat))
+        if lines:
+            names = [name.rpartition("training.")[2] for name in linked]
+            yield Response(names[0].replace(".", "-"), " = ".join(names), lines)
+
+
+def lines_along(
+    key: str, others: Sequence[str], standings: Sequence[Standing], flat: Mapping[str, Settings]
+) -> Iterator[ResponseLine]:
+    """Groups of two or more candidates that are equal in all other keys."""
+    varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
+    groups: dict[str, list[tuple[float, Standing]]] = {}
+    for one in standings:
+        own = flat[one.name]
+        if is_number(own.get(key)):
+            same = json.dumps([one.tasks, [own.get(other) for other in others]])
+            groups.setdefault(same, []).append((own[key], one))
+    for points in groups.values():
+        if len(points) > 1:
+            yield ResponseLine(line_label(flat[points[0][1].name], varied), in_order(points))
+
+
+def flatten(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as dotted keys; a plan that is given as rows by its name."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "name" not in value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value["name"] if isinstance(value, Mapping) else value
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def are_linked(settings: Sequence[Settings], key: str, other: str) -> bool:
+    """Both are numbers, and each value of one goes with one value of the other."""
+    pairs = [(own.get(key), own.get(other)) for own in settings if is_number(own.get(key))]
+    if not all(is_number(value) for _, value in pairs):
+        return False
+    return len(set(pairs)) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+def line_label(settings: Settings, varied: Sequence[str]) -> str:
+    values = {key: settings.get(key) for key in varied}
+    return ", ".join(
+        abbreviate(value) if key == "plan" else f"{key.rpartition('.')[2]}={abbreviate(value)}"
+        for key, value in values.items()
+        if value not in (None, [], {})
+    )
+
+
+def in_order(points: Points) -> Points:
+    return tuple(sorted(points, key=lambda point: (point[0], point[1].overall.mean)))
+
+
+# ------------------------------------------------------------------ numbers of the plan
+
+
+def shared_layers(layout: Layout) -> float:
+    """Layers whose weights serve all tasks; -1 where the embeddings are not shared either."""
+    routes = list(layout.routes.values())
+    layers = zip(*(route.layers for route in routes), strict=True)
+    count = sum(all(layer == own[0] for layer in own) for own in layers)
+    has_embeddings = len({route.embeddings for route in routes}) == 1
+    return count if count or has_embeddings else NONE_SHARED
+
+
+def added_size(layout: Layout) -> float | None:
+    sizes = {addition.size for addition in layout.plan.additions}
+    return sizes.pop() if len(sizes) == 1 and 0 not in sizes else None
+
+
+def pull_strength(layout: Layout) -> float | None:
+    strengths = {pull.strength for pull in layout.plan.pull}
+    return strengths.pop() if len(strengths) == 1 else None
+
+
+# Label -> the rows of the plan that decide it, and how it is computed.
+PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], float | None]]] = {
+    "shared layers": ("copies", shared_layers),
+    "size of the additions": ("additions", added_size),
+    "strength of the pull": ("pull", pull_strength),
+}
+
+
+def plan_responses(material: Material) -> Iterator[Response]:
+    """Numbers that follow from the layouts, whatever the plans are called."""
+    layouts = material.layouts
+    for label, (rows, number) in PLAN_NUMBERS.items():
+        groups: dict[str, list[tuple[float, Standing]]] = {}
+        for one in (one for one in material.summary.standings if one.name in layouts):
+            value = number(layouts[one.name])
+            if value is not None:
+                same = without_rows(one, layouts[one.name], rows)
+                groups.setdefault(same, []).append((value, one))
+        long = [own for own in groups.values() if len({value for value, _ in own}) >= FEWEST]
+        if long:
+            lines = tuple(ResponseLine("", in_order(points)) for points in long)
+            yield Response(label.replace(" ", "-"), label, lines, {NONE_SHARED: "none"})
+
+
+def without_rows(one: Standing, layout: Layout, rows: str) -> str:
+    """All that defines a candidate except these rows of its plan."""
+    plan = layout.plan.to_data()
+    kept = {key: plan[key] for key in plan if key not in (rows, "name", "about", "source", "depth")}
+    settings = {key: value for key, value in one.settings.items() if key != "plan"}
+    return json.dumps([one.tasks, kept, settings], sort_keys=True)

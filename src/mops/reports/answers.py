@@ -1,0 +1,190 @@
+"""Answers of the trials to the rows that judge a task, read from their prediction files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mops.data.dataset import read_split, read_task
+from mops.data.tables import HUB
+from mops.errors import MopsError, RunError
+from mops.files import file_digest
+from mops.reports.material import Material, TrialFiles
+from mops.surveys.results.rescoring import SPLIT_OF, number_of
+from mops.surveys.results.standings import Standing
+from mops.tasks import Task
+
+Values = NDArray[np.float64]
+Texts = tuple[str, ...]
+FEW, MOST = 4, 8  # candidates that are compared
+FAR = 0.2  # of a similarity's range: a prediction farther from its label is called wrong
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One trial's answers; classes are numbered as in the task's labels."""
+
+    trial: TrialFiles
+    task: Task
+    places: Sequence[int]  # of the rows in their file
+    ids: Sequence[str]
+    labels: Sequence[str]
+    words: Sequence[str]  # the predictions as they are written
+    targets: Values
+    predictions: Values
+    confidences: Values | None  # in the predicted class
+    losses: Values | None
+
+
+def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
+    """The labelled rows that judge, out of the trial's prediction file."""
+    task = trial.recipe.task_values()[name]
+    path = trial.predictions(name, on)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+        halves = columns.get("half") or (on,) * len(rows)
+        kept = [n for n, half in enumerate(halves) if half == on and columns["label"][n]]
+        own = {key: [column[n] for n in kept] for key, column in columns.items()}
+        number = number_of(task)
+        targets, predictions = (
+            np.array([number(word) for word in own[key]], np.float64)
+            for key in ("label", "prediction")
+        )
+        confidences = None if task.is_similarity else optional_values(own.get("confidence"))
+        losses = optional_values(own.get("loss"))
+        words = (own["id"], own["label"], own["prediction"])
+    except (OSError, ValueError, KeyError, IndexError) as cause:
+        raise RunError(f"{path} cannot be read as predictions: {cause!r}") from cause
+    if not kept:
+        raise RunError(f"{path} has no labelled row that judges")
+    return Answers(trial, task, kept, *words, targets, predictions, confidences, losses)
+
+
+def optional_values(words: Sequence[str] | None) -> Values | None:
+    return np.array(words, np.float64) if words and all(words) else None
+
+
+# ------------------------------------------------------------------ several candidates
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answers of several candidates to the same rows."""
+
+    task: Task
+    seed: int | None  # None where they have no seed in common
+    answers: tuple[Answers, ...]
+    left_out: tuple[str, ...]  # candidates without usable predictions, and why
+
+    @property
+    def first(self) -> Answers:
+        return self.answers[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.trial.candidate for one in self.answers)
+
+    @cached_property
+    def errors(self) -> Values:
+        """Candidates x rows: 0 or 1 for classes, the distance to the label for values."""
+        predictions = np.array([one.predictions for one in self.answers])
+        distance: Values = np.abs(predictions - self.first.targets)
+        return distance if self.task.is_similarity else (distance > 0).astype(np.float64)
+
+    @cached_property
+    def wrong(self) -> NDArray[np.bool_]:
+        """Candidates x rows."""
+        low, high = self.task.range or (0.0, 1.0)
+        return self.errors > FAR * (high - low)
+
+
+def compare_answers(material: Material, task: str) -> Comparison | None:
+    """None where no prediction file of the task can be read."""
+    seed, trials = compared_trials(material, task)
+    answers: list[Answers] = []
+    left_out = []
+    for trial in trials:
+        try:
+            own = read_answers(trial, task, material.summary.on)
+        except RunError as error:
+            left_out.append(f"{trial.candidate}: {error}")
+            continue
+        if answers and own.ids != answers[0].ids:
+            first = answers[0].trial.candidate
+            left_out.append(f"{trial.candidate}: its rows differ from those of {first}")
+        else:
+            answers.append(own)
+    if not answers:
+        return None
+    return Comparison(answers[0].task, seed, tuple(answers), tuple(left_out))
+
+
+def compared_trials(material: Material, task: str) -> tuple[int | None, list[TrialFiles]]:
+    """One trial per candidate: of the first seed that all have, otherwise of its own first."""
+    by_name = {name: material.of(name) for name in compared_candidates(material, task)}
+    for seed in material.summary.seeds:
+        same = [next((t for t in own if t.facts.seed == seed), None) for own in by_name.values()]
+        found = [trial for trial in same if trial is not None]
+        if len(found) == len(by_name):
+            return seed, found
+    return None, [own[0] for own in by_name.values()]
+
+
+def compared_candidates(material: Material, task: str) -> list[str]:
+    """The recommended one, the baseline, the model per task, then the best of each block.
+
+    Where these are few, the best of the others follow.
+    """
+    summary, decision = material.summary, material.decision
+    able = {o.name: o for o in summary.standings if task in o.tasks and material.of(o.name)}
+    by_score = sorted(able.values(), key=lambda one: -one.overall.mean)
+    blocks: dict[tuple[str, int], Standing] = {}
+    for one in by_score:
+        blocks.setdefault((one.reference, one.tie), one)
+    best = [one.name for one in able.values() if one in blocks.values()]
+    wanted = (decision.candidate if decision else None, summary.baseline, summary.single, *best)
+    chosen = list(dict.fromkeys(name for name in wanted if name in able and name))[:MOST]
+    others = [one.name for one in by_score if one.name not in chosen]
+    return chosen + others[: max(0, FEW - len(chosen))]
+
+
+# ------------------------------------------------------------------ their texts
+
+
+def read_texts(answers: Answers, on: str) -> tuple[Sequence[Texts], str]:
+    """The texts of the rows as training read them, or none and the reason."""
+    trial, task = answers.trial, answers.task
+    entry, split = trial.recipe.tasks[task.name], SPLIT_OF[on]
+    file = entry.files().get(split) or entry.train or ""
+    if reason := why_changed(file, trial.record.meta_info.data_sha256.get(file)):
+        return (), reason
+    try:
+        if split in entry.files():
+            part = read_split(entry, task, file, needs_label=split == "validation")
+        else:  # validation was split off the training rows
+            part = read_task(entry, task, (split,))[1][split]
+        rows = [part.rows[place] for place in answers.places]
+    except (MopsError, IndexError) as cause:
+        return (), f"{file} can no longer be read: {cause}"
+    if [row.id for row in rows] != list(answers.ids):
+        return (), f"the rows of {file} are not those that were answered"
+    return [row.texts for row in rows], ""
+
+
+def why_changed(file: str, sha256: str | None) -> str:
+    """Why a data file is not the one that was trained with; empty if it is."""
+    if file.startswith(HUB):
+        return f"{file} is on the hub, which a report does not contact"
+    if not Path(file).is_file():
+        return f"{file} no longer exists"
+    if sha256 and file_digest(file) != sha256:
+        return f"{file} has changed since the training"
+    return ""

@@ -1,0 +1,267 @@
+"""The figure of a plan, as papers draw it: a column per task, a row per layer, a box per copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise, permutations
+
+from mops.plans.layout import Layout
+from mops.plans.picture import columns_of
+from mops.reports.figures.style import GROUND, INK, PALE, Picture, in_theme
+from mops.reports.page import load_template
+
+WIDTH, LEFT, RIGHT = 420.0, 44.0, 4.0
+COLUMN_GAP, ROW_GAP = 6.0, 3.0
+TALL, LOW, MANY = 19.0, 10.0, 18  # height of a row; with more than MANY rows
+HEAD = 25.0  # height of a head's row
+SIDE = 13.0  # width of an addition inside a layer's box
+LETTER = 6.7  # width of a character, about
+LINE, NARROW = 19.0, 26  # height of a legend entry; characters of one in two columns
+MOST_PERMUTED = 5  # tasks whose order is chosen by trying all
+SHARED = "#2f7fd6"  # one copy for all tasks
+TASKS = (
+    "#d9660a", "#1a9166", "#8f6bd6", "#c94f7c", "#a07d00", "#1293a8", "#d64545", "#6b8e23",
+)  # fmt: skip
+SUBSETS = (TASKS[5], TASKS[3], TASKS[4])  # copies that some of the tasks share
+Cells = Mapping[str, tuple[str, ...]]  # task -> its owners
+
+
+@dataclass(frozen=True)
+class Box:
+    """A copy, as wide as the neighbouring tasks that use it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    colour: str
+    users: tuple[str, ...]
+    is_frozen: bool
+    depth: float = 0.24  # opacity of its fill
+
+
+@dataclass(frozen=True)
+class Row:
+    """Embeddings, a layer, an addition on top, the pooler, a late layer, or the heads."""
+
+    name: str
+    slices: tuple[Cells, ...]  # from the bottom; several where parts are shared differently
+    added: Cells  # the additions here, if any
+    top: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Label:
+    """Text in the middle of a box."""
+
+    x: float
+    y: float
+    text: str
+    is_bold: bool
+    lock: tuple[float, float] | None  # where a frozen box has its lock
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A feed from head to head; dashed where no gradient flows back."""
+
+    start: float
+    end: float
+    rise: float
+    is_dashed: bool
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of the legend."""
+
+    kind: str  # swatch, frozen, arrow or spring
+    text: str
+    colour: str = INK
+    depth: float = 0.24
+
+
+def draw_plan(layout: Layout, name: str = "plan") -> Picture:
+    """The figure with the plan's description as caption."""
+    diagram = Diagram(layout)
+    title, about = f"Plan {layout.plan.name}", layout.plan.about
+    keys = list(diagram.legend())
+    columns = 2 if all(len(key.text) <= NARROW for key in keys) else 1
+    last = diagram.rows[-1]
+    bottom = last.top + last.height + 18
+    file = load_template("plan.svg").render(
+        title=title, diagram=diagram, keys=keys, columns=columns, bottom=bottom,
+        height=bottom - 10 + LINE * -(-len(keys) // columns), width=WIDTH, left=LEFT, line=LINE,
+        ink=INK, pale=PALE, ground=GROUND, tall=TALL,
+    )  # fmt: skip
+    caption = f"{about[:1].upper()}{about[1:]}." if about else ""
+    svg = in_theme(file[file.index("<svg") :])
+    return Picture(name, title, caption, svg, file, "plans", layout.plan.name)
+
+
+class Diagram:
+    """The boxes, labels and arrows of a layout, in points."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.rows = make_rows(layout)
+        self.tasks = order_tasks(layout, self.rows)
+        count = len(self.tasks)
+        self.column = (WIDTH - LEFT - RIGHT - COLUMN_GAP * (count - 1)) / count
+        self.colours = {task: TASKS[n % len(TASKS)] for n, task in enumerate(layout.tasks)}
+
+    def left_of(self, task: str) -> float:
+        return LEFT + self.tasks.index(task) * (self.column + COLUMN_GAP)
+
+    def boxes(self) -> Iterator[Box]:
+        for row in self.rows:
+            yield from self.row_boxes(row)
+            yield from self.added_boxes(row)
+
+    def row_boxes(self, row: Row) -> Iterator[Box]:
+        """The copies of the encoder, late layers or heads in a row."""
+        parts = sum(len(first_owners(cells)) for cells in row.slices)
+        top = row.top + row.height
+        for cells in row.slices:
+            height = row.height * len(first_owners(cells)) / parts
+            top -= height
+            yield from self.copies(cells, top, height)
+
+    def added_boxes(self, row: Row) -> Iterator[Box]:
+        """Additions: at the right end of a layer's box, or in a row of their own on top."""
+        for box in self.copies(row.added, row.top, row.height) if row.added else ():
+            if row.slices:
+                left, top = box.left + box.width - SIDE - 3, row.top + 2.5
+                high = row.height - 5
+                yield Box(left, top, SIDE, high, box.colour, box.users, box.is_frozen, 0.8)
+            else:
+                yield box
+
+    def copies(self, cells: Cells, top: float, height: float) -> Iterator[Box]:
+        for owners, neighbours in groupby(self.tasks, key=lambda task: cells[task]):
+            tasks = list(neighbours)
+            width = self.column * len(tasks) + COLUMN_GAP * (len(tasks) - 1)
+            users = tuple(task for task in self.tasks if cells[task] == owners)
+            is_frozen = all(self.layout.rates[owner] == 0 for owner in owners)
+            colour = self.colour(users)
+            yield Box(self.left_of(tasks[0]), top, width, height, colour, users, is_frozen)
+
+    def colour(self, users: tuple[str, ...]) -> str:
+        if len(users) == 1:
+            return self.colours[users[0]]
+        if len(users) == len(self.tasks):
+            return SHARED
+        return SUBSETS[min(map(self.tasks.index, users)) % len(SUBSETS)]
+
+    def labels(self) -> Iterator[Label]:
+        """Who uses a box, once in the middle of a run of equal rows; heads have their task."""
+        for _, run in groupby(self.rows, key=self.row_form):
+            rows = list(run)
+            row = rows[len(rows) // 2]
+            if len(row.slices) <= 1 and row.height >= TALL:
+                boxes = self.row_boxes(row) if row.slices else self.added_boxes(row)
+                yield from (self.label(row, box) for box in boxes)
+
+    def row_form(self, row: Row) -> tuple[object, ...]:
+        """Equal for rows that look alike."""
+        users = [(box.users, box.is_frozen) for box in self.row_boxes(row)]
+        return row.name == "head", bool(row.slices), bool(row.added), tuple(users)
+
+    def label(self, row: Row, box: Box) -> Label:
+        """In the middle of the box, or left of the first addition in it."""
+        width = self.column - SIDE if row.added and row.slices else box.width
+        text = self.text(row, box)
+        room = int((width - 2 * (16 if box.is_frozen else 4)) / LETTER)
+        text = text if len(text) <= room else f"{text[: max(room - 1, 1)]}…"
+        middle = box.top + box.height / 2
+        lock = (box.left + 6, middle + 5) if box.is_frozen else None
+        return Label(box.left + width / 2, middle, text, row.name == "head", lock)
+
+    def text(self, row: Row, box: Box) -> str:
+        if row.name == "head":
+            return box.users[0]
+        if box.is_frozen:
+            return "frozen"
+        if not row.slices:
+            on_top = self.layout.routes[box.users[0]].adapters[self.layout.encoder.depth :]
+            return ", ".join(dict.fromkeys(a.addition.kind for sites in on_top for a in sites))
+        is_for_all = len(box.users) == len(self.tasks) > 1
+        return "shared by all" if is_for_all else " + ".join(box.users)
+
+    def arrows(self) -> Iterator[Arrow]:
+        for target, route in self.layout.routes.items():
+            for n, feed in enumerate(route.feeds):
+                start = self.left_of(feed.source) + self.column * 0.62
+                end = self.left_of(target) + self.column * (0.3 + 0.08 * n)
+                distance = abs(self.tasks.index(target) - self.tasks.index(feed.source))
+                yield Arrow(start, end, 14.0 + 7.0 * distance, feed.gradient == "stop")
+
+    def legend(self) -> Iterator[Key]:
+        """Entries for what the figure shows."""
+        layout = self.layout
+        boxes = [b for row in self.rows for b in self.row_boxes(row) if row.name != "head"]
+        colours = {box.colour for box in boxes if not box.is_frozen}
+        own = self.colours[self.tasks[0]]
+        if SHARED in colours and len(self.tasks) > 1:
+            yield Key("swatch", "one copy for all tasks", SHARED)
+        if colours & set(self.colours.values()):
+            yield Key("swatch", "one copy per task", own)
+        if any(box.is_frozen for box in boxes):
+            yield Key("frozen", "frozen")
+        for kind in dict.fromkeys(addition.kind for addition in layout.plan.additions):
+            sites = [site for a in layout.plan.additions if a.kind == kind for site in a.sites]
+            where = ", ".join(sites) if len(sites) <= 2 else f"at {len(sites)} sites"
+            yield Key("swatch", f"{kind} {where}".replace("_", " "), own, 0.8)
+        if any(route.feeds for route in layout.routes.values()):
+            yield Key("arrow", "output fed to a later task's head")
+        for strength in dict.fromkeys(group.strength for group in layout.l2_groups):
+            yield Key("spring", f"copies pulled together (L2, {strength:g})")
+
+
+def make_rows(layout: Layout) -> tuple[Row, ...]:
+    """From the heads down; above the heads is room for the arrows of feeds."""
+    feeds = max(len(route.feeds) for route in layout.routes.values())
+    top = 6.0 + (14.0 + 7.0 * feeds if feeds else 0.0)
+    columns = columns_of(layout)
+    tall = TALL if len(columns) <= MANY else LOW
+    rows = []
+    for name, cells in reversed(columns.items()):
+        has_trunk = not name.startswith("top")
+        slices = split_parts(layout, cells[0]) if has_trunk else ()
+        added = cells[-1] if len(cells) > has_trunk else {}
+        rows.append(Row(name, slices, added, top, HEAD if name == "head" else tall))
+        top += rows[-1].height + ROW_GAP
+    return tuple(rows)
+
+
+def split_parts(layout: Layout, cells: Cells) -> tuple[Cells, ...]:
+    """The parts of a layer, grouped by who shares them with whom and for whom they are frozen."""
+    forms: dict[object, list[int]] = {}
+    for n in range(len(first_owners(cells))):
+        owners = [own[n] for own in cells.values()]
+        form = tuple((owners.index(own), layout.rates[own] == 0) for own in owners)
+        forms.setdefault(form, []).append(n)
+    return tuple(
+        {task: tuple(owners[n] for n in parts) for task, owners in cells.items()}
+        for parts in forms.values()
+    )
+
+
+def first_owners(cells: Cells) -> tuple[str, ...]:
+    """The first task's; every task has as many."""
+    return next(iter(cells.values()))
+
+
+def order_tasks(layout: Layout, rows: Sequence[Row]) -> tuple[str, ...]:
+    """The order that puts tasks that share side by side; the given one among equals."""
+    tasks = tuple(layout.tasks)
+    if len(tasks) > MOST_PERMUTED:
+        return tasks
+    forms = {tuple(cells.values()): cells for row in rows for cells in row.slices}
+
+    def count_borders(order: tuple[str, ...]) -> int:
+        return sum(cells[a] != cells[b] for cells in forms.values() for a, b in pairwise(order))
+
+    return min(permutations(tasks), key=count_borders)
