@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from mops.papers import Claim, PaperView
-from mops.reports.contents import Contents
+from mops.reports.cards import Card
+from mops.reports.caveats import Section
 from mops.reports.errors import Example, TaskErrors
-from mops.reports.honesty import Section
+from mops.reports.figures import Picture
 from mops.reports.material import Material
-from mops.reports.parts import Card, Picture
+from mops.reports.report import Report
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.standings import Summary
 from mops.tables import Cell, Table
@@ -54,7 +55,7 @@ def hostile_example(only: str = "") -> Example:
     return Example(hostile("id"), texts, hostile("label"), 1.5, answers, only)
 
 
-def hostile_contents() -> Contents:
+def hostile_report() -> Report:
     summary = hostile_summary()
     table = hostile_table("some")
     pictures = tuple(
@@ -65,7 +66,7 @@ def hostile_contents() -> Contents:
     )
     errors = TaskErrors(
         task=hostile("task"),
-        plans=(hostile("one"), hostile("two")),
+        candidates=(hostile("one"), hostile("two")),
         worst=(hostile_example(),),
         only=(hostile_example(only=hostile("two")),),
         by_length=table,
@@ -81,19 +82,19 @@ def hostile_contents() -> Contents:
         claims=(Claim(hostile("claim"), "cannot be told", hostile("why")),),
         differences=(hostile("differs"),),
     )
-    return Contents(
+    return Report(
         Material(Path(), None, summary, recommend(summary), (), ()),
         tables=(hostile_table("plans"), hostile_table("outside"), table),
         pictures=pictures,
         cards=tuple(hostile_card(one.name) for one in summary.standings),
         errors=(errors,),
-        honesty=(Section(hostile("section"), (hostile("line"),), table),),
+        caveats=(Section(hostile("section"), (hostile("line"),), table),),
         papers=(paper,),
     )
 
 
 def hostile_card(candidate: str) -> Card:
     facts = ((hostile("fact"), hostile("value")),)
-    words = [hostile(word) for word in ("plan", "says")]
+    picture = Picture("plan-0", hostile("title"), hostile("says"), MARK, MARK)
     code = [hostile(word) for word in ("recipe", "command")]
-    return Card(candidate, *words, MARK, *code, facts, (hostile("warning"),))
+    return Card(candidate, hostile("plan"), picture, *code, facts, (hostile("warning"),))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser import DESK, PHONE, SMALL, launch, visit
-from pages import EVIL, hostile_contents
+from pages import EVIL, hostile_report
 
 from mops.reports.material import Material, read_material
 from mops.reports.page import render_page
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 MAIN = "#plans table"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +249,7 @@ def test_no_page_is_wider_than_the_screen(
 
 def test_scripts_in_the_data_do_nothing(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "hostile.html"
-    file.write_text(render_page(hostile_contents()), "utf-8")
+    file.write_text(render_page(hostile_report()), "utf-8")
     with visit(browser, file) as page:
         assert page.locator("h1").inner_text().startswith(f"Use one {EVIL}")
         page.locator(f"{MAIN} .plan").first.hover()
@@ -262,9 +263,7 @@ def test_scripts_in_the_data_do_nothing(browser: Browser, tmp_path: Path) -> Non
 
 def test_a_script_that_came_into_a_picture_is_not_run(browser: Browser, tmp_path: Path) -> None:
     """The policy is a second wall: pictures are our own and are not escaped."""
-    text = render_page(hostile_contents()).replace(
-        "</svg>", "<script>window.taken=1</script></svg>"
-    )
+    text = render_page(hostile_report()).replace("</svg>", "<script>window.taken=1</script></svg>")
     file = tmp_path / "broken.html"
     file.write_text(text, "utf-8")
     page = browser.new_page()

@@ -10,9 +10,8 @@ import pytest
 
 from mops.data.compose import compose_recipe
 from mops.plans.parser import parse_plan
-from mops.reports.cards import make_cards
+from mops.reports.cards import Card, make_cards
 from mops.reports.material import Material, read_material
-from mops.reports.parts import Card
 from mops.yaml_io import parse_yaml
 from running import run_python
 from surveys import make_survey
@@ -41,8 +40,8 @@ def test_one_for_each_candidate_in_their_order(material: Material, cards: tuple[
 def test_what_they_say_is_what_the_table_of_plans_says(cards: tuple[Card, ...]) -> None:
     for card in cards:
         about = parse_plan(card.plan).about
-        assert card.says.lower() == f"{about.lower()}."
-        assert ElementTree.fromstring(card.picture).tag.endswith("svg")
+        assert card.picture is not None and card.picture.caption.lower() == f"{about.lower()}."
+        assert ElementTree.fromstring(card.picture.svg).tag.endswith("svg")
 
 
 def test_facts_are_those_of_the_summary(material: Material, cards: tuple[Card, ...]) -> None:
@@ -87,7 +86,7 @@ def test_without_a_shape_there_is_no_picture(material: Material) -> None:
     bare = read_material(material.folder)
     for trial in bare.trials:
         trial.record.meta_info.encoder_shape.clear()  # type: ignore[attr-defined]
-    assert {card.picture for card in make_cards(bare)} == {""}
+    assert {card.picture for card in make_cards(bare)} == {None}
 
 
 def test_without_torch_and_matplotlib_at_import() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 from survey_data import HOSTILE
 
-from mops.reports.compared import compared
+from mops.reports.answers import compared_candidates
 from mops.reports.errors import TaskErrors, find_errors
 from mops.reports.material import Material, TrialFiles, read_material
 from surveys import PLANS, make_survey
@@ -20,7 +20,7 @@ SKILLS = {"shared": 0.8, "separate": 0.75, "hybrid:2": 0.3, "frozen+shared": 0.2
 
 
 def errors_in(material: Material) -> dict[str, TaskErrors]:
-    return {found.task: found for found in find_errors(material)}
+    return {one.task: one for one in find_errors(material) if isinstance(one, TaskErrors)}
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def test_who_is_compared(material: Material, found: dict[str, TaskErrors]) -> No
         ties.setdefault(one.tie, []).append((one.overall.mean, one.name))
     best = [max(group)[1] for group in ties.values()]
     first = list(dict.fromkeys([decision.candidate, "shared", "separate", *best]))
-    plans = compared(material, "sentiment")
-    assert plans[: len(first)] == first and list(found["sentiment"].plans) == plans
+    plans = compared_candidates(material, "sentiment")
+    assert plans[: len(first)] == first and list(found["sentiment"].candidates) == plans
     assert sorted(plans) == sorted(PLANS)  # there are no more than four
     assert "seed 5" in found["sentiment"].note
 
@@ -69,7 +69,7 @@ def test_the_worst_are_those_with_the_largest_mean_loss(
     material: Material, found: dict[str, TaskErrors], task: str
 ) -> None:
     of = found[task]
-    tables = [predictions(material, name, task) for name in of.plans]
+    tables = [predictions(material, name, task) for name in of.candidates]
     losses = np.mean([[float(row["loss"]) for row in table] for table in tables], axis=0)
     expected = sorted(losses, reverse=True)[:30]
     assert [one.loss for one in of.worst] == pytest.approx(expected)
@@ -78,7 +78,7 @@ def test_the_worst_are_those_with_the_largest_mean_loss(
     for one in of.worst:
         assert one.loss == pytest.approx(loss_of[one.id])
         assert one.texts == texts[one.id]
-        assert [name for name, _, _ in one.answers] == list(of.plans)
+        assert [name for name, _, _ in one.answers] == list(of.candidates)
 
 
 def test_answers_stand_beside_the_label(material: Material, found: dict[str, TaskErrors]) -> None:
@@ -98,7 +98,7 @@ def test_answers_stand_beside_the_label(material: Material, found: dict[str, Tas
 def test_errors_that_one_alone_makes(material: Material, found: dict[str, TaskErrors]) -> None:
     of = found["paraphrase"]
     wrong: dict[str, list[str]] = {}
-    for name in of.plans:
+    for name in of.candidates:
         for row in predictions(material, name, "paraphrase"):
             if row["prediction"] != row["label"]:
                 wrong.setdefault(row["id"], []).append(name)
@@ -107,7 +107,7 @@ def test_errors_that_one_alone_makes(material: Material, found: dict[str, TaskEr
     for one in of.only:
         assert alone[one.id] == one.only
         assert [name for name, _, is_right in one.answers if not is_right] == [one.only]
-    for name in of.plans:
+    for name in of.candidates:
         shown = [one.id for one in of.only if one.only == name]
         assert len(shown) == min(10, sum(other == name for other in alone.values()))
 
@@ -115,7 +115,7 @@ def test_errors_that_one_alone_makes(material: Material, found: dict[str, TaskEr
 def test_scores_by_label_and_length(material: Material, found: dict[str, TaskErrors]) -> None:
     of = found["sentiment"]
     texts = texts_by_id(material.trials[0], "sentiment")
-    for place, name in enumerate(of.plans, start=2):
+    for place, name in enumerate(of.candidates, start=2):
         rows = predictions(material, name, "sentiment")
         for line in of.by_label.rows:
             here = [row for row in rows if row["label"] == line[0].text]
@@ -132,14 +132,14 @@ def test_scores_by_label_and_length(material: Material, found: dict[str, TaskErr
             assert line[place].value == pytest.approx(right)
             seen += len(here)
         assert seen == len(rows)
-    assert of.by_length.columns == ("words", "rows", *of.plans)
+    assert of.by_length.columns == ("words", "rows", *of.candidates)
 
 
 def test_a_similarity_is_measured_by_its_distance(
     material: Material, found: dict[str, TaskErrors]
 ) -> None:
     of = found["similarity"]
-    rows = predictions(material, of.plans[0], "similarity")
+    rows = predictions(material, of.candidates[0], "similarity")
     for line in of.by_label.rows:
         low, high = map(float, line[0].text.split(" to "))
         off = [
@@ -168,14 +168,14 @@ def break_nothing(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [(Path.unlink, "is not there any more"), (break_nothing, "has changed since the training")],
+    [(Path.unlink, "no longer exists"), (break_nothing, "has changed since the training")],
 )
 def test_ids_where_a_file_is_gone_or_changed(tmp_path: Path, change: Any, words: str) -> None:
     folder = make_survey(tmp_path, ("shared", "separate"))
     change(folder / "data" / "sentiment-validation.csv")
     found = errors_in(read_material(folder))
     of = found["sentiment"]
-    assert words in of.note and "Ids instead of texts" in of.note
+    assert words in of.note and "Ids are shown instead of texts" in of.note
     assert of.worst and all(one.texts == () and one.id for one in of.worst)
     assert not of.by_length.rows and of.by_label.rows
     assert found["paraphrase"].worst[0].texts
@@ -187,15 +187,15 @@ def test_a_broken_file_of_predictions_is_named(tmp_path: Path) -> None:
     (trial, *_) = made.of("separate")
     trial.predictions("sentiment", "report").write_text("id,prediction\nx\n", "utf-8")
     found = errors_in(made)
-    assert "separate" not in found["sentiment"].plans
+    assert "separate" not in found["sentiment"].candidates
     assert "Left out: separate" in found["sentiment"].note
-    assert "separate" in found["paraphrase"].plans
+    assert "separate" in found["paraphrase"].candidates
 
 
 def test_one_candidate_has_nobody_to_be_alone_among(tmp_path: Path) -> None:
     made = read_material(make_survey(tmp_path, ("shared",), on="test"))
     for of in errors_in(made).values():
-        assert of.plans == ("shared",) and of.worst and not of.only
+        assert of.candidates == ("shared",) and of.worst and not of.only
         assert "test rows" in of.note
 
 

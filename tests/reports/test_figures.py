@@ -1,4 +1,4 @@
-"""Pictures of a report: drawings that many can live in one page, with the right marks in them."""
+"""Charts: SVG that many can share a page, the right marks, and no content dropped silently."""
 
 from __future__ import annotations
 
@@ -6,50 +6,49 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
-from mops.reports.figures import FIGURES, draw, draw_figures
-from mops.reports.figures.colours import GROUND, INK, OTHER, PALE, SERIES, TASKS, looks
-from mops.reports.figures.pareto import COSTS, front_of, points_of
-from mops.reports.figures.svg import read_body
+from mops.evaluate.agreement import Cell
+from mops.evaluate.conflicts import Conflicts, write_conflicts
+from mops.reports.figures import Picture, draw_charts
+from mops.reports.figures.conflicts import build_figure, draw_heatmap
+from mops.reports.figures.pareto import COSTS, draw_cost, pareto_front, to_point
+from mops.reports.figures.style import (
+    GROUND,
+    INK,
+    OTHER,
+    PALE,
+    SERIES,
+    candidate_looks,
+    house_style,
+    short_names,
+)
 from mops.reports.material import Material, read_material
-from mops.reports.parts import Picture
+from mops.reports.plan_figure import TASKS
 from surveys import make_survey
 
 SVG = "{http://www.w3.org/2000/svg}"
 STRANGE = "<b>&\"$x_1$' {0}"
-ODD = [{"name": STRANGE, "copies": [{"part": "norms", "per": ["layer", "task"]}]}]
-PLANS = ("shared", "separate", "hybrid:2", "frozen+shared", *ODD)
+Pictures = dict[str, Picture]
+
+
+def draw(material: Material) -> Pictures:
+    return {chart.name: chart.picture() for chart in draw_charts(material)[0]}
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    return read_material(make_survey(tmp_path_factory.mktemp("made"), PLANS))
+def pictures(material: Material) -> Pictures:
+    return draw(material)
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    """Twenty-five candidates."""
-    rates = {"training.learning_rate": [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]}
-    plans = ("shared", "separate", "hybrid:2", "frozen+shared", "late:SIS")
-    return read_material(make_survey(tmp_path_factory.mktemp("many"), plans, axes=rates, seeds=1))
-
-
-@pytest.fixture(scope="module")
-def pictures(material: Material) -> tuple[Picture, ...]:
-    return draw_figures(material)
-
-
-@pytest.fixture(scope="module")
-def of_many(many: Material) -> tuple[Picture, ...]:
-    return draw_figures(many)
-
-
-def by_name(pictures: tuple[Picture, ...]) -> dict[str, Picture]:
-    return {picture.name: picture for picture in pictures}
+def many_pictures(many: Material) -> Pictures:
+    return draw(many)
 
 
 def texts(svg: str) -> list[str]:
@@ -57,111 +56,150 @@ def texts(svg: str) -> list[str]:
 
 
 def marks(svg: str) -> set[int]:
-    return {int(found) for found in re.findall(r'data-candidate="(\d+)"', svg)}
+    return {int(number) for number in re.findall(r'data-candidate="(\d+)"', svg)}
 
 
-def test_there_is_one_for_each_question(pictures: tuple[Picture, ...]) -> None:
-    found = by_name(pictures)
-    assert len(found) == len(pictures)
-    assert [p.choice for p in pictures if p.group == "pareto"] == [
-        "parameters", "latency", "training time", "trained parameters",
-    ]  # fmt: skip
-    assert [p.choice for p in pictures if p.group == "curves"] == [
-        "loss", "score by step", "score by time",
-    ]  # fmt: skip
-    for group in ("answers", "calibration"):
-        tasks = [p.choice for p in pictures if p.group == group]
-        assert tasks == ["sentiment", "paraphrase", "similarity"][: 3 if group == "answers" else 2]
-    assert {"scores", "response-shared-layers"} <= set(found)
-    assert all(picture.title and picture.caption for picture in pictures)
+def test_one_picture_per_question(pictures: Pictures) -> None:
+    choices: dict[str, list[str]] = {}
+    for picture in pictures.values():
+        assert picture.title and picture.caption
+        choices.setdefault(picture.group, []).append(picture.choice)
+    assert choices["pareto"] == ["parameters", "latency", "training time", "trained parameters"]
+    assert choices["curves"] == ["loss", "score by step", "score by time"]
+    assert choices["answers"] == ["sentiment", "paraphrase", "similarity"]
+    assert choices["calibration"] == ["sentiment", "paraphrase"]
+    assert {"scores", "response-shared-layers"} <= set(pictures)
 
 
-def test_drawings_for_pages(pictures: tuple[Picture, ...]) -> None:
-    """No size, no ground, no style for all, nothing before the drawing, its name in it."""
-    for picture in pictures:
+def test_inline_svg_takes_size_and_colours_from_the_page(pictures: Pictures) -> None:
+    for picture in pictures.values():
         root = ElementTree.fromstring(picture.svg)
         assert picture.svg.startswith("<svg ") and root.tag == f"{SVG}svg"
         assert {"viewBox", "role"} <= set(root.attrib) and "width" not in root.attrib
         assert root[0].tag == f"{SVG}title" and root[0].text == picture.title
         assert not list(root.iter(f"{SVG}style")) and not list(root.iter(f"{SVG}metadata"))
-        for colour in (INK, GROUND):
-            assert colour not in picture.svg
-        assert "font-family" not in picture.svg and "currentColor" in picture.svg
-
-
-def test_drawings_as_files(pictures: tuple[Picture, ...]) -> None:
-    for picture in pictures:
-        root = ElementTree.fromstring(picture.file)
-        assert picture.file.startswith("<?xml") and root.attrib["width"].endswith("pt")
+        assert "currentColor" in picture.svg
+        assert not any(colour in picture.svg for colour in (INK, PALE, GROUND))
+        assert ElementTree.fromstring(picture.file.encode()).attrib["width"].endswith("pt")
         assert "var(" not in picture.file and "currentColor" not in picture.file
-        ground = next(root.iter(f"{SVG}rect"))
-        assert ground.attrib == {"width": "100%", "height": "100%", "fill": "#ffffff"}
 
 
-def test_many_live_in_one_page(pictures: tuple[Picture, ...]) -> None:
-    """No id twice, and what a drawing refers to is its own."""
+def test_ids_are_unique_in_a_page_and_references_stay_inside(pictures: Pictures) -> None:
     ids: Counter[str] = Counter()
-    for picture in pictures:
+    for picture in pictures.values():
         own = re.findall(r'\bid="([^"]+)"', picture.svg)
         used = re.findall(r'(?:href="#|url\(#)([^")]+)', picture.svg)
-        assert set(used) == set(own), picture.name
+        assert set(used) <= set(own), picture.name
         ids.update(own)
     assert ids and max(ids.values()) == 1
-
-
-def test_no_picture_is_heavy(pictures: tuple[Picture, ...], of_many: tuple[Picture, ...]) -> None:
-    for found in (pictures, of_many):
-        sizes = {picture.name: len(picture.svg) for picture in found}
-        assert max(sizes.values()) < 60_000, sizes
-        assert sum(sizes.values()) < 350_000, sizes
 
 
 @pytest.mark.parametrize(
     "name", ["pareto-parameters", "scores", "curves-loss", "curves-score-by-step"]
 )
-def test_every_candidate_is_in_it(
-    pictures: tuple[Picture, ...], of_many: tuple[Picture, ...], name: str
-) -> None:
-    assert marks(by_name(pictures)[name].svg) == set(range(5))
-    assert marks(by_name(of_many)[name].svg) == set(range(25))
+def test_every_candidate_has_marks(pictures: Pictures, many_pictures: Pictures, name: str) -> None:
+    assert marks(pictures[name].svg) == set(range(6))
+    assert marks(many_pictures[name].svg) == set(range(25))
 
 
-def test_the_same_folder_gives_the_same_bytes(
-    material: Material, pictures: tuple[Picture, ...]
-) -> None:
-    assert draw_figures(read_material(material.folder)) == pictures
+def test_the_same_folder_gives_the_same_bytes(material: Material, pictures: Pictures) -> None:
+    assert draw(read_material(material.folder)) == pictures
 
 
-def test_names_are_text(pictures: tuple[Picture, ...]) -> None:
-    """Neither markup nor mathematics."""
-    found = by_name(pictures)
-    assert STRANGE in texts(found["scores"].svg)
-    assert STRANGE in texts(found["pareto-parameters"].svg)
-    assert all("<b>" not in picture.svg + picture.file for picture in pictures)
+def test_names_are_neither_markup_nor_mathematics(pictures: Pictures) -> None:
+    assert STRANGE in texts(pictures["scores"].svg)
+    assert any(text.startswith(STRANGE) for text in texts(pictures["pareto-parameters"].svg))
+    assert all("<b>" not in picture.svg + picture.file for picture in pictures.values())
 
 
-def test_numbers_are_those_of_the_summary(
-    material: Material, pictures: tuple[Picture, ...]
-) -> None:
+def test_scores_are_those_of_the_results(material: Material, pictures: Pictures) -> None:
     assert material.decision is not None
     facts = material.of(str(material.decision.candidate))[0].facts
-    shown = texts(by_name(pictures)["answers-sentiment"].svg)
-    assert f"accuracy {facts.scores['sentiment']:.3f}" in shown
+    expected = f"accuracy {facts.scores['sentiment']:.3f}"
+    assert expected in texts(pictures["answers-sentiment"].svg)
 
 
-def test_what_is_cut_short_and_what_is_not() -> None:
-    """Places to a tenth of a point, shapes finer; depths of colours and words stay as they are."""
-    raw = (
-        '<svg viewBox="0 0 9 9"><path d="M 1.234567 2" style="fill-opacity: 0.073600"/>'
-        '<path id="m1" d="M 1.234567 2"/><use href="#m1"/><text x="3.999999">0.123456</text></svg>'
+def test_png_of_the_same_figure(material: Material) -> None:
+    first = draw_charts(material)[0][0]
+    svg, png = first.picture().svg, first.png()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and first.png() == png
+    assert first.picture().svg == svg
+
+
+# ------------------------------------------------------------------ nothing is dropped silently
+
+
+def test_missing_files_are_named(material: Material, tmp_path: Path) -> None:
+    """Without curves and predictions the other charts remain, and sentences say what is gone."""
+    folder = shutil.copytree(material.folder, tmp_path / "made")
+    for trial in (folder / "trials").iterdir():
+        (trial / "curve.jsonl").unlink()
+        shutil.rmtree(trial / "predictions")
+    (folder / "conflicts.json").write_text("{", "utf-8")
+    trials = (replace(t, folder=folder / "trials" / t.folder.name) for t in material.trials)
+    charts, left_out = draw_charts(replace(material, folder=folder, trials=tuple(trials)))
+    assert {chart.group for chart in charts} == {"pareto", "", "response"}
+    told = "\n".join(left_out)
+    assert "Learning curves leave out" in told and "hybrid:2" in told
+    assert "answers to sentiment leave out" in told and "heat map" in told
+
+
+def test_candidates_without_a_cost_are_named(material: Material) -> None:
+    first, *others = material.summary.standings
+    bare = replace(first, costs={**first.costs, "latency_seconds": None})
+    summary = replace(material.summary, standings=(bare, *others))
+    with house_style():
+        (chart,) = draw_cost(replace(material, summary=summary), COSTS[1])
+    assert f"Not shown (other tasks, or cost not measured): {first.name}." in chart.caption
+
+
+def test_names_without_room_are_in_the_caption(many: Material, many_pictures: Pictures) -> None:
+    """Many candidates: the main ones and the front are named, the caption counts the others."""
+    shown = texts(many_pictures["pareto-parameters"].svg)
+    named = [look.name for look in candidate_looks(many).values() if look.name in shown]
+    assert 1 < len(named) < 12
+    assert {"recommended", "baseline"} <= {word for text in shown for word in text.split(", ")}
+    assert "further candidates are not named" in many_pictures["pareto-parameters"].caption
+
+
+def test_a_cost_that_nobody_measured_has_no_chart(material: Material) -> None:
+    bare = tuple(
+        replace(one, costs={k: v for k, v in one.costs.items() if k != "latency_seconds"})
+        for one in material.summary.standings
     )
-    assert read_body(raw, "x").text == (
-        '<path d="M 1.2 2" style="fill-opacity: 0.073600"/><path id="x-m1" d="M 1.23 2"/>'
-        '<use href="#x-m1"/><text x="3.9">0.123456</text>'
+    assert not list(
+        draw_cost(replace(material, summary=replace(material.summary, standings=bare)), COSTS[1])
     )
 
 
-# ------------------------------------------------------------------ colours
+def test_a_single_run_is_compared_with_nobody(material: Material) -> None:
+    names = {chart.name for chart in draw_charts(read_material(material.trials[0].folder))[0]}
+    assert not any(name.startswith("pareto") for name in names)
+    assert {"scores", "curves-loss", "answers-sentiment"} <= names
+
+
+def test_without_confidences_there_is_no_calibration(tmp_path: Path) -> None:
+    old = read_material(make_survey(tmp_path, ("shared", "separate"), seeds=1, has_losses=False))
+    groups = [chart.group for chart in draw_charts(old)[0]]
+    assert "answers" in groups and "calibration" not in groups
+
+
+def test_the_front_joins_points_that_none_dominates(many: Material) -> None:
+    for cost in COSTS[:3]:
+        points = [to_point(many, one, one.costs[cost.fact]) for one in many.summary.standings]
+        best = {
+            (one.cost, one.score)
+            for one in points
+            if not any(
+                (other.cost < one.cost and other.score >= one.score)
+                or (other.cost <= one.cost and other.score > one.score)
+                for other in points
+            )
+        }
+        assert {(one.cost, one.score) for one in pareto_front(points)} == best
+
+
+# ------------------------------------------------------------------ colours and names
 
 
 def luminance(colour: str) -> float:
@@ -178,92 +216,80 @@ def test_colours_are_legible_on_light_and_dark(ground: str) -> None:
         assert (high + 0.05) / (low + 0.05) >= 3, colour  # WCAG 2, graphical objects
 
 
-def test_a_candidate_has_one_colour(material: Material, pictures: tuple[Picture, ...]) -> None:
-    """Its own in every picture; the words are ink."""
-    expected = {look.place: look.colour for look in looks(material).values()}
-    assert len(set(expected.values())) == len(expected) == 5
-    for picture in pictures:
-        for element in ElementTree.fromstring(picture.file).iter():
+def test_a_candidate_has_one_colour_in_all_pictures(material: Material, pictures: Pictures) -> None:
+    expected = {look.place: look.colour for look in candidate_looks(material).values()}
+    assert len(set(expected.values())) == len(expected) == 6
+    for picture in pictures.values():
+        for element in ElementTree.fromstring(picture.svg).iter():
             place = element.attrib.get("data-candidate")
             if place is not None:
-                found = set(re.findall(r"#[0-9a-f]{6}", ElementTree.tostring(element, "unicode")))
-                assert found <= {expected[int(place)], INK, PALE, GROUND}, picture.name
+                own = set(re.findall(r"#[0-9a-f]{6}\b", ElementTree.tostring(element, "unicode")))
+                assert own <= {expected[int(place)]}, picture.name
 
 
 def test_colours_go_by_plan_where_plans_repeat(many: Material) -> None:
-    found = looks(many)
-    by_plan = {(one.plan, found[one.name].colour) for one in many.summary.standings}
-    assert len(by_plan) == len({plan for plan, _ in by_plan}) == 5
-    assert len({colour for _, colour in by_plan}) == 5
+    looks = candidate_looks(many)
+    by_plan = {(one.plan, looks[one.name].colour) for one in many.summary.standings}
+    assert len(by_plan) == len({colour for _, colour in by_plan}) == 5
 
 
-# ------------------------------------------------------------------ Pareto
+def test_short_names_stay_distinct() -> None:
+    long = [f"frozen+shared, learning_rate={rate}" for rate in ("1e-05", "0.0001")]
+    assert short_names(long) == ["frozen+shared, 1e-05", "frozen+shared, 0.0001"]
+    assert short_names(["a, rate=1", "b"]) == ["a, rate=1", "b"]  # short enough as they are
+    twins = ["one, learning_rate=0.1, dropout=0.3", "one, learning_rate=0.3, dropout=0.1"]
+    same = [name.replace("0.3", "0.1") for name in twins]
+    assert short_names(twins) == ["one, 0.1, 0.3", "one, 0.3, 0.1"]
+    assert all(len(name) == 26 and "…" in name for name in short_names(same))
 
 
-def test_the_line_joins_those_that_none_beats(many: Material) -> None:
-    for axis in COSTS:
-        points = list(points_of(many, axis, 1.0))
-        best = {
-            (one.cost, one.score)
-            for one in points
-            if not any(
-                (other.cost < one.cost and other.score >= one.score)
-                or (other.cost <= one.cost and other.score > one.score)
-                for other in points
-            )
-        }
-        assert {(one.cost, one.score) for one in front_of(points)} == best
+# ------------------------------------------------------------------ gradient conflicts
 
 
-def test_with_many_only_the_telling_ones_have_names(
-    many: Material, of_many: tuple[Picture, ...]
-) -> None:
-    shown = texts(by_name(of_many)["pareto-parameters"].svg)
-    names = [look.name for look in looks(many).values()]
-    named = [name for name in names if name in shown]
-    assert 1 < len(named) < 12
-    assert {"recommended", "baseline"} <= {word for text in shown for word in text.split(", ")}
+def sample(tasks: tuple[str, ...] = ("a", "b", "c")) -> Conflicts:
+    owners, places = [], []
+    for n, pair in enumerate(combinations(tasks, 2)):
+        for place in ("embeddings", "layer 0", "layer 1", "late1"):
+            facts = {"place": place, "tasks": pair, "mean": -0.04 + 0.03 * n, "stderr": 0.01,
+                     "negative": 0.5, "norm_ratio": 1.0, "own": (0.2, 0.3), "steps": 9}  # fmt: skip
+            parts = ("attention", "norms") if place.startswith("layer") else (place,)
+            owners += [Cell(part=part, owner=f"{part}/{place}", **facts) for part in parts]
+            places.append(Cell(part="all", **facts, is_conflict=n == 0 and place == "layer 1"))
+    info = {"plan": "some", "encoder": "tiny", "tasks": list(tasks), "steps": 90,
+            "measured_steps": list(range(9)), "level": 0.05}  # fmt: skip
+    return Conflicts(info, {}, {}, tuple(owners), tuple(places), (), ())
 
 
-def test_costs_that_were_not_measured_have_no_picture(material: Material) -> None:
-    bare = [
-        replace(one, costs={k: v for k, v in one.costs.items() if k != "latency_seconds"})
-        for one in material.summary.standings
+@pytest.mark.parametrize("tasks", [("a", "b"), ("a", "b", "c")])
+def test_the_heat_map_has_every_cell_and_frames_conflicts(tasks: tuple[str, ...]) -> None:
+    conflicts = sample(tasks)
+    with house_style():
+        *blocks, noise, bar = build_figure(conflicts).axes
+    assert [axes.get_title(loc="left") for axes in blocks] == [
+        " and ".join(pair) for pair in conflicts.pairs
     ]
-    without = replace(material, summary=replace(material.summary, standings=tuple(bare)))
-    assert [drawn.choice for drawn in FIGURES["pareto"](without)] == ["parameters", "training time"]
+    for n, axes in enumerate(blocks):
+        values = axes.images[0].get_array()
+        assert np.isfinite(values).sum() == 2 * 2 + 4  # parts of two layers, wholes of four places
+        assert len(axes.texts) == 8 and axes.texts[
+            0
+        ].get_text() == f"{-0.04 + 0.03 * n:.3f}".replace("-", "−")
+        assert len(axes.patches) == (1 if n == 0 else 0)
+    assert len(noise.texts) == len(tasks) * 4
+    assert bar.get_ylim() == pytest.approx((-0.1, 0.1))  # never narrower
 
 
-def test_one_candidate_is_compared_with_nobody(material: Material) -> None:
-    trial = material.trials[0]
-    alone = read_material(trial.folder)
-    names = {picture.name for picture in draw_figures(alone)}
-    assert not any(name.startswith("pareto") for name in names)
-    assert {"scores", "curves-loss", "answers-sentiment"} <= names
+def test_the_heat_map_as_files(tmp_path: Path) -> None:
+    svg, png = draw_heatmap(sample(), tmp_path)
+    assert ElementTree.parse(svg).getroot().tag == f"{SVG}svg"
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    first = [path.read_bytes() for path in (svg, png)]
+    assert [path.read_bytes() for path in draw_heatmap(sample(), tmp_path)] == first
 
 
-def test_what_is_missing_is_left_out(material: Material, tmp_path: Path) -> None:
-    """Curves and predictions that are gone cost their own pictures only."""
-    folder = tmp_path / "made"
-    shutil.copytree(material.folder, folder)
-    for trial in (folder / "trials").iterdir():
-        (trial / "curve.jsonl").unlink()
-        shutil.rmtree(trial / "predictions")
-    bare = replace(material, trials=tuple(
-        replace(trial, folder=folder / "trials" / trial.folder.name) for trial in material.trials
-    ))  # fmt: skip
-    groups = {picture.group for picture in draw_figures(bare)}
-    assert groups == {"pareto", "", "response"}
-
-
-def test_older_predictions_say_nothing_of_calibration(tmp_path: Path) -> None:
-    old = read_material(make_survey(tmp_path, ("shared", "separate"), seeds=1, has_losses=False))
-    groups = [picture.group for picture in draw_figures(old)]
-    assert "answers" in groups and "calibration" not in groups
-
-
-def test_png_of_the_same_figure(material: Material) -> None:
-    first = draw(material)[0]
-    svg, png = first.picture().svg, first.png()
-    assert png[:8] == b"\x89PNG\r\n\x1a\n" and first.png() == png
-    assert first.picture().svg == svg
+def test_a_report_shows_the_conflicts_in_its_folder(material: Material, tmp_path: Path) -> None:
+    write_conflicts(tmp_path / "conflicts.json", sample())
+    bare = replace(material, folder=tmp_path, trials=())
+    (picture,) = (picture for name, picture in draw(bare).items() if name == "conflicts")
+    assert "−0.040" in picture.svg and "a and b" in picture.svg
+    assert "#ffffff" not in picture.svg and "#000000" not in picture.svg

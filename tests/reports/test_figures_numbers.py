@@ -11,31 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mops.reports.figures import convergence_table
-from mops.reports.figures.agreement import CELLS, density, level_of, runs_of
-from mops.reports.figures.answers import Answered, answers_of
-from mops.reports.figures.calibration import bins_of, expected_error
-from mops.reports.figures.colours import short_names
-from mops.reports.figures.confusion import confusion
-from mops.reports.figures.convergence import pace_of
-from mops.reports.figures.curves import Evaluation, first_trials, loss_lines, smoothed
-from mops.reports.figures.figure import number, numbers, width_of
-from mops.reports.figures.labels import Spot, distance, overlap, place_names
-from mops.reports.figures.varied import responses, setting_responses
-from mops.reports.material import Material, read_material
+from mops.errors import RunError
+from mops.reports.answers import Answers, read_answers
+from mops.reports.curves import Evaluation, convergence_table, loss_lines, measure_pace
+from mops.reports.figures.answers import (
+    CELLS,
+    calibration_error,
+    confidence_bins,
+    confusion,
+    value_counts,
+)
+from mops.reports.figures.curves import first_trials, smooth
+from mops.reports.figures.response import plan_responses, setting_responses
+from mops.reports.figures.style import plain_number
+from mops.reports.material import Material
 from mops.tasks import Task
 from surveying import made_standing
-from surveys import make_survey
 
 CLASSES = Task(name="t", type="classification", text=("s",), label="y", labels=("a", "b", "c"))
 VALUES = Task(name="v", type="similarity", text=("s", "t"), label="y", range=(0.0, 5.0))
 
 
-def answered(task: Task, targets: Any, predictions: Any, confidence: Any = None) -> Answered:
-    arrays = [np.array(of, float) for of in (targets, predictions)]
-    sure = None if confidence is None else np.array(confidence, float)
+def answered(task: Task, targets: Any, predictions: Any, confidences: Any = None) -> Answers:
+    arrays = [np.array(values, float) for values in (targets, predictions)]
+    sure = None if confidences is None else np.array(confidences, float)
     nobody: Any = SimpleNamespace()
-    return Answered(nobody, task, *arrays, sure)
+    return Answers(nobody, task, (), (), (), (), *arrays, sure, None)
 
 
 # ------------------------------------------------------------------ answers
@@ -53,56 +54,50 @@ def test_density_holds_every_row() -> None:
     """Also those at the ends of the range."""
     truth, said = 5 * np.random.default_rng(0).random((2, 3000))
     truth[:2], said[:2] = (0, 5), (5, 0)
-    counts = density(answered(VALUES, truth, said))
+    counts = value_counts(answered(VALUES, truth, said))
     assert counts.sum() == 3000
     assert counts[CELLS - 1, 0] >= 1 and counts[0, CELLS - 1] >= 1  # answer first, then truth
 
 
-def test_levels_and_runs_cover_what_is_there() -> None:
-    counts = np.random.default_rng(1).poisson(1.0, (CELLS, CELLS)).astype(float)
-    levels = level_of(counts)
-    assert ((levels == 0) == (counts == 0)).all() and levels.max() == 5
-    again = np.zeros_like(levels)
-    for level in range(1, 6):
-        for row, first, after in runs_of(levels == level):
-            again[row, first:after] = level
-    assert (again == levels).all()
-
-
 def test_calibration_error_by_its_definition() -> None:
     sure = [0.55, 0.58, 0.95, 0.95, 0.97, 1.0]
-    found = bins_of(answered(CLASSES, [0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2], sure))
-    assert [(one.low, one.count, one.right) for one in found] == [(0.5, 2, 0.5), (0.9, 4, 0.75)]
+    found = confidence_bins(answered(CLASSES, [0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2], sure))
+    assert [(one.centre, one.count, one.accuracy) for one in found] == [
+        (0.55, 2, 0.5),
+        (0.95, 4, 0.75),
+    ]
     first, second = abs(0.5 - 0.565), abs(0.75 - (0.95 + 0.95 + 0.97 + 1.0) / 4)
-    assert expected_error(found) == pytest.approx((2 * first + 4 * second) / 6)
+    assert calibration_error(found) == pytest.approx((2 * first + 4 * second) / 6)
 
 
 def test_a_model_that_knows_what_it_knows_has_no_error() -> None:
     own = np.random.default_rng(2)
     sure = own.uniform(0.4, 1.0, 200_000)
     is_right = own.random(len(sure)) < sure
-    found = bins_of(answered(CLASSES, np.zeros(len(sure)), np.where(is_right, 0, 1), sure))
-    assert expected_error(found) < 0.01
-
-
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    plans = ("shared", "separate", "hybrid:0", "hybrid:1", "hybrid:3", "frozen+shared", "lora:2")
-    return read_material(make_survey(tmp_path_factory.mktemp("made"), plans))
+    found = confidence_bins(answered(CLASSES, np.zeros(len(sure)), np.where(is_right, 0, 1), sure))
+    assert calibration_error(found) < 0.01
 
 
 def test_answers_give_the_recorded_scores(material: Material) -> None:
-    """So they are those of the rows that judge."""
-    tasks = list(answers_of(material))
-    assert [of[0].task.name for of in tasks] == list(material.summary.tasks)
-    for found in tasks:
-        for one in found:
-            recorded = one.trial.facts.scores[one.task.name]
-            if one.task.is_similarity:
-                now = np.corrcoef(one.targets, one.predictions)[0, 1]
-            else:
-                now = (one.targets == one.predictions).mean()
-            assert now == pytest.approx(recorded)
+    trial = material.trials[0]
+    for task in material.summary.tasks:
+        answers = read_answers(trial, task, material.summary.on)
+        if answers.task.is_similarity:
+            score = np.corrcoef(answers.targets, answers.predictions)[0, 1]
+        else:
+            score = (answers.targets == answers.predictions).mean()
+        assert score == pytest.approx(trial.facts.scores[task])
+
+
+def test_predictions_without_rows_that_judge_are_refused(
+    material: Material, tmp_path: Path
+) -> None:
+    (tmp_path / "predictions").mkdir()
+    path = tmp_path / "predictions" / "sentiment-validation.csv"
+    path.write_text("id,prediction,label,half\nx,bad,bad,selection\n", "utf-8")
+    trial = replace(material.trials[0], folder=tmp_path)
+    with pytest.raises(RunError, match="no labelled row that judges"):
+        read_answers(trial, "sentiment", "report")
 
 
 # ------------------------------------------------------------------ curves
@@ -110,12 +105,12 @@ def test_answers_give_the_recorded_scores(material: Material) -> None:
 
 def test_smoothing_keeps_means_and_ends() -> None:
     x = list(range(1000))
-    steps, line = smoothed(x, [2.0] * 1000, 60)
+    steps, line = smooth(x, [2.0] * 1000, 60)
     assert line == pytest.approx([2.0] * len(line)) and len(line) == 60
     assert (steps[0], steps[-1]) == (0, 999)
-    _, straight = smoothed(x, [float(n) for n in x], 60)
+    _, straight = smooth(x, [float(n) for n in x], 60)
     assert straight[30] == pytest.approx(steps[30])  # a running mean leaves a line a line
-    assert smoothed([1, 2, 3], [5.0, 1.0, 3.0], 60) == ([1, 2, 3], [5.0, 1.0, 3.0])
+    assert smooth([1, 2, 3], [5.0, 1.0, 3.0], 60) == ([1, 2, 3], [5.0, 1.0, 3.0])
 
 
 def test_losses_are_those_of_the_file(material: Material, tmp_path: Path) -> None:
@@ -134,7 +129,7 @@ def test_the_first_seed_that_all_have(material: Material) -> None:
     assert {trial.facts.seed for trial in first_trials(material).values()} == {1}
     gone = [t for t in material.trials if (t.candidate, t.facts.seed) != ("shared", 1)]
     found = first_trials(replace(material, trials=tuple(gone)))
-    assert {trial.facts.seed for trial in found.values()} == {2} and len(found) == 7
+    assert {trial.facts.seed for trial in found.values()} == {2} and len(found) == 6
 
 
 def evaluated(*scores: float) -> list[Evaluation]:
@@ -142,25 +137,25 @@ def evaluated(*scores: float) -> list[Evaluation]:
 
 
 def test_steps_to_nine_tenths_of_the_final_score() -> None:
-    found = pace_of(evaluated(0.1, 0.44, 0.46, 0.3, 0.5))
+    found = measure_pace(evaluated(0.1, 0.44, 0.46, 0.3, 0.5))
     assert found is not None
     assert (found.steps_to, found.seconds_to, found.final, found.steps) == (30, 6.0, 0.5, 50)
     assert found.spread == pytest.approx(np.std([0.46, 0.3, 0.5], ddof=1))
-    long = pace_of(evaluated(*[0.1] * 12, 0.4, 0.5, 0.4, 0.5))
+    long = measure_pace(evaluated(*[0.1] * 12, 0.4, 0.5, 0.4, 0.5))
     assert long is not None and long.spread == pytest.approx(np.std([0.4, 0.5] * 2, ddof=1))
 
 
 def test_what_two_evaluations_cannot_tell() -> None:
-    found = pace_of(evaluated(0.4, 0.5))
+    found = measure_pace(evaluated(0.4, 0.5))
     assert found is not None and found.spread is None and found.steps_to == 20
-    below = pace_of(evaluated(-0.5, -0.4))
+    below = measure_pace(evaluated(-0.5, -0.4))
     assert below is not None and below.steps_to is None
-    assert pace_of(evaluated(0.5)) is None and pace_of([]) is None
+    assert measure_pace(evaluated(0.5)) is None and measure_pace([]) is None
 
 
 def test_the_table_of_convergence(material: Material) -> None:
     table = convergence_table(material)
-    assert table is not None and len(table.rows) == len(material.summary.standings)
+    assert len(table.rows) == len(material.summary.standings)
     assert all(len(row) == len(table.columns) for row in table.rows)
     by_column = dict(zip(table.columns, table.rows[0], strict=True))
     assert by_column["evaluations"].value == 2 and by_column["steps"].value == 100
@@ -218,49 +213,15 @@ def test_words_and_switches_are_no_numbers() -> None:
 
 def test_shared_layers_follow_from_the_layout(material: Material) -> None:
     """Four layers; whatever a plan is called, and only where nothing else differs."""
-    found = {response.label: response for response in responses(material)}
+    found = {response.label: response for response in plan_responses(material)}
     (line,) = found["shared layers"].lines
     assert [(value, one.plan) for value, one in line.points] == [
-        (-1, "separate"), (0, "hybrid:0"), (1, "hybrid:1"), (3, "hybrid:3"), (4, "shared"),
+        (-1, "separate"), (0, "hybrid:0"), (2, "hybrid:2"), (4, "shared"),
     ]  # fmt: skip
     assert set(found) == {"shared layers"}
 
 
-# ------------------------------------------------------------------ names
-
-
-def test_names_do_not_cover_each_other_where_there_is_room() -> None:
-    """Four at the same place, and two at the right edge."""
-    spots = [Spot(100, 100, f"name {n}") for n in range(4)]
-    spots += [Spot(395, 200 + 13 * n, f"name {n}") for n in range(2)]
-    area = (0.0, 0.0, 400.0, 300.0)
-    places = place_names(spots, (), area)
-    boxes = [(x, y - 5, x + width_of("name 0"), y + 5) for x, y in places]
-    for n, one in enumerate(boxes):
-        assert all(overlap(one, other) == 0 for other in boxes[:n])
-        assert overlap(one, area) == pytest.approx((one[2] - one[0]) * 10)
-
-
-def test_short_names_tell_candidates_apart() -> None:
-    long = [f"frozen+shared, learning_rate={rate}" for rate in ("1e-05", "0.0001")]
-    assert short_names(long) == ["frozen+shared, 1e-05", "frozen+shared, 0.0001"]
-    assert short_names(["a, rate=1", "b"]) == ["a, rate=1", "b"]  # short enough as they are
-    twins = ["one, learning_rate=0.1, dropout=0.3", "one, learning_rate=0.3, dropout=0.1"]
-    same = [name.replace("0.3", "0.1") for name in twins]
-    assert short_names(twins) == ["one, 0.1, 0.3", "one, 0.3, 0.1"]
-    assert all(len(name) == 26 and "…" in name for name in short_names(same))
-
-
-def test_a_name_is_nearest_to_its_own_point() -> None:
-    spots = [Spot(100, 100, "first"), Spot(112, 96, "second"), Spot(124, 100, "third")]
-    places = place_names(spots, (), (0.0, 0.0, 400.0, 300.0))
-    for spot, (x, y) in zip(spots, places, strict=True):
-        box = (x, y - 5, x + spot.width, y + 5)
-        assert min(spots, key=lambda other, box=box: distance(box, other)) is spot
-
-
 def test_ticks_read_well() -> None:
-    assert numbers([0.5, 0.55, 0.6]) == ["0.50", "0.55", "0.60"]
-    assert numbers([1000, 2500]) == ["1,000", "2,500"] and numbers([-1, 0]) == ["−1", "0"]
-    assert numbers([0, 5000, 12_500]) == ["0", "5k", "12.5k"]
-    assert [number(v) for v in (1e-5, 3e-4, 0.001, 20.0)] == ["1e−5", "3e−4", "1e−3", "20"]
+    assert [plain_number(v) for v in (1e-5, 3e-4, 0.001, 20.0, 2500)] == [
+        "1e−5", "0.0003", "0.001", "20", "2,500",
+    ]  # fmt: skip

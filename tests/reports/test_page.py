@@ -9,10 +9,15 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from pages import EVIL, hostile_contents
+from pages import EVIL, hostile_report
 
-from mops.reports.page import render_page
-from mops.reports.page.shown import show_cell, show_table
+from mops.reports.page import (
+    column_classes,
+    read_asset,
+    render_page,
+    sort_key,
+    split_number,
+)
 from mops.tables import Cell, Table
 
 
@@ -42,7 +47,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return render_page(hostile_contents())
+    return render_page(hostile_report())
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +92,8 @@ def test_nothing_is_fetched(read: Reader) -> None:
 
 def test_style_and_script_close_nothing() -> None:
     """They stand in the page as they are, so they must not end their own elements."""
-    from mops.reports.page.render import asset
-
     for name in ("style.css", "script.js"):
-        assert not re.search(r"</|<!--|@import|url\(", asset(name)), name
+        assert not re.search(r"</|<!--|@import|url\(", read_asset(name)), name
 
 
 def test_ids_are_unique_and_links_lead_somewhere(read: Reader) -> None:
@@ -101,7 +104,7 @@ def test_ids_are_unique_and_links_lead_somewhere(read: Reader) -> None:
 
 
 def test_same_contents_same_bytes(text: str) -> None:
-    assert render_page(hostile_contents()) == text
+    assert render_page(hostile_report()) == text
 
 
 @pytest.mark.parametrize(
@@ -114,23 +117,20 @@ def test_same_contents_same_bytes(text: str) -> None:
         ("", ("", "", "")),
     ],
 )
-def test_a_number_and_what_stands_beside_it(words: str, pieces: tuple[str, ...]) -> None:
-    shown = show_cell(Cell(words, 1.0), is_plan=False)
-    assert (shown.main, shown.error, shown.below) == pieces
+def test_a_number_is_split_from_its_error(words: str, pieces: tuple[str, ...]) -> None:
+    assert tuple(split_number(Cell(words, 1.0))) == pieces
+    assert tuple(split_number(Cell(words))) == (words, "", "")  # texts stay whole
 
 
-def test_words_are_left_whole() -> None:
-    assert show_cell(Cell("a ± b (c)"), is_plan=False).main == "a ± b (c)"
-
-
-def test_how_a_column_is_sorted() -> None:
-    """Numbers by their value, words by themselves; what is not known has no key and comes last."""
-    nan = float("nan")
+def test_sort_keys() -> None:
+    """Numbers by their value, words by themselves; unknown values have no key and come last."""
     rows = (
         (Cell("x"), Cell("1 M", 1e6), Cell("3", 3)),
-        (Cell("y"), Cell("", None), Cell("nan", nan)),
+        (Cell("y"), Cell("", None), Cell("nan", float("nan"))),
     )
-    shown = show_table(Table("t", "T", ("name", "size", "count"), rows), {})
-    assert [column.kind for column in shown.columns] == ["word", "number", "number"]
-    assert [cell.key for cell in shown.rows[0].cells] == ["x", "1000000.0", "3.0"]
-    assert [cell.key for cell in shown.rows[1].cells] == ["y", "", ""]
+    table = Table("t", "T", ("name", "size", "count"), rows)
+    assert column_classes(table) == ["word", "number", "number"]
+    assert [[sort_key(cell) for cell in row] for row in rows] == [
+        ["x", "1000000.0", "3.0"],
+        ["y", "", ""],
+    ]

@@ -10,15 +10,15 @@ from survey_data import TASKS
 
 from mops.config.recipe import to_recipe
 from mops.model.sources import BUNDLED_SHA256
-from mops.reports import data_facts
-from mops.reports.honesty import Section, make_honest
+from mops.reports import data_table
+from mops.reports.caveats import Section, make_caveats
 from mops.reports.material import read_material
-from mops.reports.seen import find_seen, seen_lines
+from mops.reports.pretraining_data import describe_pretraining, find_checkpoint
 from surveys import make_survey
 
 
 def sections(folder: Path) -> dict[str, Section]:
-    return {section.title: section for section in make_honest(read_material(folder))}
+    return {section.title: section for section in make_caveats(read_material(folder))}
 
 
 def words(section: Section) -> str:
@@ -40,7 +40,7 @@ def test_rows_doubles_and_leaks_are_counted(tmp_path: Path) -> None:
     assert rows["paraphrase", "validation"] == [30, 0, 0, 1, 1, None]
     assert "1 of 33 rows left out" in words(made)
     assert "paraphrase: 1 of 30 validation rows are also in train." in made.lines
-    assert "always answering" in words(made) and "correlation 0" in words(made)
+    assert "always predicting" in words(made) and "correlation 0" in words(made)
 
 
 def test_large_data_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_large_data_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
         task: sum(path.stat().st_size for path in (folder / "data").glob(f"{task}-[tv]*n.csv"))
         for task in TASKS
     }
-    monkeypatch.setattr(data_facts, "MOST_BYTES", min(sizes.values()))
+    monkeypatch.setattr(data_table, "MOST_BYTES", min(sizes.values()))
     made = sections(folder)["Data"]
     rows, small = data_rows(made), min(sizes, key=sizes.__getitem__)
     for task in TASKS:
@@ -65,7 +65,7 @@ def test_data_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:
     with (folder / "data" / "similarity-train.csv").open("a", encoding="utf-8") as file:
         file.write("new,a,b,1\n")
     made = sections(folder)["Data"]
-    assert "sentiment-train.csv is not there any more" in words(made)
+    assert "sentiment-train.csv no longer exists" in words(made)
     assert "similarity-train.csv has changed since the training" in words(made)
     assert data_rows(made)["paraphrase", "validation"][3] == 1
 
@@ -92,8 +92,8 @@ def test_warnings_and_missing_trials_are_said(tmp_path: Path) -> None:
         waiting=[("frozen+shared", 2)],
     )
     made = sections(folder)
-    assert "shared (2 trainings): it may | be <b>bad</b>." in made["Guards and warnings"].lines
-    told = words(made["Files that are broken or missing"])
+    assert "shared (2 trainings): it may | be <b>bad</b>." in made["Warnings"].lines
+    told = words(made["Missing and unreadable"])
     assert "separate, seed 2 is left out:" in told and "no record of a run" in told
     assert "hybrid:2, seed 1 failed: the loss is not a number" in told
     assert "1 trial not finished" in told
@@ -101,13 +101,13 @@ def test_warnings_and_missing_trials_are_said(tmp_path: Path) -> None:
 
 def test_nothing_to_say_is_said(tmp_path: Path) -> None:
     made = sections(make_survey(tmp_path, ("shared", "separate")))
-    assert words(made["Files that are broken or missing"]).startswith("None:")
+    assert words(made["Missing and unreadable"]).startswith("Nothing:")
     assert all(section.lines for section in made.values())
 
 
 def test_what_was_chosen_on_which_rows(tmp_path: Path) -> None:
     made = sections(make_survey(tmp_path, ("shared", "separate"), on="test"))
-    told = words(made["What was chosen on which rows"])
+    told = words(made["Selection and reporting rows"])
     assert "judged on the test files (rows: sentiment 40, paraphrase 40, similarity 40)" in told
     assert "2 seeds: 1, 2." in made["Seeds and statistics"].lines
 
@@ -130,16 +130,16 @@ def test_what_was_chosen_on_which_rows(tmp_path: Path) -> None:
     ],
 )
 def test_known_encoders(name: str, sha256: str, what: str) -> None:
-    found = find_seen(name, sha256)
-    assert found is not None and what in found.what
+    found = find_checkpoint(name, sha256)
+    assert found is not None and what in found.training
 
 
 @pytest.mark.parametrize(
     "name", ["distilbert-base-uncased-finetuned-sst-2-english", "bert-base-uncased-mnli", "mine"]
 )
 def test_what_is_not_known_is_not_guessed(name: str) -> None:
-    assert find_seen(name, "") is None
-    (line,) = seen_lines(name, "", to_recipe({"tasks": {"s": {**TASKS["sentiment"]}}}))
+    assert find_checkpoint(name, "") is None
+    (line,) = describe_pretraining(name, "", to_recipe({"tasks": {"s": {**TASKS["sentiment"]}}}))
     assert "not known" in line
 
 
@@ -147,6 +147,6 @@ def test_tasks_that_look_like_what_it_has_seen() -> None:
     quora = {**TASKS["paraphrase"], "train": "data/quora-train.csv"}
     other = {**TASKS["similarity"], "train": "data/pairs.csv"}
     recipe = to_recipe({"tasks": {"paraphrase": quora, "similarity": other}})
-    lines = list(seen_lines("minilm", BUNDLED_SHA256, recipe))
+    lines = list(describe_pretraining("minilm", BUNDLED_SHA256, recipe))
     assert len(lines) == 2 and "The files of paraphrase look like Quora duplicates" in lines[1]
-    assert len(list(seen_lines("bert-base-uncased", "", recipe))) == 1
+    assert len(list(describe_pretraining("bert-base-uncased", "", recipe))) == 1
