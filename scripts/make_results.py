@@ -15,15 +15,14 @@ from pathlib import Path
 
 from mops.files import write_text
 from mops.papers import PAPERS, claim_table, compare_with
-from mops.reports.figures import draw_figures
+from mops.reports.figures import draw_charts
 from mops.reports.material import Material, read_material
 from mops.surveys.design import Survey
 from mops.surveys.experiments import EXPERIMENTS
 from mops.surveys.results.standings import Summary
-from mops.surveys.results.summary_files import markdown_table
 from mops.surveys.results.tables import cost_table, difference_table, score_table
 from mops.surveys.results.wording import decided, what_was_chosen
-from mops.tables import Table
+from mops.tables import Table, markdown_table
 
 DOCS = Path(__file__).parent.parent / "docs"
 SHOWN = ("pareto-parameters", "scores", "curves-score-by-step")  # figures of the report
@@ -70,7 +69,7 @@ def section(material: Material) -> Iterator[str]:
     yield from pictures(material)
     for table in (score_table(summary), difference_table(summary), cost_table(summary)):
         if table.rows:
-            rows = markdown_table(table.columns, table.texts)
+            rows = markdown_table(table)
             yield f"### {table.title}\n\n{rows}\n\n{table.note}"
     yield from beside_papers(material)
     if summary.findings:
@@ -78,7 +77,7 @@ def section(material: Material) -> Iterator[str]:
 
 
 def pictures(material: Material) -> Iterator[str]:
-    for picture in draw_figures(material):
+    for picture in (chart.picture() for chart in draw_charts(material)[0]):
         if picture.name in SHOWN:
             name = f"{material.summary.name}-{picture.name}.svg"
             write_text(DOCS / "img" / name, picture.file)
@@ -114,7 +113,7 @@ def beside_papers(material: Material) -> Iterator[str]:
 
 
 def written(table: Table) -> str:
-    return markdown_table(table.columns, [[cell.text for cell in row] for row in table.rows])
+    return markdown_table(table)
 
 
 if __name__ == "__main__":

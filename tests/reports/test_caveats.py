@@ -94,7 +94,7 @@ def test_warnings_and_missing_trials_are_said(tmp_path: Path) -> None:
     made = sections(folder)
     assert "shared (2 trainings): it may | be <b>bad</b>." in made["Warnings"].lines
     told = words(made["Missing and unreadable"])
-    assert "separate, seed 2 is left out:" in told and "no record of a run" in told
+    assert "separate, seed 2 is left out:" in told and "not a record of a run" in told
     assert "hybrid:2, seed 1 failed: the loss is not a number" in told
     assert "1 trial not finished" in told
 

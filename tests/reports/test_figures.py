@@ -271,9 +271,8 @@ def test_the_heat_map_has_every_cell_and_frames_conflicts(tasks: tuple[str, ...]
     for n, axes in enumerate(blocks):
         values = axes.images[0].get_array()
         assert np.isfinite(values).sum() == 2 * 2 + 4  # parts of two layers, wholes of four places
-        assert len(axes.texts) == 8 and axes.texts[
-            0
-        ].get_text() == f"{-0.04 + 0.03 * n:.3f}".replace("-", "−")
+        number = f"{-0.04 + 0.03 * n:.3f}".replace("-", "−")
+        assert [text.get_text() for text in axes.texts] == [number] * 8
         assert len(axes.patches) == (1 if n == 0 else 0)
     assert len(noise.texts) == len(tasks) * 4
     assert bar.get_ylim() == pytest.approx((-0.1, 0.1))  # never narrower

@@ -215,7 +215,8 @@ def test_shared_layers_follow_from_the_layout(material: Material) -> None:
     """Four layers; whatever a plan is called, and only where nothing else differs."""
     found = {response.label: response for response in plan_responses(material)}
     (line,) = found["shared layers"].lines
-    assert [(value, one.plan) for value, one in line.points] == [
+    points = [(value, one.plan) for value, one in line.points if "<" not in one.plan]
+    assert points == [
         (-1, "separate"), (0, "hybrid:0"), (2, "hybrid:2"), (4, "shared"),
     ]  # fmt: skip
     assert set(found) == {"shared layers"}

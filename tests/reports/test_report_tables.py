@@ -168,7 +168,7 @@ def test_one_broken_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> Non
     outside = {row[0].text: (row[1].text, row[2].text) for row in tables["outside"].rows}
     assert set(outside) == {"separate, seed 2", "hybrid:2, seed 1", "hybrid:2, seed 2"}
     assert outside["separate, seed 2"][0] == "left out"
-    assert "no record of a run" in outside["separate, seed 2"][1]
+    assert "not a record of a run" in outside["separate, seed 2"][1]
     assert outside["hybrid:2, seed 1"] == (
         "failed", "the loss is not a number: lower the learning rate",
     )  # fmt: skip

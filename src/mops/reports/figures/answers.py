@@ -93,9 +93,7 @@ def tint(look: Look, lightest: float, deepest: float) -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     rgb = to_rgb(look.colour)
-    shades = LinearSegmentedColormap.from_list("tint", [(*rgb, lightest), (*rgb, deepest)])
-    shades.set_bad((0, 0, 0, 0))
-    return shades
+    return LinearSegmentedColormap.from_list("tint", [(*rgb, lightest), (*rgb, deepest)])
 
 
 # ------------------------------------------------------------------ confusion of classes

@@ -126,7 +126,6 @@ def draw_matrix(
     from matplotlib.colors import LinearSegmentedColormap
 
     shades = LinearSegmentedColormap.from_list("cosines", colours)
-    shades.set_bad((0, 0, 0, 0))
     low, high = limits
     image = axes.imshow(matrix, shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     axes.grid(visible=False)

@@ -40,6 +40,7 @@ STYLE: dict[Any, Any] = {
     "text.color": INK,
     "text.parse_math": False,  # a $ in a name is a $
     "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "mops",  # same figure, same bytes
     "figure.facecolor": GROUND,
     "figure.constrained_layout.use": True,
     "axes.facecolor": "none",
