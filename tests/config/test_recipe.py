@@ -178,8 +178,8 @@ def test_heads_for_all_or_per_task() -> None:
         ({"kind": "mlp", "dept": 3}, "Did you mean 'depth'?"),
         ({"sentimant": "mlp"}, "sentimant"),
         ({"sentiment": 5}, "training.head"),
-        ({"kind": "mlp", "depth": 0}, "at least 1"),
-        ({"kind": "mlp", "activation": "swish"}, "allowed: relu, gelu, tanh"),
+        ({"kind": "mlp", "depth": 0}, "greater than or equal to 1"),
+        ({"kind": "mlp", "activation": "swish"}, "'relu', 'gelu' or 'tanh'"),
     ],
 )
 def test_heads_that_cannot_be(head: Any, words: str) -> None:

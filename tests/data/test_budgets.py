@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mops.config.training import Training
-from mops.data.schedule import Schedule, Share, doubts, plan_steps, shares
+from mops.data.schedule import Schedule, TaskBudget, plan_steps, schedule_warnings, task_budgets
 
 SIZES = {"small": 20, "large": 10_000}
 
@@ -19,17 +19,24 @@ def planned(**values: Any) -> tuple[Schedule, Training]:
 
 def test_shares_of_steps_and_of_a_whole_run() -> None:
     found, _ = planned(max_steps=8, per_task_batch_size={"small": 5, "large": 40})
-    assert shares(found) == {"small": Share(20, 8, 40, 2.0), "large": Share(10_000, 8, 320, 0.032)}
-    assert shares(found, 3)["small"] == Share(20, 3, 15, 0.75)
-    assert shares(found, 0)["large"] == Share(10_000, 0, 0, 0.0)
+    assert task_budgets(found) == {
+        "small": TaskBudget(20, 8, 40, 2.0),
+        "large": TaskBudget(10_000, 8, 320, 0.032),
+    }
+    assert task_budgets(found, 3)["small"] == TaskBudget(20, 3, 15, 0.75)
+    assert task_budgets(found, 0)["large"] == TaskBudget(10_000, 0, 0, 0.0)
 
 
 def test_shares_of_steps_with_varying_numbers_of_rows() -> None:
     """In one pass over the union every task has one pass: 501 steps of 20 rows."""
     found, _ = planned(schedule="mixed", max_steps=501)
-    assert {task: share.passes for task, share in shares(found).items()} == dict.fromkeys(SIZES, 1)
-    assert shares(found)["small"].examples == 20
-    assert shares(found)["small"].batches == sum("small" in step for step in found.steps) <= 20
+    assert {task: share.passes for task, share in task_budgets(found).items()} == dict.fromkeys(
+        SIZES, 1
+    )
+    assert task_budgets(found)["small"].examples == 20
+    assert (
+        task_budgets(found)["small"].batches == sum("small" in step for step in found.steps) <= 20
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +49,7 @@ def test_shares_of_steps_with_varying_numbers_of_rows() -> None:
     ],
 )
 def test_too_few_and_too_many_are_named(values: dict[str, Any], task: str, words: str) -> None:
-    assert words in doubts(*planned(**values))[task]
+    assert words in schedule_warnings(*planned(**values))[task]
 
 
 @pytest.mark.parametrize(
@@ -57,4 +64,4 @@ def test_too_few_and_too_many_are_named(values: dict[str, Any], task: str, words
     ],
 )
 def test_what_is_enough_is_not_named(values: dict[str, Any], doubtful: list[str]) -> None:
-    assert list(doubts(*planned(**values))) == doubtful
+    assert list(schedule_warnings(*planned(**values))) == doubtful

@@ -9,7 +9,7 @@ import numpy as np
 
 from mops.config.recipe import Recipe
 from mops.data.dataset import Dataset
-from mops.data.schedule import doubts, plan_steps, shares, trained_parameters
+from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
 from mops.data.tokens import TokenTable, tokenise
 from mops.evaluate.cost import training_work
 from mops.plans.layout import Layout
@@ -34,7 +34,7 @@ def forecast(recipe: Recipe, dataset: Dataset, source: EncoderSource) -> dict[st
         "schedule": {
             "steps": len(schedule),
             "steps_per_epoch": schedule.steps_per_epoch,
-            "tasks": {name: asdict(share) for name, share in shares(schedule).items()},
+            "tasks": {name: asdict(share) for name, share in task_budgets(schedule).items()},
         },
         "plan": {
             "name": layout.plan.name,
@@ -45,7 +45,7 @@ def forecast(recipe: Recipe, dataset: Dataset, source: EncoderSource) -> dict[st
             "seconds": step_seconds(training_work(layout, schedule, tables), gflops),
             "gflops": gflops,
         },
-        "warnings": list(doubts(schedule, recipe.training).values()),
+        "warnings": list(schedule_warnings(schedule, recipe.training).values()),
     }
 
 

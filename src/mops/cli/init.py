@@ -29,7 +29,7 @@ def command(folder: Path, out: Path | None) -> None:
     Example:
       mops init my-data/
     """
-    from mops.data.infer import Proposal, propose
+    from mops.data.infer import InferredTasks, infer_tasks
     from mops.data.known_datasets import recognise
     from mops.files import write_text
 
@@ -38,11 +38,11 @@ def command(folder: Path, out: Path | None) -> None:
         raise RecipeError(f"{path} is there already; name another file with --out, or delete it")
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; name the folder that holds your data files")
-    proposal = Proposal(recognise(folder), ())
-    if not proposal.tasks:
-        proposal = propose(folder)
-    tasks = proposal.tasks
-    for reason in proposal.skipped:
+    inferred = InferredTasks(recognise(folder), ())
+    if not inferred.tasks:
+        inferred = infer_tasks(folder)
+    tasks = inferred.tasks
+    for reason in inferred.skipped:
         click.echo(f"skipped {reason}", err=True)
     if not tasks:
         raise DataError(

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from mops.data.schedule import Share
+    from mops.data.schedule import TaskBudget
     from mops.training.step import StepFacts
 
 WIDE = 118  # columns where there is no terminal to ask
@@ -62,13 +62,13 @@ class TrainingScreen(ProgressBar):
         super().__init__(title, total=1)
         self.title = title
 
-    def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None:
+    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None:
         for name, share in tasks.items():
             ERR.print(
                 f"{self.title}: {name}: planned batches {share.batches:,}, "
                 f"rows {share.examples:,}, passes {share.passes:.2f}"
             )
-        print_warnings(doubts)
+        print_warnings(warnings)
 
     def begin(self, total: int, done: int) -> None:
         self.update(total=total, completed=done, description=self.title)

@@ -1,40 +1,21 @@
-"""From what a user names (a recipe file, a folder of data, single keys) to one recipe."""
+"""Composes one recipe from what a user names: a recipe file, a folder of data, single keys."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.data.known_datasets import recognise
+from mops.data.known_datasets import FILE_SETS, columns_entry, recognise, task_type
 from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.parser import is_plan_file, read_plan
 from mops.yaml_io import read_yaml
 
 SAMPLE = "sample"  # the embedded data
 SAMPLE_FOLDER = Path(__file__).parent / "sample"
-SAMPLE_TASKS: dict[str, dict[str, Any]] = {
-    "sentiment": {
-        "type": "classification",
-        "text": "sentence",
-        "label": "sentiment",
-        "labels": [0, 1, 2, 3, 4],
-    },
-    "paraphrase": {
-        "type": "pair_classification",
-        "text": ["sentence1", "sentence2"],
-        "label": "is_duplicate",
-        "labels": [0, 1],
-    },
-    "similarity": {
-        "type": "similarity",
-        "text": ["sentence1", "sentence2"],
-        "label": "similarity",
-        "range": [0, 5],
-    },
-}
+SPLITS = ("train", "validation", "test")
+PER_TASK = ("loss_weights", "per_task_batch_size", "head", "task_steps", "train_tasks")
 
 
 def compose_recipe(
@@ -48,63 +29,59 @@ def compose_recipe(
     device: str | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """A recipe from a file, a folder, or both; later words win over earlier ones."""
-    found = read_base(config, data)
-    choices = {
-        "encoder": encoder,
-        "plan": plan,
-        "training.seed": seed,
-        "training.device": device,
-    }
-    given = {key: value for key, value in choices.items() if value is not None} | dict(set or {})
+    """A recipe from a file, a folder, or both; later arguments override earlier ones."""
+    recipe = read_base(config, data)
+    options = {"encoder": encoder, "plan": plan, "training.seed": seed, "training.device": device}
+    given = {key: value for key, value in options.items() if value is not None} | dict(set or {})
     for key, value in given.items():
-        set_key(found, key, value)
-    found = relative_to(found, Path.cwd())
-    entries = found.get("tasks") or {}
+        set_key(recipe, key, value)
+    relative_to(recipe, Path.cwd())
+    entries = recipe.get("tasks") or {}
     if isinstance(entries, dict):
-        found["tasks"] = choose_tasks(entries, tasks)
-        forget_tasks(found, [name for name in entries if name not in found["tasks"]])
-    found["encoder"] = absolute_folder(found.get("encoder"))
-    if is_plan_file(found.get("plan")):  # its rows go into the recipe, which then stands alone
-        found["plan"] = read_plan(found["plan"]).to_data()
-    found = {key: value for key, value in found.items() if value is not None}
-    return to_recipe(found, where=str(config or "recipe"))
+        recipe["tasks"] = choose_tasks(entries, tasks)
+        forget_tasks(recipe, [name for name in entries if name not in recipe["tasks"]])
+    if is_plan_file(recipe.get("plan")):  # its rows go into the recipe, which then is complete
+        recipe["plan"] = read_plan(recipe["plan"]).to_data()
+    recipe = {key: value for key, value in recipe.items() if value is not None}
+    return to_recipe(recipe, where=str(config or "recipe"))
 
 
 def read_base(config: str | Path | None, data: str | Path | None) -> dict[str, Any]:
-    """The recipe file, the recognised folder, or the rest of one with the tasks of the other."""
-    found: dict[str, Any] = {}
+    """The recipe file, the recognised folder, or the file with the tasks of the folder."""
+    recipe: dict[str, Any] = {}
     if config is not None:
-        found = relative_to(read_yaml(Path(config)), Path(config).resolve().parent)
+        recipe = relative_to(read_yaml(Path(config)), Path(config).resolve().parent)
     if data is not None:
-        found["tasks"] = tasks_in(str(data))
-    if not found:
+        recipe["tasks"] = tasks_in(str(data))
+    if not recipe:
         raise RecipeError(
             "no data is named; give --data DIR (a CS224N or GLUE folder, or 'sample' for the "
             "embedded data) or --config FILE (`mops init DIR` writes one for your own files)"
         )
-    return found
+    return recipe
 
 
 def tasks_in(data: str) -> dict[str, Any]:
     if data == SAMPLE:  # a folder of that name is ./sample
         return sample_tasks()
-    found = recognise(data)
-    if not found:
+    tasks = recognise(data)
+    if not tasks:
         raise RecipeError(
             f"{data} is not a folder of the CS224N or GLUE layout; "
             f"`mops init {data}` writes a recipe for your own files, then use --config"
         )
-    return found
+    return tasks
 
 
 def sample_tasks() -> dict[str, Any]:
-    """The three embedded tasks."""
-    found = copy.deepcopy(SAMPLE_TASKS)
-    for name, entry in found.items():
-        for split in ("train", "validation", "test"):
-            entry[split] = str(SAMPLE_FOLDER / f"{name}-{split}.csv")
-    return found
+    """The three embedded tasks, which have the columns of the CS224N files."""
+    tasks = {}
+    for known in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
+        text, label = known.texts[0], known.labels[0]
+        files = {split: str(SAMPLE_FOLDER / f"{known.task}-{split}.csv") for split in SPLITS}
+        kind = task_type(len(text) == 2, "range" in known.keys)
+        tasks[known.task] = kind | columns_entry(text, label) | known.keys | files
+    return tasks
 
 
 def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
@@ -115,15 +92,25 @@ def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dic
                 f"no task {name!r}; there are {', '.join(entries)}.{nearest(name, entries)}"
             )
     chosen = names or [n for n, e in entries.items() if not is_optional(e)] or list(entries)
-    return {name: without_mark(entries[name]) for name in chosen}
+    return {name: without_optional(entries[name]) for name in chosen}
 
 
-def forget_tasks(found: dict[str, Any], names: list[str]) -> None:
-    """Settings per task that speak of tasks that were not chosen."""
-    training: Any = found.get("training")
+def is_optional(entry: Any) -> bool:
+    return isinstance(entry, dict) and bool(entry.get("optional"))
+
+
+def without_optional(entry: Any) -> Any:
+    if not isinstance(entry, dict):
+        return entry
+    return {key: value for key, value in entry.items() if key != "optional"}
+
+
+def forget_tasks(recipe: dict[str, Any], names: list[str]) -> None:
+    """Remove the settings of tasks that were not chosen."""
+    training: Any = recipe.get("training")
     if not isinstance(training, dict):
         return
-    for key in ("loss_weights", "per_task_batch_size", "head", "task_steps", "train_tasks"):
+    for key in PER_TASK:
         forget_in(training, key, names)
     forget_in(training.get("augment"), "swap", names)
     stages = training.get("stages")
@@ -132,7 +119,7 @@ def forget_tasks(found: dict[str, Any], names: list[str]) -> None:
 
 
 def forget_in(place: Any, key: str, names: list[str]) -> None:
-    """Leave names out of a mapping by task or a list of tasks."""
+    """Remove names from a mapping by task or from a list of tasks."""
     values = place.get(key) if isinstance(place, dict) else None
     if isinstance(values, dict):
         place[key] = {name: value for name, value in values.items() if name not in names}
@@ -141,24 +128,8 @@ def forget_in(place: Any, key: str, names: list[str]) -> None:
         if values and not place[key] and key != "swap":  # an empty list would mean all tasks
             raise RecipeError(
                 f"`{key}` of training names only {', '.join(map(str, values))}, which --tasks "
-                "leaves out; choose one of them too, or set it anew"
+                "leaves out; choose one of them too, or change the setting"
             )
-
-
-def is_optional(entry: Any) -> bool:
-    return isinstance(entry, dict) and bool(entry.get("optional"))
-
-
-def without_mark(entry: Any) -> Any:
-    if not isinstance(entry, dict):
-        return entry
-    return {key: value for key, value in entry.items() if key != "optional"}
-
-
-def absolute_folder(encoder: Any) -> Any:
-    """A folder is named from the root, so that a recipe means the same everywhere."""
-    is_folder = isinstance(encoder, str) and Path(encoder).is_dir()
-    return str(Path(encoder).resolve()) if is_folder else encoder
 
 
 def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
@@ -174,10 +145,10 @@ def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The same recipe with its files named from the root: relative ones lie beside the recipe."""
+    """The recipe with absolute paths: files, encoder and plan are looked up in `folder`."""
     tasks = data.get("tasks")
     for entry in tasks.values() if isinstance(tasks, dict) else ():
-        for split in ("train", "validation", "test"):
+        for split in SPLITS:
             file = entry.get(split) if isinstance(entry, dict) else None
             if isinstance(file, str) and not file.startswith("hub:"):
                 entry[split] = str((folder / file).resolve())

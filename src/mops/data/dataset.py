@@ -1,4 +1,4 @@
-"""Dataset: all rows that a recipe names, read once, with the labels of every task known."""
+"""The dataset of a recipe: the rows of all its tasks, read once, with every task's labels known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mops.files import file_digest
 from mops.tasks import Task, are_numbers
 
 SPLITS = ("train", "validation", "test")
-SPLIT_SEED = 0
+SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Dataset:
 
 
 def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:
-    """Read what the recipe names; labels that it does not give come from the training rows."""
+    """Read the files of a recipe; labels that it does not list come from the training rows."""
     tasks: dict[str, Task] = {}
     splits: dict[str, dict[str, RowsRead]] = {}
     digests: dict[str, str] = {}
@@ -51,20 +51,21 @@ def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:
 
 
 def dataset_key(recipe: Recipe) -> str:
-    """What the rows of a recipe follow from."""
+    """Recipes with equal keys read equal rows."""
     return json.dumps(recipe.to_data()["tasks"], sort_keys=True)
 
 
 def read_task(
     entry: TaskEntry, task: Task, wanted: tuple[str, ...]
 ) -> tuple[Task, dict[str, RowsRead]]:
+    """The task with its labels, and its splits."""
     if entry.train is None:
         raise DataError(f"task {task.name!r}: no `train` file is named")
     train = read_split(entry, task, entry.train, needs_label=True)
-    if not task.is_similarity and not task.labels:
-        task = task.with_labels(ordered(task, read_labels(train.good)))
-    is_constant = len({row.label for row in train.good}) == 1
-    if is_constant:
+    if not task.range and not task.labels:
+        task = task.with_labels(read_labels(train.good))
+        refuse_unordered(task)
+    if len({row.label for row in train.good}) == 1:
         raise DataError(
             f"task {task.name!r}: all {len(train.good)} training rows of {entry.train} have the "
             f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
@@ -78,50 +79,43 @@ def read_task(
     return task, splits
 
 
-def ordered(task: Task, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels as read; an ordinal loss needs their order, and words in a file have none."""
-    if task.loss_name == "ordinal" and not are_numbers(labels):
+def refuse_unordered(task: Task) -> None:
+    """An ordinal loss needs the order of the classes, which words in a file do not have."""
+    if task.loss_name == "ordinal" and not are_numbers(task.labels):
         raise DataError(
-            f"task {task.name!r}: loss ordinal needs the classes in their order, the training file "
-            f"has the words {', '.join(labels)}; name them under `labels`, the lowest first"
+            f"task {task.name!r}: loss ordinal needs ordered classes, the training file has the "
+            f"words {', '.join(task.labels)}; list them under `labels`, the lowest first"
         )
-    return labels
 
 
 def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:
+    columns = entry.columns or None
     return read_rows(
-        file,
-        task,
-        needs_label=needs_label,
-        on_bad_row=entry.on_bad_row,
-        columns=entry.columns or None,
+        file, task, needs_label=needs_label, on_bad_row=entry.on_bad_row, columns=columns
     )
 
 
 def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
-    """A validation split out of the training rows; rows with a common text stay together.
-
-    It does not follow the seed of a training: runs are compared on the same rows.
-    """
+    """A validation split out of the training rows; rows with a common text stay together."""
     if entry.split is None:
         raise DataError(
             f"{train.source}: there is neither a `validation` file nor `split: 0.1`; "
-            "name one of them for this task"
+            "give one of them for this task"
         )
     kept, taken = split_rows(train.good, entry.split, SPLIT_SEED)
     return {
-        "train": replace(train, rows=tuple(kept)),
-        "validation": replace(train, rows=tuple(taken), notes=()),
+        "train": replace(train, rows=kept),
+        "validation": replace(train, rows=taken, notes=()),
     }
 
 
 def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Class numbers, or the values as they were written; nan where a row cannot be scored."""
-    numbers = {label: float(n) for n, label in enumerate(task.labels)}
-    return np.array([target_of(row, numbers) for row in rows], dtype=np.float64)
+    """Class numbers, or the values as written; nan where a row cannot be scored."""
+    classes = {label: float(n) for n, label in enumerate(task.labels)}
 
+    def target(row: Row) -> float:
+        if row.label is None or row.problem:
+            return float("nan")
+        return classes[row.label] if isinstance(row.label, str) else row.label
 
-def target_of(row: Row, numbers: Mapping[str, float]) -> float:
-    if row.label is None or row.problem:
-        return float("nan")
-    return numbers[row.label] if isinstance(row.label, str) else row.label
+    return np.array([target(row) for row in rows], dtype=np.float64)

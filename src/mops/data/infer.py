@@ -1,4 +1,4 @@
-"""A first recipe for a folder of the user's own files: what `mops init` writes down."""
+"""Infers a first recipe from a folder of the user's own files, for `mops init`."""
 
 from __future__ import annotations
 
@@ -9,73 +9,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mops.data.known_datasets import ENDINGS, Entry, split_unless_validation
+from mops.data.known_datasets import ENDINGS, Entry, columns_entry, splits_entry, task_type
 from mops.data.tables import Table, open_table
 from mops.errors import DataError
-from mops.tasks import canonical_label
+from mops.tasks import are_numbers, canonical_label
 
 SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "dev": "validation",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-}
+    "train": "train", "training": "train", "test": "test",
+    "dev": "validation", "val": "validation", "valid": "validation", "validation": "validation",
+}  # fmt: skip
 SEPARATORS = re.compile(r"[-_.]")
 PAIRS = (
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("text", "text_pair"),
-    ("text1", "text2"),
-    ("question", "sentence"),
-)
+    "sentence1 sentence2", "question1 question2", "premise hypothesis", "text text_pair",
+    "text1 text2", "question sentence",
+)  # fmt: skip
 TEXTS = (
-    ("sentence",),
-    ("text",),
-    ("review",),
-    ("comment",),
-    ("message",),
-    ("content",),
-    ("question",),
-    ("title",),
-    ("tweet",),
-)
+    "sentence", "text", "review", "comment", "message", "content", "question", "title", "tweet",
+)  # fmt: skip
 LABELS = (
-    ("label",),
-    ("labels",),
-    ("score",),
-    ("similarity",),
-    ("sentiment",),
-    ("is_duplicate",),
-    ("target",),
-    ("class",),
-    ("stars",),
-    ("category",),
-    ("gold_label",),
-    ("relatedness",),
-    ("rating",),
-)
+    "label", "labels", "score", "similarity", "sentiment", "is_duplicate", "target", "class",
+    "stars", "category", "gold_label", "relatedness", "rating",
+)  # fmt: skip
 MANY_VALUES = 10
-# Files that lie beside data and are plainly not data: not worth a word.
+# Files that accompany data and are plainly not data: not reported.
 COMPANIONS = (".md", ".yaml", ".yml")
 
 
 @dataclass(frozen=True)
-class Proposal:
+class InferredTasks:
     """Entries for a recipe's `tasks`, and `file: reason` for every file left out."""
 
     tasks: dict[str, Entry]
     skipped: tuple[str, ...]
 
 
-class _NotUnderstoodError(Exception):
-    """Why a set of files gives no task."""
+class NotInferredError(Exception):
+    """The reason why a set of files gives no task."""
 
 
-def propose(folder: str | Path) -> Proposal:
+def infer_tasks(folder: str | Path) -> InferredTasks:
     """A task for every set of files (train, dev, test) in the folder and in its sub-folders."""
     root = Path(folder).resolve()
     tasks: dict[str, Entry] = {}
@@ -86,10 +58,10 @@ def propose(folder: str | Path) -> Proposal:
     ]
     for stem, files in _sets_of_files(root).items():
         try:
-            tasks[_free_name(stem, tasks)] = _entry(files)
-        except (_NotUnderstoodError, DataError) as error:
+            tasks[_free_name(stem, tasks)] = _infer_entry(files)
+        except (NotInferredError, DataError) as error:
             skipped += [f"{Path(path).relative_to(root)}: {error}" for path in files.values()]
-    return Proposal(tasks, tuple(skipped))
+    return InferredTasks(tasks, tuple(skipped))
 
 
 def _visible_files(root: Path) -> Iterator[Path]:
@@ -101,7 +73,7 @@ def _visible_files(root: Path) -> Iterator[Path]:
 
 
 def _sets_of_files(root: Path) -> dict[str, dict[str, str]]:
-    """Name of the set -> split -> path: the split's word is taken out of the file's name."""
+    """Name of the set -> split -> path: the split's word is removed from the file's name."""
     sets: dict[str, dict[str, str]] = defaultdict(dict)
     for path in _visible_files(root):
         if path.suffix.lower() in ENDINGS:
@@ -117,56 +89,46 @@ def _sets_of_files(root: Path) -> dict[str, dict[str, str]]:
 
 
 def _free_name(stem: str, taken: dict[str, Entry]) -> str:
-    """The stem as a task may be called, with a number when another task is called so."""
+    """The stem as a valid task name, with a number when it is taken."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
     numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
     return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
-def _entry(files: dict[str, str]) -> Entry:
+def _infer_entry(files: dict[str, str]) -> Entry:
     if "train" not in files and "validation" in files:
         files = {"train": files["validation"]} | {k: v for k, v in files.items() if k == "test"}
     if "train" not in files:
-        raise _NotUnderstoodError("there is no training file beside it")
+        raise NotInferredError("there is no training file beside it")
     table = open_table(files["train"])
     text = _first_known(table, (*PAIRS, *TEXTS), "text", "sentence, text, sentence1 + sentence2")
     label = _first_known(table, LABELS, "label", "label, score, target")[0]
+    ordered: dict[str, str] = {
+        name: files[name] for name in ("train", "validation", "test") if name in files
+    }
     kind = _type_and_range(table, label, is_pair=len(text) == 2)
-    columns: Entry = {"text": text[0] if len(text) == 1 else list(text), "label": label}
-    ordered = {name: files[name] for name in ("train", "validation", "test") if name in files}
-    return kind | columns | ordered | split_unless_validation(files)
+    return kind | columns_entry(text, label) | splits_entry(ordered)
 
 
-def _first_known(
-    table: Table, known: tuple[tuple[str, ...], ...], what: str, examples: str
-) -> tuple[str, ...]:
-    """The first known set of column names that the table has, as it spells them."""
+def _first_known(table: Table, known: tuple[str, ...], what: str, examples: str) -> tuple[str, ...]:
+    """The first known set of column names that the table has, in the table's spelling."""
     spelling = {column.lower(): column for column in table.columns}
-    found = next((names for names in known if set(names) <= set(spelling)), None)
-    if found is None:
-        columns = ", ".join(column or "(unnamed)" for column in table.columns)
-        raise _NotUnderstoodError(f"no {what} column among {columns}; known names: {examples}, ...")
-    return tuple(spelling[name] for name in found)
+    for names in map(str.split, known):
+        if set(names) <= set(spelling):
+            return tuple(spelling[name] for name in names)
+    columns = ", ".join(column or "(unnamed)" for column in table.columns)
+    raise NotInferredError(f"no {what} column among {columns}; known names: {examples}, ...")
 
 
 def _type_and_range(table: Table, label: str, *, is_pair: bool) -> Entry:
     values = {canonical_label(record.values.get(label, "")) for record in table.records()} - {""}
     if len(values) < 2:
-        raise _NotUnderstoodError(f"column {label!r} holds {len(values)} value(s); two are needed")
-    numbers = _as_numbers(values)
+        raise NotInferredError(f"column {label!r} holds {len(values)} value(s); two are needed")
+    numbers = [float(value) for value in values] if are_numbers(values) else []
     has_fractions = any(not number.is_integer() for number in numbers)
     if not is_pair and has_fractions and len(values) > MANY_VALUES:
-        raise _NotUnderstoodError(f"{label!r} is a number for a single text; mops has no such task")
+        raise NotInferredError(f"{label!r} is a number for a single text; mops has no such task")
     if is_pair and (has_fractions or len(numbers) > MANY_VALUES):
         limits = [math.floor(min(numbers)), math.ceil(max(numbers))]
-        return {"type": "similarity", "range": limits}
-    return {"type": "pair_classification" if is_pair else "classification"}
-
-
-def _as_numbers(values: set[str]) -> list[float]:
-    """The values as numbers; empty when one of them is a word."""
-    try:
-        numbers = [float(value) for value in values]
-    except ValueError:
-        return []
-    return numbers if all(map(math.isfinite, numbers)) else []
+        return task_type(is_pair, has_range=True) | {"range": limits}
+    return task_type(is_pair, has_range=False)

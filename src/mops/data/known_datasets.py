@@ -1,13 +1,13 @@
-"""KnownTask folders of data as tasks of a recipe: the CS224N files, GLUE and its neighbours.
+"""Known folders of data as tasks of a recipe: the CS224N files, GLUE and similar sets.
 
-What is known is a table: a new data set is a new line in FILE_SETS or FOLDERS.
+The knowledge is a table: a new data set is a new line in FILE_SETS or FOLDERS.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mops.data.tables import open_table
@@ -25,16 +25,19 @@ QUESTION_AND_SENTENCE = (("question", "sentence"), ("question1", "question2"))
 # The names in the Microsoft Research corpus itself, which GLUE's MRPC files keep.
 STRINGS = (("#1 String", "#2 String"), *SENTENCES)
 LABEL = ("label", "gold_label", "labels")
+GOLD = ("gold_label", "label")
+RELATED = ("relatedness", "relatedness_score")
+ENTAILED = ("entailment", "entailment_label", "entailment_judgment")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class KnownTask:
-    """One known task: which columns it may have, and what its entry says beside them."""
+    """One known task: the columns it may have, and further keys of its entry in a recipe."""
 
     task: str
     texts: tuple[tuple[str, ...], ...]
     labels: tuple[str, ...] = LABEL
-    says: tuple[tuple[str, object], ...] = ()
+    keys: Entry = field(default_factory=dict)
 
     def entry(self, files: dict[str, str]) -> Entry | None:
         """The task's entry in a recipe; None when the training file has other columns."""
@@ -43,81 +46,58 @@ class KnownTask:
         label = next((name for name in self.labels if name in columns), None)
         if text is None or label is None:
             return None
-        says = dict(self.says)
-        kind = "classification" if len(text) == 1 else "pair_classification"
-        entry: Entry = {"type": "similarity" if "range" in says else kind}
-        entry |= {"text": text[0] if len(text) == 1 else list(text), "label": label}
-        # Public sets hold a few broken rows (quora, QQP, CR); their users cannot mend them.
-        return entry | says | files | split_unless_validation(files) | {"on_bad_row": "skip"}
+        # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
+        skip: Entry = {"on_bad_row": "skip"}
+        kind = task_type(len(text) == 2, "range" in self.keys)
+        return kind | columns_entry(text, label) | self.keys | splits_entry(files) | skip
+
+
+def task_type(is_pair: bool, has_range: bool) -> Entry:
+    kind = "pair_classification" if is_pair else "classification"
+    return {"type": "similarity" if has_range else kind}
+
+
+def columns_entry(text: tuple[str, ...], label: str) -> Entry:
+    return {"text": text[0] if len(text) == 1 else list(text), "label": label}
+
+
+def splits_entry(files: dict[str, str]) -> Entry:
+    """The files of a task; without a validation file a part of the training rows is split off."""
+    return {**files, **({} if "validation" in files else {"split": SPLIT_WITHOUT_VALIDATION})}
 
 
 # CS224N: file name up to the split -> task.
 FILE_SETS = {
-    "ids-sst": KnownTask(
-        task="sentiment",
-        texts=SENTENCE,
-        labels=("sentiment",),
-        says=(("labels", [0, 1, 2, 3, 4]),),
-    ),
-    "quora": KnownTask(
-        task="paraphrase",
-        texts=SENTENCES,
-        labels=("is_duplicate",),
-        says=(("labels", [0, 1]),),
-    ),
-    "sts": KnownTask(
-        task="similarity",
-        texts=SENTENCES,
-        labels=("similarity",),
-        says=(("range", [0, 5]),),
-    ),
+    "ids-sst": KnownTask("sentiment", SENTENCE, ("sentiment",), {"labels": [0, 1, 2, 3, 4]}),
+    "quora": KnownTask("paraphrase", SENTENCES, ("is_duplicate",), {"labels": [0, 1]}),
+    "sts": KnownTask("similarity", SENTENCES, ("similarity",), {"range": [0, 5]}),
     "ids-cfimdb": KnownTask(
-        task="movies",
-        texts=SENTENCE,
-        labels=("sentiment",),
-        says=(("labels", [0, 1]), ("optional", True)),
+        "movies", SENTENCE, ("sentiment",), {"labels": [0, 1], "optional": True}
     ),
 }
 FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-student", "test")}
 
 # Folder name without signs and capitals -> tasks.
 FOLDERS = {
-    "cola": (KnownTask(task="cola", texts=SENTENCE, says=(("score", "matthews"),)),),
-    "cr": (KnownTask(task="cr", texts=SENTENCE),),
-    "mnli": (KnownTask(task="mnli", texts=SENTENCES, labels=("gold_label", "label")),),
-    "mpqa": (KnownTask(task="mpqa", texts=SENTENCE),),
-    "mrpc": (KnownTask(task="mrpc", texts=STRINGS, labels=("Quality", *LABEL)),),
-    "qnli": (KnownTask(task="qnli", texts=QUESTION_AND_SENTENCE),),
-    "qqp": (KnownTask(task="qqp", texts=QUESTIONS, labels=("is_duplicate", "label")),),
-    "rte": (KnownTask(task="rte", texts=SENTENCES),),
+    "cola": (KnownTask("cola", SENTENCE, keys={"score": "matthews"}),),
+    "cr": (KnownTask("cr", SENTENCE),),
+    "mnli": (KnownTask("mnli", SENTENCES, GOLD),),
+    "mpqa": (KnownTask("mpqa", SENTENCE),),
+    "mrpc": (KnownTask("mrpc", STRINGS, ("Quality", *LABEL)),),
+    "qnli": (KnownTask("qnli", QUESTION_AND_SENTENCE),),
+    "qqp": (KnownTask("qqp", QUESTIONS, ("is_duplicate", "label")),),
+    "rte": (KnownTask("rte", SENTENCES),),
     "sick": (
-        KnownTask(
-            task="sick-relatedness",
-            texts=SENTENCES,
-            labels=("relatedness", "relatedness_score"),
-            says=(("range", [1, 5]),),
-        ),
-        KnownTask(
-            task="sick-entailment",
-            texts=SENTENCES,
-            labels=("entailment", "entailment_label", "entailment_judgment"),
-        ),
+        KnownTask("sick-relatedness", SENTENCES, RELATED, {"range": [1, 5]}),
+        KnownTask("sick-entailment", SENTENCES, ENTAILED),
     ),
-    "snlicad": (KnownTask(task="snli-cad", texts=SENTENCES, labels=("gold_label", "label")),),
-    "sst2": (KnownTask(task="sst2", texts=SENTENCE),),
-    "stsb": (
-        KnownTask(
-            task="stsb",
-            texts=SENTENCES,
-            labels=("score", "similarity", "label"),
-            says=(("range", [0, 5]),),
-        ),
-    ),
-    "subj": (KnownTask(task="subj", texts=SENTENCE),),
-    "trec": (KnownTask(task="trec", texts=SENTENCE),),
-    "wnli": (KnownTask(task="wnli", texts=SENTENCES),),
+    "snlicad": (KnownTask("snli-cad", SENTENCES, GOLD),),
+    "sst2": (KnownTask("sst2", SENTENCE),),
+    "stsb": (KnownTask("stsb", SENTENCES, ("score", "similarity", "label"), {"range": [0, 5]}),),
+    "subj": (KnownTask("subj", SENTENCE),),
+    "trec": (KnownTask("trec", SENTENCE),),
+    "wnli": (KnownTask("wnli", SENTENCES),),
 }
-# A set of one file trains on it and splits it; QNLI's is called dev.
 FOLDER_SPLITS = {
     "train": ("train", "train_all", "all"),
     "validation": ("dev", "dev_all", "dev_matched", "validation", "validation_matched"),
@@ -133,18 +113,14 @@ def recognise(folder: str | Path) -> dict[str, Entry]:
             f"data folder {folder} does not exist or is a file; allowed: a folder with data files; "
             "correct --data"
         )
-    found: dict[str, Entry] = {}
+    tasks: dict[str, Entry] = {}
     for prefix, known in FILE_SETS.items():
         splits = {name: [f"{prefix}-{w}" for w in words] for name, words in FILE_SET_SPLITS.items()}
-        found |= _entries((known,), _find_files(root, splits))
+        tasks |= _entries((known,), _find_files(root, splits))
     for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
-        tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
-        found |= _entries(tasks, _find_files(place, FOLDER_SPLITS))
-    return found
-
-
-def split_unless_validation(files: dict[str, str]) -> Entry:
-    return {} if "validation" in files else {"split": SPLIT_WITHOUT_VALIDATION}
+        known_tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
+        tasks |= _entries(known_tasks, _find_files(place, FOLDER_SPLITS))
+    return tasks
 
 
 def _entries(tasks: Iterable[KnownTask], files: dict[str, str]) -> dict[str, Entry]:
@@ -155,12 +131,10 @@ def _entries(tasks: Iterable[KnownTask], files: dict[str, str]) -> dict[str, Ent
 
 
 def _find_files(folder: Path, splits: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Split -> path of its file."""
+    """Split -> path of its file; a set of one file trains on it and splits it (QNLI's is dev)."""
     files = {}
     for split, stems in splits.items():
         candidates = (folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS)
         if path := next((path for path in candidates if path.is_file()), None):
             files[split] = str(path)
-    if set(files) == {"validation"}:
-        return {"train": files["validation"]}
-    return files
+    return {"train": files["validation"]} if set(files) == {"validation"} else files

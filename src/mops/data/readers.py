@@ -1,7 +1,4 @@
-"""The first step from a file to rows: bytes as numbered lines of UTF-8.
-
-Delimited text: which delimiter and which quoting a file uses, and its records as fields.
-"""
+"""Reads bytes as numbered lines of UTF-8, and delimited text as records of fields."""
 
 from __future__ import annotations
 
@@ -16,31 +13,32 @@ from typing import BinaryIO, NamedTuple
 
 from mops.errors import DataError
 
-MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """Something that can be read as lines, as often as needed."""
+    """A source that can be read as lines, as often as needed."""
 
     name: str
     open: Callable[[], BinaryIO]
 
     @property
-    def has_mark(self) -> bool:
-        """Whether it starts with a byte order mark, as files saved by Excel do."""
+    def notes(self) -> tuple[str, ...]:
         with self.open() as stream:
-            return stream.read(len(MARK)) == MARK
+            has_mark = stream.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK  # files saved by Excel
+        return ("byte order mark removed",) if has_mark else ()
 
     def lines(self) -> Iterator[str]:
-        """Every line with its line end; the mark is removed, anything but UTF-8 is refused."""
+        """Every line with its line end, without the byte order mark."""
         with self.open() as stream:
             for number, line in enumerate(stream, start=1):
-                yield self._decoded(line.removeprefix(MARK) if number == 1 else line, number)
+                content = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+                yield self._decode(content, number)
 
     def count(self) -> int:
-        """How many line ends there are: a tenth of a second for a million lines."""
+        """The number of line ends: a tenth of a second for a million lines."""
         with self.open() as stream:
             return sum(block.count(b"\n") for block in iter(lambda: stream.read(2**20), b""))
 
@@ -48,10 +46,9 @@ class TextSource:
         """The first line that is not blank; empty when there is none."""
         return next((line for line in self.lines() if line.strip()), "")
 
-    def _decoded(self, line: bytes, number: int) -> str:
-        if number == 1 and line.startswith(UTF_16_MARKS):
-            raise self._not_utf_8(number, line[:2], "utf-16")
-        if b"\0" in line:
+    def _decode(self, line: bytes, number: int) -> str:
+        is_utf_16 = number == 1 and line.startswith(UTF_16_MARKS)
+        if b"\0" in line and not is_utf_16:
             raise DataError(
                 f"{self.name}:{number}: a NUL byte, so this is not a text file; data files are "
                 "UTF-8 text; export the file again as csv, tsv or jsonl"
@@ -59,33 +56,36 @@ class TextSource:
         try:
             return line.decode()
         except UnicodeDecodeError as error:
-            raise self._not_utf_8(number, line[error.start : error.end], "latin-1") from error
-
-    def _not_utf_8(self, number: int, found: bytes, guess: str) -> DataError:
-        return DataError(
-            f"{self.name}:{number}: not UTF-8 text, found byte 0x{found.hex()}; only UTF-8 is "
-            f"read; convert it with `iconv -f {guess} -t utf-8 {self.name} > new-file`"
-        )
+            bad, guess = (0, "utf-16") if is_utf_16 else (error.start, "latin-1")
+            raise DataError(
+                f"{self.name}:{number}: not UTF-8 text, found byte 0x{line[bad]:02x}; only UTF-8 "
+                f"is read; convert it with `iconv -f {guess} -t utf-8 {self.name} > new-file`"
+            ) from error
 
 
-def file_lines(path: Path) -> TextSource:
-    """The lines of a file; a pipe (`<(zcat rows.gz)`) comes only once and is kept in memory."""
-    if path.is_file():
-        return TextSource(str(path), lambda: path.open("rb"))
-    content = path.read_bytes()
-    return TextSource(str(path), lambda: io.BytesIO(content))
+def open_text(path: Path) -> TextSource:
+    """The lines of a file; a pipe (`<(zcat rows.gz)`) can be read once and is kept in memory."""
+    return (
+        TextSource(str(path), lambda: path.open("rb"))
+        if path.is_file()
+        else in_memory(str(path), path.read_bytes())
+    )
 
 
-def standard_input() -> TextSource:
-    """Standard input, kept in memory: it comes only once, and detection needs a second look."""
+def open_stdin() -> TextSource:
+    """Standard input, kept in memory because detection needs a second look."""
     stream = getattr(sys.stdin, "buffer", None)
-    content = stream.read() if stream else sys.stdin.read().encode()
-    return TextSource("stdin", lambda: io.BytesIO(content))
+    return in_memory("stdin", stream.read() if stream else sys.stdin.read().encode())
 
+
+def in_memory(name: str, content: bytes) -> TextSource:
+    return TextSource(name, lambda: io.BytesIO(content))
+
+
+# ------------------------------------------------------------------ delimited text
 
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe"}
-# A file of one column has no delimiter; this character stands for "none" and does not occur.
-NO_DELIMITER = "\x1f"
+NO_DELIMITER = "\x1f"  # for a file of one column; this character does not occur in it
 SAMPLE_LINES = 200
 NEARLY_ALL = 0.9
 LONGEST_FIELD = 2**31 - 1
@@ -93,7 +93,7 @@ LONGEST_FIELD = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a file separates its fields, and whether quotes around a field are its own."""
+    """How a file separates its fields, and whether quotes around a field are part of the format."""
 
     delimiter: str
     quoted: bool = True
@@ -105,7 +105,7 @@ class Dialect:
 
 
 class Fields(NamedTuple):
-    """One record as it lies in the file; `problem` when the csv rules do not allow it."""
+    """One record as written in the file; `problem` when it violates the csv rules."""
 
     line: int
     fields: list[str]
@@ -113,7 +113,7 @@ class Fields(NamedTuple):
 
 
 def find_dialect(source: TextSource, *, wanted: tuple[str, ...], names: tuple[str, ...]) -> Dialect:
-    """The delimiter that suits the header best, then the quoting that suits every line.
+    """The delimiter that fits the header best, then the quoting that fits every line.
 
     `names` are the columns of a file that has no header line.
     """
@@ -125,20 +125,15 @@ def find_dialect(source: TextSource, *, wanted: tuple[str, ...], names: tuple[st
     return Dialect(delimiter, quoted=_is_quoted(source, delimiter, width))
 
 
-def split_fields(lines: Iterable[str], dialect: Dialect) -> Iterator[Fields]:
-    """Every record that is not a blank line, with the line it starts on."""
-    return _quoted_fields(lines, dialect) if dialect.quoted else _raw_fields(lines, dialect)
-
-
-def _raw_fields(lines: Iterable[str], dialect: Dialect) -> Iterator[Fields]:
-    for number, line in enumerate(lines, start=1):
-        if content := line.rstrip("\r\n"):
-            yield Fields(number, content.split(dialect.delimiter))
-
-
-def _quoted_fields(
+def split_fields(
     lines: Iterable[str], dialect: Dialect, *, strict: bool = False
 ) -> Iterator[Fields]:
+    """Every record that is not a blank line, with the line it starts on."""
+    if not dialect.quoted:
+        for number, line in enumerate(lines, start=1):
+            if content := line.rstrip("\r\n"):
+                yield Fields(number, content.split(dialect.delimiter))
+        return
     csv.field_size_limit(LONGEST_FIELD)  # the default refuses texts over 131,072 characters
     reader = csv.reader(lines, delimiter=dialect.delimiter, strict=strict)
     while True:
@@ -148,42 +143,45 @@ def _quoted_fields(
                 yield Fields(start, fields)
         except StopIteration:
             return
-        except csv.Error as error:  # the reader goes on with the next line
+        except csv.Error as error:  # the reader continues with the next line
             yield Fields(start, [], str(error).split(" - ")[0])
 
 
 def _rank(
     delimiter: str, sample: list[str], wanted: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[int, bool, int]:
-    """(wanted columns found, lines nearly all alike, columns): the largest rank wins."""
+    """(wanted columns found, nearly all lines have as many fields as the header, columns)."""
     readings = [
         [record.fields for record in split_fields(sample, Dialect(delimiter, quoted))]
         for quoted in (True, False)
     ]
     header = list(names) or [name.strip() for name in readings[0][0]]
-    alike = max(
+    fitting = max(
         sum(len(fields) == len(header) for fields in reading) / len(reading) for reading in readings
     )
-    # That all lines have one field alike says nothing for a delimiter.
-    is_alike = len(header) > 1 and alike >= NEARLY_ALL
-    return sum(name in header for name in wanted), is_alike, len(header)
+    # One field in every line is no evidence for a delimiter.
+    is_regular = len(header) > 1 and fitting >= NEARLY_ALL
+    return sum(name in header for name in wanted), is_regular, len(header)
 
 
 def _is_quoted(source: TextSource, delimiter: str, width: int) -> bool:
-    """Whether quotes around fields belong to the file (csv) or to the text (GLUE's tsv).
+    """Whether quotes around fields belong to the format (csv) or to the text (GLUE's tsv).
 
     Only a field that starts with a quote and is not a proper quoted field raises the question:
-    it is either a lone quote of the text, or the start of a quoted field that holds a delimiter
-    or a line end. The reading with fewer faults is right; without any fault it is quoted.
+    it is either a lone quote of the text, or the start of a quoted field that contains a delimiter
+    or a line end. The reading with fewer faults wins; without any fault it is quoted.
     """
-    raw = Dialect(delimiter)
-    suspects = _raw_fields((line for line in source.lines() if '"' in line), raw)
+    raw, quoted = Dialect(delimiter, quoted=False), Dialect(delimiter)
+    suspects = split_fields((line for line in source.lines() if '"' in line), raw)
     if not any(_starts_with_lone_quote(field) for _, fields, _ in suspects for field in fields):
         return True
-    ragged = sum(len(record.fields) != width for record in _raw_fields(source.lines(), raw))
-    strictly = _quoted_fields(source.lines(), Dialect(delimiter), strict=True)
-    faults = sum(len(record.fields) != width for record in strictly)
-    return faults == 0 or faults < ragged
+
+    def faults(dialect: Dialect) -> int:
+        records = split_fields(source.lines(), dialect, strict=True)
+        return sum(len(record.fields) != width for record in records)
+
+    quoted_faults = faults(quoted)
+    return quoted_faults == 0 or quoted_faults < faults(raw)
 
 
 def _starts_with_lone_quote(field: str) -> bool:

@@ -1,6 +1,6 @@
-"""Orders: ways to choose the next task. Each is an endless stream of steps.
+"""Task samplers: ways to choose the next task, each an endless stream of steps.
 
-A step says how many rows of which tasks it takes. N is a task's number of training rows.
+A step maps tasks to the number of rows it takes of them. N is a task's number of training rows.
 """
 
 from __future__ import annotations
@@ -19,23 +19,31 @@ Step = Mapping[str, int]  # task -> rows
 
 @dataclass
 class SamplerState:
-    """What an order may look at, and which tasks may still have a batch."""
+    """The information a sampler can use, and the tasks that may still get a batch."""
 
-    sizes: Mapping[str, int]  # rows of the tasks that learn
+    sizes: Mapping[str, int]  # rows of the tasks that are trained
     batch_sizes: Mapping[str, int]
     training: Training
     draw: np.random.Generator
-    open: list[str]  # closed by the planner when a task's own budget is spent
-    made: dict[tuple[str, ...], Step] = field(default_factory=dict)
+    open: list[str]  # a task is removed when its own budget is spent
+    cache: dict[tuple[str, ...], Step] = field(default_factory=dict)
 
     @property
     def batches(self) -> dict[str, int]:
-        """In one pass of each task."""
+        """The number of batches in one pass over each task."""
         return {task: math.ceil(n / self.batch_sizes[task]) for task, n in self.sizes.items()}
 
+    @property
+    def total_batch_size(self) -> int:
+        return sum(self.batch_sizes.values())
+
+    @property
+    def largest(self) -> str:
+        return max(self.sizes, key=lambda task: self.sizes[task])
+
     def step(self, *tasks: str) -> Step:
-        """A batch of each; equal steps are one value."""
-        return self.made.setdefault(tasks, {task: self.batch_sizes[task] for task in tasks})
+        """A batch of each task; equal steps are the same object."""
+        return self.cache.setdefault(tasks, {task: self.batch_sizes[task] for task in tasks})
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,10 @@ class Sampler:
     """One way to choose the next task."""
 
     epoch: Callable[[SamplerState], int]  # steps in which the largest task has one pass
-    steps: Callable[[SamplerState, int, int], Iterator[Step]]  # of an epoch's length and all steps
+    steps: Callable[[SamplerState, int, int], Iterator[Step]]  # of steps per epoch and all steps
 
 
-# ------------------------------------------------------------------ without chance
+# ------------------------------------------------------------------ deterministic
 
 
 def together(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
@@ -56,7 +64,7 @@ def together(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
 
 
 def in_turn(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-    """One task's pass after the other; a shorter epoch gives each its share of it."""
+    """One task's pass after the other; a shorter epoch shortens all passes in proportion."""
     while True:
         batches = {task: n for task, n in state.batches.items() if task in state.open}
         ends = np.round(np.cumsum(list(batches.values())) * epoch / sum(batches.values()))
@@ -66,56 +74,53 @@ def in_turn(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
 
 
 def round_robin(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-    """One task per step, each after the other."""
-    for task in cycle(state.sizes):
-        if task in state.open:
-            yield state.step(task)
+    """One task per step, in turn."""
+    yield from (state.step(task) for task in cycle(state.sizes) if task in state.open)
 
 
 def staggered(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-    """The largest set alone for a share of the steps, then all tasks in a round.
+    """The largest task alone for a fraction of the steps, then all tasks in turn.
 
     From a CS224N report of 2024: two epochs of Quora alone, then round robin.
     """
-    largest = max(state.sizes, key=lambda task: state.sizes[task])
     for _ in range(round(state.training.staggered_share * total)):
-        if largest in state.open:
-            yield state.step(largest)
+        if state.largest in state.open:
+            yield state.step(state.largest)
     yield from round_robin(state, epoch, total)
 
 
-# ------------------------------------------------------------------ drawn
+# ------------------------------------------------------------------ random
 
 
-def chances(sizes: Mapping[str, int], power: float) -> dict[str, float]:
+def probabilities(sizes: Mapping[str, int], power: float) -> dict[str, float]:
     """p_i = N_i^power / sum_j N_j^power."""
     weights = {task: float(n) ** power for task, n in sizes.items()}
     return {task: weight / sum(weights.values()) for task, weight in weights.items()}
 
 
 def draw_tasks(state: SamplerState, power: Callable[[int], float]) -> Iterator[Step]:
-    """One task per step, drawn among those that are open; the power may change with the step."""
+    """One task per step, drawn among the open ones; the power may change with the step."""
     edges: dict[tuple[float, tuple[str, ...]], list[float]] = {}
     for number in count():
         names, now = tuple(state.open), power(number)
         if (now, names) not in edges:
-            found = chances({task: state.sizes[task] for task in names}, now)
-            edges[now, names] = np.cumsum(list(found.values())).tolist()
+            chances = probabilities({task: state.sizes[task] for task in names}, now)
+            edges[now, names] = np.cumsum(list(chances.values())).tolist()
         place = int(np.searchsorted(edges[now, names], state.draw.random(), side="right"))
         yield state.step(names[min(place, len(names) - 1)])  # the last edge may be rounded down
 
 
 def drawn_by(power: Callable[[Training], float]) -> Sampler:
-    """Tasks drawn with p_i in proportion to N_i^power; an epoch expects a pass of the largest."""
+    """Tasks drawn with p_i proportional to N_i^power; an epoch expects a pass of the largest."""
 
     def epoch(state: SamplerState) -> int:
-        found, size = chances(state.sizes, power(state.training)), state.sizes
-        largest = max(size, key=lambda task: size[task])
-        return math.ceil(round(size[largest] / state.batch_sizes[largest] / found[largest], 6))
+        largest = state.largest
+        chance = probabilities(state.sizes, power(state.training))[largest]
+        return math.ceil(round(state.sizes[largest] / state.batch_sizes[largest] / chance, 6))
 
     def steps(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-        now = power(state.training)
-        return draw_tasks(state, lambda _: now)
+        constant = power(state.training)
+        return draw_tasks(state, lambda _: constant)
 
     return Sampler(epoch=epoch, steps=steps)
 
@@ -130,27 +135,27 @@ def annealed_power(step: int, epoch: int, total: int) -> float:
 
 
 def annealed(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-    """By size at first, nearly evenly at last."""
+    """By size at first, nearly uniformly at the end."""
     return draw_tasks(state, lambda step: annealed_power(step, epoch, total))
 
 
 def mixed(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-    """Batches out of one shuffled pass after the other over the rows of all tasks together.
+    """Batches from one shuffled pass after the other over the rows of all tasks.
 
-    Only the order of the tasks is drawn here. Each task's own rows are shuffled by themselves,
-    which together is a uniform shuffle of the union.
+    Only the order of the tasks is drawn here. Each task's own rows are shuffled separately; the
+    combination is a uniform shuffle of the union.
     """
-    names, width = list(state.sizes), sum(state.batch_sizes[task] for task in state.sizes)
-    left, live = np.zeros(0, np.int64), list(range(len(names)))
+    names, width = list(state.sizes), state.total_batch_size
+    queue, live = np.zeros(0, np.int64), list(range(len(names)))
     while True:
         if len(state.open) < len(live):
             live = [i for i in live if names[i] in state.open]
-            left = left[np.isin(left, live)]
-        while len(left) < width:
+            queue = queue[np.isin(queue, live)]
+        while len(queue) < width:
             union = np.repeat(live, [state.sizes[names[i]] for i in live])
-            left = np.concatenate([left, state.draw.permutation(union)])
-        counts = np.bincount(left[:width], minlength=len(names)).tolist()
-        left = left[width:]
+            queue = np.concatenate([queue, state.draw.permutation(union)])
+        counts = np.bincount(queue[:width], minlength=len(names)).tolist()
+        queue = queue[width:]
         yield {task: rows for task, rows in zip(names, counts, strict=True) if rows}
 
 
@@ -161,29 +166,23 @@ def longest_pass(state: SamplerState) -> int:
     return max(state.batches.values())
 
 
-def pass_of_each(state: SamplerState) -> int:
-    return sum(state.batches.values())
-
-
 def rounds(state: SamplerState) -> int:
     return len(state.sizes) * longest_pass(state)
-
-
-def pass_of_the_union(state: SamplerState) -> int:
-    width = sum(state.batch_sizes[task] for task in state.sizes)
-    return math.ceil(sum(state.sizes.values()) / width)
 
 
 BY_SIZE = drawn_by(lambda _: 1.0)
 SAMPLERS = {
     "together": Sampler(epoch=longest_pass, steps=together),
-    "in-turn": Sampler(epoch=pass_of_each, steps=in_turn),
+    "in-turn": Sampler(epoch=lambda state: sum(state.batches.values()), steps=in_turn),
     "round-robin": Sampler(epoch=rounds, steps=round_robin),
     "random": drawn_by(lambda _: 0.0),
     "proportional": BY_SIZE,
     "sqrt": drawn_by(lambda _: 0.5),
     "temperature": drawn_by(lambda training: 1.0 / training.temperature),
-    "mixed": Sampler(epoch=pass_of_the_union, steps=mixed),
+    "mixed": Sampler(
+        epoch=lambda state: math.ceil(sum(state.sizes.values()) / state.total_batch_size),
+        steps=mixed,
+    ),
     "annealed": Sampler(epoch=BY_SIZE.epoch, steps=annealed),
     "staggered": Sampler(epoch=rounds, steps=staggered),
 }

@@ -1,9 +1,7 @@
 """The schedule: which task comes next, and which of its rows. A pure function of the recipe.
 
-The whole order is known before the first step, so expected and realised numbers are the same, and
-a resumed run needs only the number of its step.
-
-What a schedule gives each task, whether that is too little or too much, and what learns.
+The whole schedule is known before the first step, so planned and realised numbers are the same,
+and a resumed run needs only the number of its step.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from mops.plans.layout import Layout
 
 
 class Place(NamedTuple):
-    """One row of a task in one of its passes."""
+    """One row of a task in one of the passes over the task."""
 
     row: int
     number: int  # of the pass
@@ -32,7 +30,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage as it lies in the schedule: its steps, and the settings that hold in it."""
+    """A stage of the schedule: its steps, and the settings that hold in it."""
 
     first: int
     stop: int  # one past its last step
@@ -49,7 +47,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Schedule:
-    """For each step the tasks in it with their numbers of rows, and each task's rows in order."""
+    """For each step the number of rows of its tasks, and the order of each task's rows."""
 
     steps: tuple[Step, ...]
     steps_per_epoch: int
@@ -62,31 +60,27 @@ class Schedule:
         return len(self.steps)
 
     def places(self, task: str, seen: int, rows: int) -> list[Place]:
-        """The rows that follow the first `seen` ones: shuffled passes, one after the other."""
+        """The rows after the first `seen` ones: shuffled passes, one after the other."""
         size = self.sizes[task]
-        found = []
-        for place in range(seen, seen + rows):
-            number, at = divmod(place, size)
-            found.append(Place(int(shuffled(size, self.seed, task, number)[at]), number))
-        return found
+        numbers = (divmod(place, size) for place in range(seen, seen + rows))
+        return [Place(int(shuffled(size, self.seed, task, n)[at]), n) for n, at in numbers]
 
     def batches_before(self, step: int) -> dict[str, int]:
-        """How many batches each task has had before a step."""
+        """Task -> its number of batches before a step."""
         counts = Counter(task for tasks in self.steps[:step] for task in tasks)
         return {task: counts[task] for task in self.sizes}
 
     def rows_before(self, step: int) -> dict[str, int]:
-        """How many rows each task has had before a step."""
-        return {task: int(counts[step]) for task, counts in self.rows_so_far.items()}
+        """Task -> its number of rows before a step."""
+        return {task: int(counts[step]) for task, counts in self._cumulative_rows.items()}
 
     @cached_property
-    def rows_so_far(self) -> dict[str, NDArray[np.int64]]:
-        """Task -> its rows before each step, and before the end."""
+    def _cumulative_rows(self) -> dict[str, NDArray[np.int64]]:
         rows = {task: [0, *(step.get(task, 0) for step in self.steps)] for task in self.sizes}
         return {task: np.cumsum(counts) for task, counts in rows.items()}
 
     def scale(self, step: int) -> dict[str, float]:
-        """Rows of each task in a step, in usual batches of the task: each row counts as there."""
+        """Task -> its rows in a step divided by its batch size: every row has the same weight."""
         return {task: rows / self.batch_sizes[task] for task, rows in self.steps[step].items()}
 
     def stage_at(self, step: int) -> PlannedStage:
@@ -96,12 +90,12 @@ class Schedule:
     def nth_batches(self, stage: PlannedStage, n: int) -> dict[int, tuple[str, ...]]:
         """Step -> the tasks that have their n-th batch of the stage there."""
         counts: Counter[str] = Counter()
-        found: dict[int, tuple[str, ...]] = {}
+        due: dict[int, tuple[str, ...]] = {}
         for step in range(stage.first, stage.stop):
             counts.update(self.steps[step].keys())
-            if due := tuple(task for task in self.steps[step] if counts[task] == n):
-                found[step] = due
-        return found
+            if tasks := tuple(task for task in self.steps[step] if counts[task] == n):
+                due[step] = tasks
+        return due
 
 
 @lru_cache(maxsize=64)
@@ -111,6 +105,7 @@ def shuffled(size: int, seed: int, task: str, number: int) -> NDArray[np.int64]:
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:
+    """A generator that depends on the seed and on what it is used for."""
     digest = hashlib.sha256("/".join((str(seed), *names)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
@@ -119,36 +114,36 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     """The order of tasks over the whole budget, stage after stage."""
     budget = dict(training.task_steps)
     steps: list[Step] = []
-    planned: list[PlannedStage] = []
+    stages: list[PlannedStage] = []
     for number, stage in enumerate(training.stages or (None,)):
-        how = training.in_stage(stage) if stage else training
-        state = sampler_state(sizes, how, "schedule", *([str(number)] if number else []))
+        settings = training.in_stage(stage) if stage else training
+        state = sampler_state(sizes, settings, "schedule", *([str(number)] if number else []))
         first = len(steps)
-        steps += walk(state, budget)
-        planned.append(PlannedStage(first, len(steps), how, bool(stage and stage.frozen)))
+        steps += sample_steps(state, budget)
+        stages.append(PlannedStage(first, len(steps), settings, bool(stage and stage.frozen)))
     return Schedule(
         steps=tuple(steps),
         steps_per_epoch=epoch_steps(sampler_state(sizes, training)),
         sizes=dict(sizes),
         batch_sizes={task: training.batch_size(task) for task in sizes},
         seed=training.seed,
-        stages=tuple(planned),
+        stages=tuple(stages),
     )
 
 
 def sampler_state(sizes: Mapping[str, int], training: Training, *names: str) -> SamplerState:
-    """The tasks that learn, in the order of the recipe."""
-    learning = [task for task in sizes if task in (training.train_tasks or sizes)]
+    """The tasks that are trained, in the order of the recipe."""
+    trained = [task for task in sizes if task in (training.train_tasks or sizes)]
     return SamplerState(
-        sizes={task: sizes[task] for task in learning},
-        batch_sizes={task: training.batch_size(task) for task in learning},
+        sizes={task: sizes[task] for task in trained},
+        batch_sizes={task: training.batch_size(task) for task in trained},
         training=training,
         draw=generator(training.seed, *names),
-        open=learning,
+        open=trained,
     )
 
 
-def walk(state: SamplerState, budget: dict[str, int]) -> Iterator[Step]:
+def sample_steps(state: SamplerState, budget: dict[str, int]) -> Iterator[Step]:
     """The steps of a stage; `budget` counts down, and a task that has spent its own is closed."""
     epoch, training = epoch_steps(state), state.training
     total = training.max_steps or max(1, round(training.num_train_epochs * epoch))
@@ -166,9 +161,11 @@ def walk(state: SamplerState, budget: dict[str, int]) -> Iterator[Step]:
 
 
 def epoch_steps(state: SamplerState) -> int:
-    """Steps of an epoch: those that are given, or a pass over the largest task that learns."""
+    """Steps of an epoch: the given number, or a pass over the largest task that is trained."""
     return state.training.steps_per_epoch or SAMPLERS[state.training.schedule].epoch(state)
 
+
+# ------------------------------------------------------------------ the budget of each task
 
 # A task that saw neither half of its rows nor this many batches has hardly begun.
 FEW_PASSES, FEW_BATCHES = 0.5, 50
@@ -177,71 +174,63 @@ MANY_PASSES = 20
 
 
 @dataclass(frozen=True)
-class Share:
+class TaskBudget:
     """One task's part of a run."""
 
     rows: int  # of its training split
     batches: int
-    examples: int  # rows seen, each as often as it was
+    examples: int  # rows seen, counted each time
     passes: float
 
 
-def shares(schedule: Schedule, step: int | None = None) -> dict[str, Share]:
+def task_budgets(schedule: Schedule, step: int | None = None) -> dict[str, TaskBudget]:
     """The part of each task in the steps before `step`, or in all of them."""
     stop = len(schedule) if step is None else step
     batches, seen = schedule.batches_before(stop), schedule.rows_before(stop)
     return {
-        task: Share(size, batches[task], seen[task], seen[task] / size)
+        task: TaskBudget(size, batches[task], seen[task], seen[task] / size)
         for task, size in schedule.sizes.items()
     }
 
 
-def doubts(schedule: Schedule, training: Training) -> dict[str, str]:
-    """Task -> what is wrong with its planned part; tasks that are left out on purpose are not."""
-    found = {}
-    for task, share in shares(schedule).items():
-        if training.learns(task) and (doubt := doubt_of(share)):
-            found[task] = f"{task}: {doubt}"
-    return found
+def schedule_warnings(schedule: Schedule, training: Training) -> dict[str, str]:
+    """Task -> a warning about its budget; tasks that are left out on purpose have none."""
+    budgets = {t: b for t, b in task_budgets(schedule).items() if training.learns(t)}
+    warnings = {task: budget_warning(budget) for task, budget in budgets.items()}
+    return {task: f"{task}: {warning}" for task, warning in warnings.items() if warning}
 
 
-def doubt_of(share: Share) -> str:
-    if share.batches == 0:
-        return "no step is planned for it; raise the budget or choose another training.schedule"
-    if share.passes < FEW_PASSES and share.batches < FEW_BATCHES:
+def budget_warning(budget: TaskBudget) -> str:
+    more = "raise the budget or choose another training.schedule"
+    if budget.batches == 0:
+        return f"no step is planned for it; {more}"
+    if budget.passes < FEW_PASSES and budget.batches < FEW_BATCHES:
+        batches = "1 batch" if budget.batches == 1 else f"{budget.batches} batches"
+        passes = f"{budget.passes:.2f} passes over its {budget.rows:,} rows"
+        return f"only {batches} planned, {passes}; {more}"
+    if budget.passes > MANY_PASSES:
         return (
-            f"only {count(share.batches, 'batch', 'batches')} planned, {share.passes:.2f} passes "
-            f"over its {share.rows:,} rows; raise the budget or choose another training.schedule"
-        )
-    if share.passes > MANY_PASSES:
-        return (
-            f"{share.passes:.1f} passes planned over its {share.rows:,} rows, more than "
-            f"{MANY_PASSES}; it may be learnt by heart: limit it with training.task_steps"
+            f"{budget.passes:.1f} passes planned over its {budget.rows:,} rows, more than "
+            f"{MANY_PASSES}; it may overfit: limit it with training.task_steps"
         )
     return ""
 
 
-def count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
-# ------------------------------------------------------------------ what learns
+# ------------------------------------------------------------------ trained weights
 
 
 def trained_parameters(layout: Layout, schedule: Schedule) -> int:
-    """Weights that learn in any stage."""
-    learning = {
-        owner for stage in schedule.stages for owner in learning_in(layout, schedule, stage)
-    }
-    return sum(layout.sizes[owner] for owner in learning)
+    """The number of weights that are trained in any stage."""
+    trained = {owner for stage in schedule.stages for owner in learning_in(layout, schedule, stage)}
+    return sum(layout.sizes[owner] for owner in trained)
 
 
 def learning_in(layout: Layout, schedule: Schedule, stage: PlannedStage) -> list[str]:
-    """The owners whose rate is above 0 and that a task teaches in a stage."""
+    """The owners that are not frozen in a stage and that one of its tasks trains."""
     before, after = schedule.batches_before(stage.first), schedule.batches_before(stage.stop)
-    teaching = {t for t in layout.tasks if after[t] > before[t] and stage.training.weight(t) > 0}
+    tasks = {t for t in layout.tasks if after[t] > before[t] and stage.training.weight(t) > 0}
     return [
         owner
         for owner, rate in stage.rates(layout).items()
-        if rate > 0 and teaching & set(layout.trained_by[owner])
+        if rate > 0 and tasks & set(layout.trained_by[owner])
     ]

@@ -1,7 +1,4 @@
-"""Tables that know their columns themselves: parquet files and data sets of the hub.
-
-Any file as a stream of records: csv, tsv, JSON, parquet, the hub, standard input.
-"""
+"""Opens any source as a table of records: csv, tsv, JSON, parquet, the hub, standard input."""
 
 from __future__ import annotations
 
@@ -9,90 +6,25 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mops.data.readers import TextSource, file_lines, find_dialect, split_fields, standard_input
+from mops.data.readers import TextSource, find_dialect, open_stdin, open_text, split_fields
 from mops.errors import DataError, nearest
 
 HUB = "hub:"
-
-
-@dataclass(frozen=True)
-class Columnar:
-    """The columns and a way to stream the rows as plain values."""
-
-    columns: tuple[str, ...]
-    rows: Callable[[], Iterator[dict[str, Any]]]
-    count: Callable[[], int]
-
-
-def read_parquet(path: Path) -> Columnar:
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise DataError(
-            f"{path}: reading parquet needs pyarrow, which is not installed; csv, tsv and jsonl "
-            "need nothing; run `pip install pyarrow`"
-        ) from error
-    try:
-        with parquet.ParquetFile(path) as file:
-            columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise DataError(
-            f"{path}: not a parquet file: {_cause(error)}; allowed: csv, tsv, jsonl, parquet; "
-            "rename it or export it again"
-        ) from error
-
-    def rows() -> Iterator[dict[str, Any]]:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
-
-    return Columnar(columns, rows, lambda: count)
-
-
-def read_hub(source: str) -> Columnar:
-    """`hub:NAME:SPLIT` or `hub:NAME:CONFIG:SPLIT`, through the `datasets` library."""
-    parts = source.removeprefix(HUB).split(":")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise DataError(
-            f"{source!r} does not name a split of a hub data set; allowed: hub:NAME:SPLIT or "
-            "hub:NAME:CONFIG:SPLIT; write for example hub:nyu-mll/glue:sst2:train"
-        )
-    try:
-        datasets = importlib.import_module("datasets")
-    except ImportError as error:
-        raise DataError(
-            f"{source}: reading from the hub needs the datasets library, which is not installed; "
-            'local files need nothing; run `pip install "mops-nlp[hub]"` or pass a local file'
-        ) from error
-    try:
-        loaded = datasets.load_dataset(*parts[:-1], split=parts[-1])
-    except Exception as error:  # the library raises dozens of kinds: network, name, config, disk
-        raise DataError(
-            f"{source}: the data set could not be loaded: {_cause(error)}; allowed: a public "
-            "hub:NAME[:CONFIG]:SPLIT with a network; check the name or pass a local file"
-        ) from error
-    return Columnar(tuple(loaded.column_names), lambda: iter(loaded), lambda: len(loaded))
-
-
-def _cause(error: Exception) -> str:
-    """The first line of a foreign message, or its kind when it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
+STDIN = "-"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
-STANDARD_INPUT = "-"
 SHOWN_FILES = 5
+Columns = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
     """One record; `line` is where it starts (in a JSON list, parquet and the hub: its number).
 
-    `problem` says what is broken; `values` then hold what could be read, the rest is "".
+    `problem` says what is broken; `values` then holds what could be read, the rest is "".
     """
 
     line: int
@@ -102,39 +34,33 @@ class RawRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A source whose columns are known; `form` says how it was read ("tab-separated text")."""
+    """A source with known columns; `form` says how it was read ("tab-separated text")."""
 
     source: str
-    columns: tuple[str, ...]
+    columns: Columns
     notes: tuple[str, ...]
     form: str
-    stream: Callable[[], Iterator[RawRow]] = field(repr=False, compare=False)
-    # About how many records there are; none where only reading them all would tell.
+    records: Callable[[], Iterator[RawRow]] = field(repr=False, compare=False)  # may be repeated
+    # About how many records there are; None where only reading them all would tell.
     count: Callable[[], int | None] = field(default=lambda: None, repr=False, compare=False)
 
-    def records(self) -> Iterator[RawRow]:
-        """Every record, one at a time; may be asked for again."""
-        return self.stream()
 
-
-def open_table(
-    source: str | Path, wanted: tuple[str, ...] = (), *, names: tuple[str, ...] = ()
-) -> Table:
+def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> Table:
     """The table in `source`; `wanted` columns guide the detection and must not occur twice.
 
     `names` are the columns of delimited text that has no header line.
     """
     text = str(source)
     if text.startswith(HUB):
-        return _columnar(text, read_hub(text), "hub data set")
-    if text == STANDARD_INPUT:
-        lines = standard_input()
+        return _hub(text)
+    if text == STDIN:
+        lines = open_stdin()
         is_json = lines.first_line().lstrip().startswith(("{", "["))
     else:
         path = _existing(Path(source))
         if path.suffix.lower() == ".parquet":
-            return _columnar(text, read_parquet(path), "parquet")
-        lines = file_lines(path)
+            return _parquet(path)
+        lines = open_text(path)
         is_json = path.suffix.lower() in JSON_ENDINGS
     return _json(lines, wanted) if is_json else _delimited(lines, wanted, names)
 
@@ -152,56 +78,74 @@ def _existing(path: Path) -> Path:
     )
 
 
-def _delimited(lines: TextSource, wanted: tuple[str, ...], names: tuple[str, ...]) -> Table:
+def _refuse_empty(source: str, has_rows: bool) -> None:
+    if not has_rows:
+        raise DataError(
+            f"{source}: no rows; a data file needs a line of column names and at least one row; "
+            "check that the export finished"
+        )
+
+
+# ------------------------------------------------------------------ delimited text
+
+
+def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> Table:
     first = lines.first_line()
-    _refuse_nothing(lines.name, bool(first))
+    _refuse_empty(lines.name, bool(first))
     if "\r" in first.rstrip("\r\n"):
         raise DataError(
             f"{lines.name}: lines end in a carriage return alone (old Mac); allowed: line feeds; "
             f"convert it with `tr '\\r' '\\n' < {lines.name} > new-file`"
         )
     dialect = find_dialect(lines, wanted=wanted, names=names)
-    records = split_fields(lines.lines(), dialect)
-    columns = names or tuple(name.strip() for name in next(records).fields)
-    _refuse_nothing(lines.name, next(records, None) is not None or bool(names))
-    _refuse_twice(lines.name, columns, wanted)
+    start = split_fields(lines.lines(), dialect)
+    columns = names or tuple(name.strip() for name in next(start).fields)
+    _refuse_empty(lines.name, next(start, None) is not None or bool(names))
+    for name in wanted:
+        if columns.count(name) > 1:
+            raise DataError(
+                f"{lines.name}: column {name!r} occurs {columns.count(name)} times in the header "
+                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
+            )
 
-    def stream() -> Iterator[RawRow]:
-        found = split_fields(lines.lines(), dialect)
-        if not names:
-            next(found)
-        for record in found:
-            yield _record(record.line, record.fields, columns, record.problem)
+    def records() -> Iterator[RawRow]:
+        for record in islice(split_fields(lines.lines(), dialect), 0 if names else 1, None):
+            values = map(str.strip, record.fields)
+            ragged = (
+                ""
+                if len(record.fields) == len(columns)
+                else (f"{len(record.fields)} fields instead of {len(columns)}")
+            )
+            yield RawRow(
+                record.line,
+                dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False)),
+                record.problem or ragged,
+            )
 
-    return Table(lines.name, columns, _notes(lines), str(dialect), stream, lines.count)
+    return Table(lines.name, columns, lines.notes, str(dialect), records, lines.count)
 
 
-def _record(line: int, fields: list[str], columns: tuple[str, ...], problem: str) -> RawRow:
-    if len(fields) != len(columns):
-        problem = problem or f"{len(fields)} fields instead of {len(columns)}"
-        fields = fields + [""] * (len(columns) - len(fields))
-    return RawRow(line, dict(zip(columns, map(str.strip, fields), strict=False)), problem)
+# ------------------------------------------------------------------ JSON
 
 
-def _json(lines: TextSource, wanted: tuple[str, ...]) -> Table:
+def _json(lines: TextSource, wanted: Columns) -> Table:
     is_list = lines.first_line().lstrip().startswith("[")
     read = _json_list if is_list else _json_lines
     first = next((value for _, value in read(lines) if isinstance(value, dict)), None)
     if first is None:
-        _refuse_nothing(lines.name, bool(lines.first_line()))
+        _refuse_empty(lines.name, bool(lines.first_line()))
         raise DataError(
             f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
             'objects; write lines like {"text": "...", "label": "..."}'
         )
     columns = tuple(first)
 
-    def stream() -> Iterator[RawRow]:
-        for number, value in read(lines):
-            yield _record_of_values(number, value, columns, wanted)
+    def records() -> Iterator[RawRow]:
+        return (_to_row(number, value, columns, wanted) for number, value in read(lines))
 
     if is_list:
-        return Table(lines.name, columns, _notes(lines), "a JSON list", stream)
-    return Table(lines.name, columns, _notes(lines), "JSON lines", stream, lines.count)
+        return Table(lines.name, columns, lines.notes, "a JSON list", records)
+    return Table(lines.name, columns, lines.notes, "JSON lines", records, lines.count)
 
 
 def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
@@ -225,19 +169,7 @@ def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
     return enumerate(values, start=1)
 
 
-def _columnar(source: str, found: Columnar, form: str) -> Table:
-    _refuse_nothing(source, next(found.rows(), None) is not None)
-
-    def stream() -> Iterator[RawRow]:
-        for number, value in enumerate(found.rows(), start=1):
-            yield _record_of_values(number, value, found.columns, ())
-
-    return Table(source, found.columns, (), form, stream, found.count)
-
-
-def _record_of_values(
-    number: int, value: Any, columns: tuple[str, ...], wanted: tuple[str, ...]
-) -> RawRow:
+def _to_row(number: int, value: Any, columns: Columns, wanted: Columns) -> RawRow:
     if not isinstance(value, dict):
         return RawRow(number, dict.fromkeys(columns, ""), "not a JSON object")
     missing = [name for name in wanted or columns if name not in value]
@@ -256,22 +188,71 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _refuse_nothing(source: str, has_rows: bool) -> None:
-    if not has_rows:
+# ------------------------------------------------------------------ parquet and the hub
+
+Rows = Callable[[], Iterator[dict[str, Any]]]
+
+
+def _columnar(source: str, form: str, columns: Columns, rows: Rows, count: int) -> Table:
+    _refuse_empty(source, next(rows(), None) is not None)
+
+    def records() -> Iterator[RawRow]:
+        return (_to_row(number, value, columns, ()) for number, value in enumerate(rows(), start=1))
+
+    return Table(source, columns, (), form, records, lambda: count)
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+        with parquet.ParquetFile(path) as file:
+            columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
+    except ImportError as error:
         raise DataError(
-            f"{source}: no rows; a data file needs a line of column names and at least one row; "
-            "check that the export finished"
+            f"{path}: reading parquet needs pyarrow, which is not installed; csv, tsv and jsonl "
+            "need nothing; run `pip install pyarrow`"
+        ) from error
+    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        raise DataError(
+            f"{path}: not a parquet file: {_first_line(error)}; allowed: csv, tsv, jsonl, parquet; "
+            "rename it or export it again"
+        ) from error
+
+    def rows() -> Iterator[dict[str, Any]]:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+
+    return _columnar(str(path), "parquet", columns, rows, count)
+
+
+def _hub(source: str) -> Table:
+    """`hub:NAME:SPLIT` or `hub:NAME:CONFIG:SPLIT`, through the `datasets` library."""
+    parts = source.removeprefix(HUB).split(":")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise DataError(
+            f"{source!r} does not name a split of a hub data set; allowed: hub:NAME:SPLIT or "
+            "hub:NAME:CONFIG:SPLIT; write for example hub:nyu-mll/glue:sst2:train"
         )
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as error:
+        raise DataError(
+            f"{source}: reading from the hub needs the datasets library, which is not installed; "
+            'local files need nothing; run `pip install "mops-nlp[hub]"` or pass a local file'
+        ) from error
+    try:
+        loaded = datasets.load_dataset(*parts[:-1], split=parts[-1])
+    except Exception as error:  # the library raises dozens of kinds: network, name, config, disk
+        raise DataError(
+            f"{source}: the data set could not be loaded: {_first_line(error)}; allowed: a public "
+            "hub:NAME[:CONFIG]:SPLIT with a network; check the name or pass a local file"
+        ) from error
+    columns = tuple(loaded.column_names)
+    return _columnar(source, "hub data set", columns, lambda: iter(loaded), len(loaded))
 
 
-def _refuse_twice(source: str, columns: tuple[str, ...], wanted: tuple[str, ...]) -> None:
-    for name in wanted:
-        if columns.count(name) > 1:
-            raise DataError(
-                f"{source}: column {name!r} occurs {columns.count(name)} times in the header "
-                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
-            )
-
-
-def _notes(lines: TextSource) -> tuple[str, ...]:
-    return ("byte order mark removed",) if lines.has_mark else ()
+def _first_line(error: Exception) -> str:
+    """The first line of a library's message, or the type of the error when it is empty."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -14,7 +14,7 @@ import numpy as np
 from mops.config.recipe import Recipe
 from mops.data.dataset import encode_targets
 from mops.data.examples import Row
-from mops.data.schedule import doubts, shares
+from mops.data.schedule import schedule_warnings, task_budgets
 from mops.data.splits import half
 from mops.evaluate.cost import analytic_costs
 from mops.evaluate.evaluate import Answerer, answer_dataset, judge, score_table, suspicious
@@ -63,7 +63,7 @@ def finish(
     scores, warnings = judge_run(folder, ready, answerer, tell)
     untrained = untrained_tasks(loop)
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
-    planned = doubts(loop.schedule, recipe.training)
+    planned = schedule_warnings(loop.schedule, recipe.training)
     warnings += [doubt for name, doubt in planned.items() if name not in untrained]
     warnings += budget_warnings(loop)
     facts["scores"], facts["untrained"] = scores, untrained
@@ -83,7 +83,7 @@ def finish(
 
 def untrained_tasks(loop: Loop) -> list[str]:
     """Without a step before the best state, which is the bundle, or without a weight."""
-    taken = shares(loop.schedule, loop.progress.best_step or loop.progress.step)
+    taken = task_budgets(loop.schedule, loop.progress.best_step or loop.progress.step)
     weight = loop.training.weight
     return [name for name, share in taken.items() if share.batches == 0 or weight(name) == 0]
 
@@ -154,7 +154,7 @@ def run_info(folder: Path, recipe: Recipe) -> RunInfo:
 
 def train_info(loop: Loop) -> TrainInfo:
     progress, schedule = loop.progress, loop.schedule
-    planned, taken = shares(schedule), shares(schedule, progress.step)
+    planned, taken = task_budgets(schedule), task_budgets(schedule, progress.step)
     return TrainInfo(
         steps=progress.step,
         planned_steps=len(schedule),

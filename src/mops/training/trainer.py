@@ -18,7 +18,14 @@ import torch
 
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData
-from mops.data.schedule import Place, PlannedStage, Schedule, Share, doubts, shares
+from mops.data.schedule import (
+    Place,
+    PlannedStage,
+    Schedule,
+    TaskBudget,
+    schedule_warnings,
+    task_budgets,
+)
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.model.network import Network
@@ -67,7 +74,7 @@ KEPT_TIMES = 1000  # step times kept for the median
 class Watcher(Protocol):
     """Someone who wants to know how a run is going."""
 
-    def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None: ...
+    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
     def begin(self, total: int, done: int) -> None: ...
     def step(self, step: int, facts: StepFacts) -> None: ...
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
@@ -77,7 +84,7 @@ class Watcher(Protocol):
 class Silent:
     """A watcher that does not care."""
 
-    def planned(self, tasks: Mapping[str, Share], doubts: Sequence[str]) -> None:
+    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None:
         pass
 
     def begin(self, total: int, done: int) -> None:
@@ -127,7 +134,10 @@ class Loop:
     def run(self, watcher: Watcher) -> None:
         """Train to the end of the budget, or until the scores no longer rise."""
         self.cut_curve()
-        watcher.planned(shares(self.schedule), list(doubts(self.schedule, self.training).values()))
+        watcher.planned(
+            task_budgets(self.schedule),
+            list(schedule_warnings(self.schedule, self.training).values()),
+        )
         watcher.begin(len(self.schedule), self.progress.step)
         with (
             stop_requests() as asked,
