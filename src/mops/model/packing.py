@@ -5,10 +5,10 @@ Everything is computed with numpy and copied to the device at the end, without w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -34,6 +34,8 @@ from mops.plans.routes import Route
 from mops.plans.rows import LAYER_PARTS, SITES
 
 Packer = Callable[[Sequence[Segment]], Pack]
+Leaf = tuple[int, int]  # (branch at the top, number of the segment)
+Owner = TypeVar("Owner")
 
 
 @dataclass(frozen=True)
@@ -56,27 +58,23 @@ def pack_segments(
 
 
 @dataclass(frozen=True)
-class Streams:
-    """The segments of one stage in the order of their tokens; a stream is a segment on a branch.
+class Run:
+    """Neighbouring segments on the same route: they have the same owners at every stage."""
 
-    Neighbouring streams that end on the same route form a run. They have the same owners.
-    """
-
-    of_leaf: Ints  # leaf -> its stream
-    leaves: Ints  # stream -> its first leaf
-    segments: Ints
+    route: Route
     lengths: Ints
-    starts: Ints  # the first token of each stream, and the end
-    routes: tuple[Route, ...]  # run -> route
-    cuts: tuple[int, ...]  # the first stream of each run, and the end
-    token_cuts: tuple[int, ...]  # the first token of each run, and the end
+    tokens: slice
 
-    def __len__(self) -> int:
-        return len(self.leaves)
 
-    def tokens(self, first: int, end: int) -> slice:
-        """The tokens of a range of runs."""
-        return slice(self.token_cuts[first], self.token_cuts[end])
+@dataclass(frozen=True)
+class Streams:
+    """The segments of one stage in the order of their tokens; a stream is a segment on a branch."""
+
+    of_leaf: dict[Leaf, int]  # leaf -> its stream
+    leaves: list[Leaf]  # stream -> its first leaf
+    lengths: Ints
+    starts: Ints  # the first token of each stream
+    runs: list[Run]
 
 
 class PackBuilder:
@@ -97,18 +95,17 @@ class PackBuilder:
         segments: Sequence[Segment],
         layout: Layout,
         device: Device,
-        cached: CachedPrefix | None = None,
+        cached: CachedPrefix | None,
     ) -> None:
         self.segments, self.layout, self.device, self.cached = segments, layout, device, cached
         self.buckets_by_lengths: dict[bytes, Buckets] = {}
-        is_pooled = cached is not None and cached.is_pooled
-        lengths = [1 if is_pooled else len(segment.ids) for segment in segments]
-        self.lengths = np.array(lengths, dtype=np.int64)
         self.top_branch = layout.branches[-1]  # task -> branch
+        self.task_at = {branch: task for task, branch in self.top_branch.items()}
+        is_pooled = cached is not None and cached.is_pooled
+        self.lengths = [1 if is_pooled else len(segment.ids) for segment in segments]
         leaves = {(self.top_branch[task], i) for i, s in enumerate(segments) for task in s.tasks}
         # By branch first, so that an owner's tokens form one span; by length within a branch.
-        self.leaves = sorted(leaves, key=lambda leaf: (leaf[0], lengths[leaf[1]], leaf[1]))
-        self.leaf_top, self.leaf_segment = np.array(self.leaves, dtype=np.int64).T
+        self.leaves = sorted(leaves, key=lambda leaf: (leaf[0], self.lengths[leaf[1]], leaf[1]))
 
     def build(self) -> Pack:
         bottom = self.cached.stage if self.cached else 0
@@ -121,126 +118,116 @@ class PackBuilder:
         layers = max(0, self.layout.encoder.depth - bottom)
         return Pack(
             tokens=self.embedded_tokens(first),
-            embeddings=() if self.cached else self.spans(first, 0, "embeddings"),
-            cached=(self.cached.look_up(self.segments_and_tasks(first)),) if self.cached else (),
+            embeddings=() if self.cached else self.spans(first.runs, 0, "embeddings"),
+            cached=(self.look_up(first, self.cached),) if self.cached else (),
             layers=tuple(stages[:layers]),
             tops=tuple(stages[layers:]),
-            first_S=self.move(below.starts[:-1]),
-            segment_T=self.move(np.repeat(np.arange(len(below)), below.lengths)),
+            first_S=self.move(below.starts),
+            segment_T=self.move(np.repeat(np.arange(len(below.leaves)), below.lengths)),
             length_S=self.move(below.lengths),
-            task_segments=self.task_segments(),
+            task_segments=self.task_segments(below),
         )
 
     # -------------------------------------------------------------- streams
 
     def streams_above(self, below: Streams, stage: int) -> Streams:
         """The streams below, unless the branches of some segment part at this stage."""
-        if len(below) == len(self.leaves):
+        branches = self.layout.branches
+        if len(below.leaves) == len(self.leaves) or branches[stage] == branches[stage - 1]:
             return below
         here = self.streams_at(stage)
-        return here if len(here) > len(below) else below
+        return here if len(here.leaves) > len(below.leaves) else below
 
     def streams_at(self, stage: int) -> Streams:
         """One stream for each segment on each branch of a stage."""
-        branch_of = {
-            self.top_branch[task]: branch for task, branch in self.layout.branches[stage].items()
-        }
+        branch_at = self.layout.branches[stage]
         numbers: dict[tuple[int, int], int] = {}
-        of_leaf = np.array(
-            [numbers.setdefault((branch_of[top], i), len(numbers)) for top, i in self.leaves]
-        )
-        leaves = np.unique(of_leaf, return_index=True)[1]
-        tops, segments = self.leaf_top[leaves], self.leaf_segment[leaves]
-        lengths = self.lengths[segments]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        cuts = (0, *(np.flatnonzero(np.diff(tops)) + 1).tolist(), len(tops))
+        of_leaf: dict[Leaf, int] = {}
+        leaves: list[Leaf] = []
+        for top, segment in self.leaves:
+            stream = branch_at[self.task_at[top]], segment
+            if stream not in numbers:
+                numbers[stream] = len(leaves)
+                leaves.append((top, segment))
+            of_leaf[top, segment] = numbers[stream]
+        lengths = np.array([self.lengths[segment] for _, segment in leaves], dtype=np.int64)
         return Streams(
-            of_leaf=of_leaf,
-            leaves=leaves,
-            segments=segments,
-            lengths=lengths,
-            starts=starts,
-            routes=tuple(self.layout.routes[self.task_at[tops[cut]]] for cut in cuts[:-1]),
-            cuts=cuts,
-            token_cuts=tuple(starts[list(cuts)].tolist()),
+            of_leaf, leaves, lengths, np.cumsum(lengths) - lengths, self.runs(leaves, lengths)
         )
 
-    @cached_property
-    def task_at(self) -> dict[int, str]:
-        """Branch at the top -> a task on it."""
-        return {branch: task for task, branch in self.top_branch.items()}
+    def runs(self, leaves: Sequence[Leaf], lengths: Ints) -> list[Run]:
+        runs, stream, token = [], 0, 0
+        for top, group in groupby(top for top, _ in leaves):
+            here = lengths[stream : (stream := stream + len(list(group)))]
+            tokens = slice(token, token := token + int(here.sum()))
+            runs.append(Run(self.layout.routes[self.task_at[top]], here, tokens))
+        return runs
 
-    def segments_and_tasks(self, streams: Streams) -> list[tuple[Segment, str]]:
-        """Each stream's segment, and a task whose route it is on."""
-        tops = self.leaf_top[streams.leaves].tolist()
-        pairs = zip(streams.segments.tolist(), tops, strict=True)
-        return [(self.segments[segment], self.task_at[top]) for segment, top in pairs]
-
-    def task_segments(self) -> dict[str, Tensor]:
-        """At the top, leaves and streams are the same."""
-        numbers = {leaf: n for n, leaf in enumerate(self.leaves)}
+    def task_segments(self, top: Streams) -> dict[str, Tensor]:
         by_task: dict[str, list[int]] = {}
         for i, segment in enumerate(self.segments):
             for task in segment.tasks:
-                by_task.setdefault(task, []).append(numbers[self.top_branch[task], i])
-        return {task: self.move(np.array(places)) for task, places in by_task.items()}
+                by_task.setdefault(task, []).append(top.of_leaf[self.top_branch[task], i])
+        return {task: self.move(np.array(streams)) for task, streams in by_task.items()}
 
     # -------------------------------------------------------------- stages
 
     def embedded_tokens(self, first: Streams) -> Tokens:
         """The tokens at the bottom; none where the pack starts above the embeddings."""
-        segments = [] if self.cached else [self.segments[i] for i in first.segments.tolist()]
-        nothing = np.zeros(0, np.int64)
+        if self.cached:
+            return Tokens(*(self.move(np.zeros(0, np.int64)) for _ in range(3)))
+        segments = [self.segments[i] for _, i in first.leaves]
         return Tokens(
-            self.move(np.concatenate([nothing, *(segment.ids for segment in segments)])),
-            self.move(np.concatenate([nothing, *(segment.types for segment in segments)])),
-            self.move(nothing if self.cached else count_within(first.lengths)),
+            self.move(np.concatenate([segment.ids for segment in segments])),
+            self.move(np.concatenate([segment.types for segment in segments])),
+            self.move(count_within(first.lengths)),
         )
+
+    def look_up(self, first: Streams, cached: CachedPrefix) -> Tensor:
+        return cached.look_up([(self.segments[i], self.task_at[top]) for top, i in first.leaves])
 
     def build_stage(self, stage: int, below: Streams, here: Streams) -> PackStage:
         parts = LAYER_PARTS if stage <= self.layout.encoder.depth else ()
         return PackStage(
             gather_T=None if here is below else self.gather(below, here),
-            spans={part: self.spans(here, stage, part) for part in parts},
-            adapters=self.adapters(here, stage),
+            spans={part: self.spans(here.runs, stage, part) for part in parts},
+            adapters=self.adapters(here.runs, stage),
         )
 
     def gather(self, below: Streams, here: Streams) -> Tensor:
         """The place of each token in the stage below."""
-        starts = below.starts[below.of_leaf[here.leaves]]
+        starts = below.starts[[below.of_leaf[leaf] for leaf in here.leaves]]
         return self.move(np.repeat(starts, here.lengths) + count_within(here.lengths))
 
-    def spans(self, streams: Streams, stage: int, part: str) -> tuple[Span, ...]:
+    def spans(self, runs: Sequence[Run], stage: int, part: str) -> tuple[Span, ...]:
         """One span for neighbouring runs with the same owner; only attention needs buckets."""
-        owners = [r.layers[stage - 1][part] if stage else r.embeddings for r in streams.routes]
+
+        def owner_of(run: Run) -> str:
+            return run.route.layers[stage - 1][part] if stage else run.route.embeddings
+
         return tuple(
-            Span(
-                owners[first],
-                streams.tokens(first, end),
-                (self.buckets(streams, first, end),) if part == "attention" else (),
-            )
-            for first, end in equal_ranges(owners)
+            Span(owner, join_tokens(group), (self.buckets(group),) if part == "attention" else ())
+            for owner, group in group_runs(runs, owner_of)
         )
 
-    def adapters(self, streams: Streams, stage: int) -> dict[str, tuple[PackedAdapter, ...]]:
+    def adapters(self, runs: Sequence[Run], stage: int) -> dict[str, tuple[PackedAdapter, ...]]:
         """The adapters of a stage by site; all tasks have the same ones, with their own owners."""
-        places = [route.adapters[stage - 1] for route in streams.routes]
-        by_site: dict[str, list[PackedAdapter]] = {site: [] for site in SITES}
-        for same_adapter in zip(*places, strict=True):
-            parts = [place.parts for place in same_adapter]
-            spans = tuple(
-                AdapterSpan(
-                    parts[first], streams.tokens(first, end), self.buckets(streams, first, end)
-                )
-                for first, end in equal_ranges(parts)
-            )
-            place = same_adapter[0]
-            by_site[place.site].append(PackedAdapter(equation_of(place), spans))
-        return {site: tuple(adapters) for site, adapters in by_site.items()}
+        by_site: dict[str, tuple[PackedAdapter, ...]] = dict.fromkeys(SITES, ())
+        for n, adapter in enumerate(runs[0].route.adapters[stage - 1]):
 
-    def buckets(self, streams: Streams, first: int, end: int) -> Buckets:
-        """Runs with the same lengths have the same buckets, at all layers and for all tasks."""
-        lengths = streams.lengths[streams.cuts[first] : streams.cuts[end]]
+            def parts_of(run: Run, n: int = n) -> Mapping[str, str]:
+                return run.route.adapters[stage - 1][n].parts
+
+            spans = tuple(
+                AdapterSpan(parts, join_tokens(group), self.buckets(group))
+                for parts, group in group_runs(runs, parts_of)
+            )
+            by_site[adapter.site] += (PackedAdapter(equation_of(adapter), spans),)
+        return by_site
+
+    def buckets(self, runs: Sequence[Run]) -> Buckets:
+        """Segments with the same lengths have the same buckets, at all layers and for all tasks."""
+        lengths = np.concatenate([run.lengths for run in runs])
         key = lengths.tobytes()
         if key not in self.buckets_by_lengths:
             self.buckets_by_lengths[key] = make_buckets(lengths, self.device)
@@ -250,7 +237,12 @@ class PackBuilder:
         return to_device(values, self.device)
 
 
-def equal_ranges(items: Sequence[object]) -> Iterator[tuple[int, int]]:
-    """(first, end) of each range of equal neighbours."""
-    cuts = [n for n in range(1, len(items)) if items[n] != items[n - 1]]
-    return pairwise([0, *cuts, len(items)])
+def group_runs(
+    runs: Sequence[Run], owner_of: Callable[[Run], Owner]
+) -> Iterator[tuple[Owner, list[Run]]]:
+    """Neighbouring runs with the same owner."""
+    return ((owner, list(group)) for owner, group in groupby(runs, owner_of))
+
+
+def join_tokens(runs: Sequence[Run]) -> slice:
+    return slice(runs[0].tokens.start, runs[-1].tokens.stop)

@@ -57,10 +57,8 @@ def check_tensors(
         for name, tensor in expected.items()
         if name in tensors and tensors[name].shape != tensor.shape
     ]
-    problems = {
-        "lacks": missing, "has unexpected tensors": unexpected, "has other shapes": reshaped
-    }  # fmt: skip
-    for problem, names in problems.items():
+    problems = ("lacks", missing), ("has unexpected tensors", unexpected), ("has", reshaped)
+    for problem, names in problems:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise EncoderError(
@@ -71,48 +69,31 @@ def check_tensors(
 
 # ------------------------------------------------------------------ names
 
-# part -> our module -> its names in other programs; {n} is the layer; several are concatenated
-Names = dict[str, dict[str, tuple[str, ...]]]
-BERT: Names = {
-    "embeddings": {
-        "word": ("embeddings.word_embeddings",),
-        "position": ("embeddings.position_embeddings",),
-        "token_type": ("embeddings.token_type_embeddings",),
-        "norm": ("embeddings.LayerNorm",),
-    },
-    "attention": {
-        "query_key_value": tuple(
-            f"encoder.layer.{{n}}.attention.self.{which}" for which in ("query", "key", "value")
-        ),
-        "output": ("encoder.layer.{n}.attention.output.dense",),
-    },
-    "feedforward": {
-        "inner": ("encoder.layer.{n}.intermediate.dense",),
-        "output": ("encoder.layer.{n}.output.dense",),
-    },
-    "norms": {
-        "attention": ("encoder.layer.{n}.attention.output.LayerNorm",),
-        "feedforward": ("encoder.layer.{n}.output.LayerNorm",),
-    },
-    "pooler": {"dense": ("pooler.dense",)},
+# our module in its part -> its names in other programs: {n} is the layer, several are concatenated
+BERT = {
+    "embeddings.word": ("embeddings.word_embeddings",),
+    "embeddings.position": ("embeddings.position_embeddings",),
+    "embeddings.token_type": ("embeddings.token_type_embeddings",),
+    "embeddings.norm": ("embeddings.LayerNorm",),
+    "attention.query_key_value": tuple(
+        f"encoder.layer.{{n}}.attention.self.{which}" for which in ("query", "key", "value")
+    ),
+    "attention.output": ("encoder.layer.{n}.attention.output.dense",),
+    "feedforward.inner": ("encoder.layer.{n}.intermediate.dense",),
+    "feedforward.output": ("encoder.layer.{n}.output.dense",),
+    "norms.attention": ("encoder.layer.{n}.attention.output.LayerNorm",),
+    "norms.feedforward": ("encoder.layer.{n}.output.LayerNorm",),
+    "pooler.dense": ("pooler.dense",),
 }
-DISTILBERT: Names = {
-    "embeddings": BERT["embeddings"],
-    "attention": {
-        "query_key_value": tuple(
-            f"transformer.layer.{{n}}.attention.{which}_lin" for which in ("q", "k", "v")
-        ),
-        "output": ("transformer.layer.{n}.attention.out_lin",),
-    },
-    "feedforward": {
-        "inner": ("transformer.layer.{n}.ffn.lin1",),
-        "output": ("transformer.layer.{n}.ffn.lin2",),
-    },
-    "norms": {
-        "attention": ("transformer.layer.{n}.sa_layer_norm",),
-        "feedforward": ("transformer.layer.{n}.output_layer_norm",),
-    },
-    "pooler": {"dense": ("pooler.dense",)},
+DISTILBERT = BERT | {
+    "attention.query_key_value": tuple(
+        f"transformer.layer.{{n}}.attention.{which}_lin" for which in ("q", "k", "v")
+    ),
+    "attention.output": ("transformer.layer.{n}.attention.out_lin",),
+    "feedforward.inner": ("transformer.layer.{n}.ffn.lin1",),
+    "feedforward.output": ("transformer.layer.{n}.ffn.lin2",),
+    "norms.attention": ("transformer.layer.{n}.sa_layer_norm",),
+    "norms.feedforward": ("transformer.layer.{n}.output_layer_norm",),
 }
 FOREIGN_NAMES = {"bert": BERT, "roberta": BERT, "distilbert": DISTILBERT}
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm in the first checkpoints
@@ -144,7 +125,7 @@ def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
     for owner, part, layer in trunk_places(network):
         for ours, tensor in network.bank[owner].state_dict().items():
             module, _, kind = ours.rpartition(".")
-            names = names_of[part][module]
+            names = names_of[f"{part}.{module}"]
             for name, view in zip(names, tensor.chunk(len(names)), strict=True):
                 yield f"{name.format(n=layer)}.{kind}", view
 

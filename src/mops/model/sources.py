@@ -25,24 +25,16 @@ BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 HUB_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
-# family -> our name of a size -> its key in config.json
-CONFIG_KEYS: dict[str, dict[str, str]] = {
-    "bert": {
-        "depth": "num_hidden_layers",
-        "width": "hidden_size",
-        "heads": "num_attention_heads",
-        "inner": "intermediate_size",
-        "activation": "hidden_act",
-    },
-    "distilbert": {
-        "depth": "n_layers",
-        "width": "dim",
-        "heads": "n_heads",
-        "inner": "hidden_dim",
-        "activation": "activation",
-    },
+# keys of config.json for depth, width, heads, inner width and activation
+SIZES = ("depth", "width", "heads", "inner", "activation")
+BERT_KEYS = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act",
+)  # fmt: skip
+CONFIG_KEYS = {
+    "bert": BERT_KEYS,
+    "roberta": BERT_KEYS,
+    "distilbert": ("n_layers", "dim", "n_heads", "hidden_dim", "activation"),
 }
-CONFIG_KEYS["roberta"] = CONFIG_KEYS["bert"]
 KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 
@@ -164,7 +156,7 @@ def read_shape(folder: Path) -> EncoderShape:
 
 def parse_shape(config: dict[str, Any], family: str, path: Path) -> EncoderShape:
     try:
-        sizes = {ours: config[theirs] for ours, theirs in CONFIG_KEYS[family].items()}
+        sizes = {ours: config[key] for ours, key in zip(SIZES, CONFIG_KEYS[family], strict=True)}
         words, positions = config["vocab_size"], config["max_position_embeddings"]
     except KeyError as key:
         raise EncoderError(f"{path} has no key {key}; it is not a complete config.json") from None
