@@ -194,7 +194,7 @@ def test_operations_belong_to_the_nearest_name_that_is_known() -> None:
         ("aten::mm", "AddmmBackward0", outer, whole): "linear layers, backward",
         ("aten::bernoulli_", "aten::dropout", "aten::scaled_dot_product_x", whole): "dropout",
         ("aten::sub_", "Drop", whole): "dropout",
-        ("aten::cat", "DroppingAttentionBackward", whole): "attention",
+        ("aten::cat", "DropoutAttentionBackward", whole): "attention",
         ("aten::add_", "Optimizer.step#AdamW.step", whole): "optimiser",
         ("aten::mul", "mops::clipping", whole): "clipping",
         ("aten::cat", whole): "adding and copying",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mops.model.attention import STEPS, Dropout, DroppingAttention, attend, draw_bits, factors
+from mops.model.attention import STEPS, Dropout, DropoutAttention, attend, draw_bits, factors
 from mops.model.pack import make_buckets
 
 LENGTHS = np.array([1, 3, 4, 4, 9, 17, 33])
@@ -94,7 +94,7 @@ def test_attention_without_dropout_is_the_limit() -> None:
     """A share too small to leave anything out gives torch's own attention."""
     buckets = make_buckets(LENGTHS)
     seen = torch.randn(int(LENGTHS.sum()), 3 * WIDTH, requires_grad=True)
-    dropping = DroppingAttention.apply(seen, buckets, HEADS, 1e-9)
+    dropping = DropoutAttention.apply(seen, buckets, HEADS, 1e-9)
     plain = attend(seen, buckets, HEADS, 0.0)
     torch.testing.assert_close(dropping, plain, rtol=0, atol=1e-5)
     ours, theirs = (torch.autograd.grad(y.sum(), seen)[0] for y in (dropping, plain))

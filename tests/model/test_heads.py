@@ -157,7 +157,7 @@ def test_dropout_before_every_linear_layer_of_a_head() -> None:
     kinds = [type(module).__name__ for module in (*head.layers, head.output)]
     layer = ["Dropout", "Dense", "ReLU"]
     assert kinds == [*layer, *layer, "Dropout", "Dense"]
-    assert {m.share for m in head.modules() if isinstance(m, Dropout)} == {0.3}
+    assert {m.probability for m in head.modules() if isinstance(m, Dropout)} == {0.3}
 
 
 def test_a_similarity_starts_in_the_middle_of_its_range() -> None:

@@ -1,10 +1,10 @@
-"""Additions: small functions of a task beside, inside or on top of the encoder's layers.
+"""Adapters: small additions of a task beside, inside or on top of the encoder's layers.
 
-Each kind is one equation over its parts (owners of the bank), and how each part starts. All start
-at identity: the last projection, or the vector, is zero, so that the first hidden states are those
-of the encoder alone; gates are not zero, or nothing would ever learn.
+Each kind is one equation over its parts, which are owners of the bank. All start at the identity:
+the last projection, or the vector, is zero, so that the first hidden states are those of the
+encoder alone. Gates do not start at zero, because then nothing would learn.
 
-Shapes: T tokens, D width, S size of the addition, E the width at the site.
+Shapes: T tokens, D width, S size of the adapter, X the width at the site.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from mops.model.attention import Dropout, attend
 from mops.model.blocks import Dense, product
 from mops.model.pack import Buckets
 from mops.plans.routes import AdapterSite
-from mops.plans.rows import GATE, Addition
+from mops.plans.rows import GATE
 from mops.plans.shapes import EncoderShape
 from mops.plans.sizes import addition_size, heads_at, site_width
 
 Parts = Mapping[str, nn.Module]
 Equation = Callable[[Parts, Tensor, Buckets], Tensor]
-SPREAD = 0.02  # of new weights, as BERT starts its own
-
-# ------------------------------------------------------------------ the equations
+INITIAL_STD = 0.02  # as in BERT
 
 
 def pal(parts: Parts, hidden_TD: Tensor, buckets: Buckets, *, heads: int) -> Tensor:
@@ -50,23 +48,13 @@ def lora(parts: Parts, hidden_TD: Tensor, _: Buckets) -> Tensor:
     return torch.cat([query_TD, torch.zeros_like(query_TD), value_TD], dim=1)
 
 
-def task_embedding(parts: Parts, seen_TX: Tensor, _: Buckets) -> Tensor:
+def task_embedding(parts: Parts, input_TX: Tensor, _: Buckets) -> Tensor:
     """One vector for every token: Q + Q_i, K + K_i, V + V_i in attention (EmBERT)."""
-    return parts["vector"](len(seen_TX))  # type: ignore[no-any-return]
+    added_TX: Tensor = parts["vector"](len(input_TX))
+    return added_TX
 
 
-def gated(parts: Parts, seen_TX: Tensor, buckets: Buckets, *, equation: Equation) -> Tensor:
-    """A learned number times the addition."""
-    return parts[GATE](equation(parts, seen_TX, buckets))  # type: ignore[no-any-return]
-
-
-def scaled(
-    parts: Parts, seen_TX: Tensor, buckets: Buckets, *, equation: Equation, scale: float
-) -> Tensor:
-    return scale * equation(parts, seen_TX, buckets)
-
-
-EQUATIONS: dict[str, Callable[[str], Equation]] = {  # kind -> for a site
+EQUATIONS: dict[str, Callable[[str], Equation]] = {  # kind -> site -> equation
     "pal": lambda site: partial(pal, heads=heads_at(site)),
     "bottleneck": lambda site: bottleneck,
     "lora": lambda site: lora,
@@ -74,22 +62,22 @@ EQUATIONS: dict[str, Callable[[str], Equation]] = {  # kind -> for a site
 }
 
 
-def equation_of(stop: AdapterSite) -> Equation:
-    """The equation of an addition at its site, with its gate or its fixed factor."""
-    equation = EQUATIONS[stop.addition.kind](stop.site)
-    if GATE in stop.parts:
-        return partial(gated, equation=equation)
-    if stop.addition.scale != 1:
-        return partial(scaled, equation=equation, scale=stop.addition.scale)
+def equation_of(adapter: AdapterSite) -> Equation:
+    """The equation of an adapter at its site, multiplied by its gate or its fixed factor."""
+    equation = EQUATIONS[adapter.addition.kind](adapter.site)
+    if GATE in adapter.parts:
+        return lambda parts, *inputs: parts[GATE](equation(parts, *inputs))
+    if adapter.addition.scale != 1:
+        return lambda parts, *inputs: adapter.addition.scale * equation(parts, *inputs)
     return equation
 
 
 # ------------------------------------------------------------------ the parts
 
 
-def projection(n_in: int, n_out: int, *, spread: float = SPREAD) -> Dense:
+def projection(n_in: int, n_out: int, *, std: float = INITIAL_STD) -> Dense:
     layer = Dense(n_in, n_out)
-    nn.init.normal_(layer.weight, std=spread)
+    nn.init.normal_(layer.weight, std=std)
     nn.init.zeros_(layer.bias)
     return layer
 
@@ -118,7 +106,7 @@ class Vector(nn.Module):
 
 
 class LowRankDown(nn.Module):
-    """A of the queries and A of the values, one below the other."""
+    """A of the queries and A of the values, stacked."""
 
     def __init__(self, width: int, rank: int) -> None:
         super().__init__()
@@ -159,19 +147,19 @@ class Gate(nn.Module):
 PARTS: dict[tuple[str, str], Callable[[int, int, int, float], nn.Module]] = {
     ("pal", "down"): lambda width, size, site, dropout: projection(width, size),
     ("pal", "attend"): lambda width, size, site, dropout: SmallAttention(size, dropout),
-    ("pal", "up"): lambda width, size, site, dropout: projection(size, width, spread=0),
+    ("pal", "up"): lambda width, size, site, dropout: projection(size, width, std=0),
     ("bottleneck", "down"): lambda width, size, site, dropout: projection(width, size),
-    ("bottleneck", "up"): lambda width, size, site, dropout: projection(size, width, spread=0),
+    ("bottleneck", "up"): lambda width, size, site, dropout: projection(size, width, std=0),
     ("lora", "down"): lambda width, size, site, dropout: LowRankDown(width, size),
     ("lora", "up"): lambda width, size, site, dropout: LowRankUp(size, width),
     ("task_embedding", "vector"): lambda width, size, site, dropout: Vector(site),
 }
 
 
-def build_part(stop: AdapterSite, part: str, encoder: EncoderShape, dropout: float) -> nn.Module:
-    """One part of an addition as it starts."""
-    addition: Addition = stop.addition
+def build_part(adapter: AdapterSite, part: str, encoder: EncoderShape, dropout: float) -> nn.Module:
+    """A part of an adapter with its initial weights."""
+    addition = adapter.addition
     if part == GATE:
         return Gate(addition.scale, addition.bound)
-    size, site = addition_size(addition, encoder), site_width(stop.site, encoder)
+    size, site = addition_size(addition, encoder), site_width(adapter.site, encoder)
     return PARTS[addition.kind, part](encoder.width, size, site, dropout)

@@ -1,14 +1,12 @@
-"""Dropout with sixteen random bits per number.
+"""Attention within segments, softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017), and dropout.
 
-torch draws a float for each number, one after the other; on one core that and its mask cost a
-sixth of a training step. Here 64 bits are drawn at a time and split into four.
+Segments of similar length lie side by side in buckets; padding exists only here. Dropout uses
+sixteen random bits for each number: torch draws one float after the other, which with its mask
+takes a sixth of a training step on one core. Here 64 bits are drawn at a time and split into four.
 
-Attention within segments: softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017).
-
-Segments of similar length lie side by side in buckets; padding exists only in here.
-
-Shapes: T tokens of the pack, P padded tokens, E three widths (queries, keys, values), D width,
-B segments of a bucket, H heads, G = B H, L the bucket's length, d width of a head.
+Shapes: T tokens of the pack, P padded tokens, N padded tokens of a bucket, E three widths
+(queries, keys, values), D width, B segments of a bucket, H heads, G = B H, L the bucket's length,
+d width of a head.
 """
 
 from __future__ import annotations
@@ -22,20 +20,20 @@ from torch.nn import functional as F
 
 from mops.model.pack import Bucket, Buckets
 
-STEPS = 1 << 16  # a share is counted in these; 0.1 becomes 0.100006
+STEPS = 1 << 16  # resolution of a dropout probability: 0.1 becomes 0.100006
 
 
 def draw_bits(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Sixteen random bits for each number, from torch's generator or from another one."""
+    """Sixteen random bits for each number of a tensor."""
     wide = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device)
     bits = wide.random_(-(1 << 63), None, generator=generator).view(torch.int16)
     return bits[: like.numel()].view(like.shape)
 
 
 def factors(bits: Tensor, dropout: float, dtype: torch.dtype) -> Tensor:
-    """0 for a number that is left out, else 1 / (1 - share); the mean is 1.
+    """0 for a dropped number, else 1 / (1 - dropout); the mean is 1.
 
-    Arithmetic instead of comparisons: these run on whole vectors of numbers.
+    Arithmetic instead of comparisons, because it is vectorised.
     """
     dropped = round(dropout * STEPS)
     last = dropped - STEPS // 2 - 1  # bits up to here are dropped
@@ -43,14 +41,14 @@ def factors(bits: Tensor, dropout: float, dtype: torch.dtype) -> Tensor:
 
 
 class Drop(torch.autograd.Function):
-    """x times its factors; the bits are kept for the way back."""
+    """x times its factors; only the bits are saved for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, seen: Tensor, dropout: float) -> Tensor:
-        bits = draw_bits(seen)
+    def forward(ctx: Any, input: Tensor, dropout: float) -> Tensor:
+        bits = draw_bits(input)
         ctx.save_for_backward(bits)
         ctx.dropout = dropout
-        return factors(bits, dropout, seen.dtype).mul_(seen)
+        return factors(bits, dropout, input.dtype).mul_(input)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -59,35 +57,31 @@ class Drop(torch.autograd.Function):
 
 
 class Dropout(nn.Module):
-    """Leaves numbers out in training; nothing happens in eval mode."""
+    """Drops numbers in training; the identity in eval mode."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, probability: float) -> None:
         super().__init__()
-        self.share = share
+        self.probability = probability
 
     @property
     def active(self) -> float:
-        """The share that is left out just now."""
-        return self.share if self.training else 0.0
+        """The probability in the present mode."""
+        return self.probability if self.training else 0.0
 
-    def forward(self, seen: Tensor) -> Tensor:
-        if not self.active:
-            return seen
+    def forward(self, input: Tensor) -> Tensor:
         drop: Any = Drop.apply
-        dropped: Tensor = drop(seen, self.active)
-        return dropped
+        return drop(input, self.active) if self.active else input
 
 
 def join(pieces: Sequence[Tensor]) -> Tensor:
-    """The pieces one after the other, without a copy where there is only one."""
+    """Concatenate pieces, without a copy if there is only one."""
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
 def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
-    """Every token looks at all tokens of its own segment."""
+    """Every token attends to all tokens of its own segment."""
     if dropout:
-        dropping: Any = DroppingAttention.apply
-        mixed_TD: Tensor = dropping(qkv_TE, buckets, heads, dropout)
+        mixed_TD: Tensor = DropoutAttention.apply(qkv_TE, buckets, heads, dropout)  # type: ignore[no-untyped-call]
         return mixed_TD
     padded_PE = qkv_TE.index_select(0, buckets.sources_P)
     mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets])
@@ -104,17 +98,17 @@ def attend_bucket(qkv_NE: Tensor, bucket: Bucket, heads: int) -> Tensor:
 # ------------------------------------------------------------------ with dropout
 
 
-class DroppingAttention(torch.autograd.Function):
-    """The same with dropout on the weights, for which torch has no fused kernel.
+class DropoutAttention(torch.autograd.Function):
+    """Attention with dropout on its weights, for which torch has no fused kernel.
 
-    torch's own fall-back takes some thirty small operations per bucket each way; this takes eight.
+    torch's fallback takes about thirty small operations per bucket and direction; this takes eight.
     """
 
     @staticmethod
     def forward(ctx: Any, qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
         padded_PE = qkv_TE.index_select(0, buckets.sources_P)
         mixed_PD = qkv_TE.new_empty(len(padded_PE), qkv_TE.shape[1] // 3)
-        kept: list[Tensor] = []
+        saved: list[Tensor] = []
         for bucket in buckets:
             parts = by_heads(padded_PE[bucket.rows], bucket, 3 * heads, 3)
             weights_GLL = softmax_weights(parts, bucket, heads)
@@ -122,20 +116,20 @@ class DroppingAttention(torch.autograd.Function):
             dropped_GLL = factors(bits_GLL, dropout, weights_GLL.dtype).mul_(weights_GLL)
             mixed_GLd = torch.bmm(dropped_GLL, parts[2])
             put_tokens(mixed_PD[bucket.rows], mixed_GLd, bucket, heads)
-            kept += [parts, weights_GLL, bits_GLL]
-        ctx.save_for_backward(*kept)
-        ctx.how = buckets, heads, dropout
+            saved += [parts, weights_GLL, bits_GLL]
+        ctx.save_for_backward(*saved)
+        ctx.settings = buckets, heads, dropout
         return mixed_PD.index_select(0, buckets.places_T)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        buckets, heads, dropout = ctx.how
+        buckets, heads, dropout = ctx.settings
         padded, width = len(buckets.sources_P), gradients[0].shape[1]
         d_mixed_PD = gradients[0].new_zeros(padded, width)
         d_mixed_PD.index_copy_(0, buckets.places_T, gradients[0])
         d_padded_PE = d_mixed_PD.new_empty(padded, 3 * width)
-        kept = iter(ctx.saved_tensors)
-        for bucket, parts, weights_GLL, bits_GLL in zip(buckets, kept, kept, kept, strict=True):
+        saved = iter(ctx.saved_tensors)
+        for bucket, parts, weights_GLL, bits_GLL in zip(buckets, saved, saved, saved, strict=True):
             (d_mixed_GLd,) = by_heads(d_mixed_PD[bucket.rows], bucket, heads, 1)
             factors_GLL = factors(bits_GLL, dropout, weights_GLL.dtype)
             d_parts = attention_backward(d_mixed_GLd, parts, weights_GLL, factors_GLL)
@@ -144,14 +138,14 @@ class DroppingAttention(torch.autograd.Function):
 
 
 def by_heads(values_NX: Tensor, bucket: Bucket, heads: int, parts: int) -> Tensor:
-    """Tokens of a bucket head by head: (parts, G, L, d), in one copy."""
+    """The tokens of a bucket by head: (parts, G, L, d), in one copy."""
     width = values_NX.shape[1] // heads
     split = values_NX.view(-1, bucket.length, parts, heads // parts, width)
     return split.permute(2, 0, 3, 1, 4).reshape(parts, -1, bucket.length, width)
 
 
 def put_tokens(into_NX: Tensor, values: Tensor, bucket: Bucket, heads: int) -> None:
-    """The way back: (parts, G, L, d) as rows of tokens."""
+    """The inverse of `by_heads`: write (parts, G, L, d) as rows of tokens."""
     width = into_NX.shape[1] // heads
     parts = values.shape[0] if values.ndim == 4 else 1
     split = into_NX.view(-1, bucket.length, parts, heads // parts, width)
@@ -174,7 +168,7 @@ def attention_backward(
 ) -> Tensor:
     """Gradients of queries, keys and values.
 
-    With A = softmax(S), M the factors of dropout and Y = (A M) V:
+    With A = softmax(S), M the dropout factors and Y = (A M) V:
     dV = (A M)^T dY, dA = M (dY V^T), dS = A (dA - sum_L(A dA)), dQ = dS K, dK = dS^T Q.
     """
     query_GLd, key_GLd, value_GLd = parts

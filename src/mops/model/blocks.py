@@ -1,8 +1,9 @@
 """The blocks of BERT (Devlin et al. 2019; Vaswani et al. 2017) on packed tokens.
 
-Shapes: T tokens of the whole pack, D width, H heads, B segments of a bucket, L its length,
-I the inner width of the feed-forward.
-Each block is one owner of the bank; none knows which task its tokens belong to.
+Each block is one owner of the bank. No block knows which task its tokens belong to.
+
+Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I the inner width of
+the feed-forward, S segments.
 """
 
 from __future__ import annotations
@@ -22,26 +23,23 @@ ACTIVATIONS: dict[str, nn.Module] = {
     "relu": nn.ReLU(),
     "tanh": nn.Tanh(),
 }
-
-
-FEWEST = 16  # rows of a matrix product
+FEWEST_ROWS = 16  # of a matrix product
 
 
 def product(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None = None) -> Tensor:
-    """x W^T + b with the same bits for a row whatever other rows are beside it.
+    """x W^T + b, where the bits of a row do not depend on the other rows.
 
-    Products of a few rows, and of a matrix with one vector, run on kernels whose order of summing
-    depends on the number of rows (measured with MKL: fewer than 12 rows on two threads). So a few
-    rows are computed among zeros.
+    Products of few rows run on kernels whose order of summation depends on the number of rows
+    (measured with MKL: fewer than 12 rows on two threads). So few rows are padded with zeros.
     """
     rows = input_RN.shape[0]
-    if rows < FEWEST:
-        input_RN = F.pad(input_RN, (0, 0, 0, FEWEST - rows))
+    if rows < FEWEST_ROWS:
+        input_RN = F.pad(input_RN, (0, 0, 0, FEWEST_ROWS - rows))
     return F.linear(input_RN, weight_MN, bias_M)[:rows]
 
 
 class Dense(nn.Linear):
-    """A linear layer as `product` computes it; a single output is a sum of its own."""
+    """A linear layer with `product`; a single output is a plain sum, for the same reason."""
 
     def forward(self, input: Tensor) -> Tensor:
         if self.out_features == 1:
@@ -54,7 +52,7 @@ class Embeddings(nn.Module):
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
-        # A text touches few of the rows: its gradient has only those.
+        # A text uses few of the rows, so the gradient is sparse.
         self.word = nn.Embedding(shape.words, shape.width, sparse=True)
         self.position = nn.Embedding(shape.positions, shape.width)
         self.token_type = nn.Embedding(shape.types, shape.width) if shape.types else None
@@ -63,9 +61,8 @@ class Embeddings(nn.Module):
         self.first_position = shape.first_position
 
     def forward(self, tokens: Tokens) -> Tensor:
-        embedded_TD = self.word(tokens.ids_T) + self.position(
-            tokens.positions_T + self.first_position
-        )
+        positions_T = tokens.positions_T + self.first_position
+        embedded_TD = self.word(tokens.ids_T) + self.position(positions_T)
         if self.token_type is not None:
             embedded_TD = embedded_TD + self.token_type(tokens.types_T)
         normed_TD: Tensor = self.dropout(self.norm(embedded_TD))
@@ -75,7 +72,7 @@ class Embeddings(nn.Module):
 class Attention(nn.Module):
     """softmax(Q K^T / sqrt(d)) V within each segment, and its output projection.
 
-    Two steps, so that something can be added between: `query_key_value`, then the call.
+    It has two steps, `query_key_value` and the call, so that an adapter can add in between.
     """
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:

@@ -1,7 +1,7 @@
 """Heads: from the vectors of a row to the outputs of its task. The last layer is always linear.
 
-Shapes: R rows, D width of one text's vector, F fields, H hidden width, O outputs. What lies before
-R (the networks of a stack, see fit/stacked.py) is carried along.
+Shapes: R rows, D width of one text's vector, F fields, H hidden width.
+Dimensions before R (networks that are trained as a batch) are carried along.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def build_head(task: Task, reading: Reading, seen: HeadInput, dropout: float) -> nn.Module:
+def build_head(task: Task, reading: Reading, inputs: HeadInput, dropout: float) -> nn.Module:
+    """The head of a task with its initial weights."""
     shape = reading.head(task.name)
     if shape.kind == "cosine":
-        return CosineHead(shape, task, seen.width, dropout)
-    return DenseHead(shape, task, reading, seen, dropout)
+        return CosineHead(shape, task, inputs.width, dropout)
+    return DenseHead(shape, task, reading, inputs, dropout)
 
 
 class Concat(nn.Module):
-    """All fields side by side."""
+    """All fields, concatenated."""
 
     def forward(self, fields: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(fields), dim=-1)
@@ -46,10 +47,10 @@ class FieldAttention(nn.Module):
     The combination of task outputs in MTRec (Bi et al. 2022), with one query for all rows.
     """
 
-    def __init__(self, seen: HeadInput) -> None:
+    def __init__(self, inputs: HeadInput) -> None:
         super().__init__()
-        self.projections = nn.ModuleList(Dense(width, seen.width) for width in seen.fields)
-        self.query = nn.Parameter(torch.zeros(seen.width))  # all fields count the same at first
+        self.projections = nn.ModuleList(Dense(width, inputs.width) for width in inputs.fields)
+        self.query = nn.Parameter(torch.zeros(inputs.width))  # equal weights at first
 
     def forward(self, fields: Sequence[Tensor]) -> Tensor:
         pairs = zip(self.projections, fields, strict=True)
@@ -60,35 +61,34 @@ class FieldAttention(nn.Module):
 
 
 class DenseHead(nn.Module):
-    """Pair features and what other tasks feed, then an mlp of any depth (none: `linear`)."""
+    """Pair features and fed outputs of other tasks, then an MLP (`linear`: of depth 0)."""
 
     def __init__(
-        self, shape: HeadShape, task: Task, reading: Reading, seen: HeadInput, dropout: float
+        self, shape: HeadShape, task: Task, reading: Reading, inputs: HeadInput, dropout: float
     ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(seen.width, eps=1e-12) if shape.norm else nn.Identity()
+        self.norm = nn.LayerNorm(inputs.width, eps=1e-12) if shape.norm else nn.Identity()
         self.features = reading.features if reading.texts_apart(task.is_pair) else ()
-        self.combine = FieldAttention(seen) if seen.combine == "attention" else Concat()
-        wide = seen.wide
+        self.combine = FieldAttention(inputs) if inputs.combine == "attention" else Concat()
+        width = inputs.wide
         layers: list[nn.Module] = [Dropout(dropout)]
         for _ in range(shape.depth if shape.kind == "mlp" else 0):
-            layers += [Dense(wide, shape.width), ACTIVATIONS[shape.activation]]
-            layers += [Dropout(dropout)]
-            wide = shape.width
+            layers += [Dense(width, shape.width), ACTIVATIONS[shape.activation], Dropout(dropout)]
+            width = shape.width
         self.layers = nn.Sequential(*layers)
-        self.output = Dense(wide, task.outputs)
+        self.output = Dense(width, task.outputs)
         if task.range:  # start in the middle of the range instead of at zero
             nn.init.constant_(self.output.bias, sum(task.range) / 2)
 
     def forward(
         self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"
     ) -> Tensor:
-        """The outputs, or `hidden`: the last vector before them."""
+        """The outputs, or the last hidden vector before them (`hidden`)."""
         normed = [self.norm(vector_RD) for vector_RD in vectors]
         own = [FEATURES[name](*normed) for name in self.features] or normed
         hidden_RH = self.layers(self.combine([torch.cat(own, dim=-1), *fed]))
-        wanted: Tensor = hidden_RH if what == "hidden" else self.output(hidden_RH)
-        return wanted
+        outputs: Tensor = hidden_RH if what == "hidden" else self.output(hidden_RH)
+        return outputs
 
 
 COSINE_SCALES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -99,11 +99,11 @@ COSINE_SCALES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class CosineHead(nn.Module):
-    """The cosine of the two texts' vectors, laid onto the range of the task."""
+    """The cosine of the two texts' vectors, scaled to the range of the task."""
 
     def __init__(self, shape: HeadShape, task: Task, width: int, dropout: float) -> None:
         super().__init__()
-        assert task.range is not None  # the recipe allows a cosine only for a similarity
+        assert task.range is not None  # recipes allow it only for a similarity
         self.norm = nn.LayerNorm(width, eps=1e-12) if shape.norm else nn.Identity()
         self.dropout = Dropout(dropout)
         self.project = Dense(width, width) if shape.project else nn.Identity()
@@ -116,7 +116,7 @@ class CosineHead(nn.Module):
         self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"
     ) -> Tensor:
         u_RD, v_RD = (self.project(self.dropout(self.norm(vector))) for vector in vectors)
-        share_R = self.scale(F.cosine_similarity(u_RD, v_RD, dim=-1))
+        fraction_R = self.scale(F.cosine_similarity(u_RD, v_RD, dim=-1))
         if self.line is not None:
-            share_R = self.line[..., 0, None] * share_R + self.line[..., 1, None]
-        return (self.low + (self.high - self.low) * share_R)[..., None]
+            fraction_R = self.line[..., 0, None] * fraction_R + self.line[..., 1, None]
+        return (self.low + (self.high - self.low) * fraction_R)[..., None]

@@ -244,7 +244,7 @@ def stack_modules(modules: Sequence[nn.Module], masks: DropoutMasks) -> nn.Modul
     """One module that computes all of them; their own weights become views of its weights."""
     first = modules[0]
     if isinstance(first, Dropout):
-        return StackedDropout([m.share for m in modules if isinstance(m, Dropout)], masks)
+        return StackedDropout([m.probability for m in modules if isinstance(m, Dropout)], masks)
     stacked: nn.Module
     if isinstance(first, nn.Linear):
         stacked = StackedDense()
