@@ -186,3 +186,10 @@ def test_more_weights_to_move_are_more_work() -> None:
 
 def test_without_a_known_noise_nothing_is_said() -> None:
     assert noise_sentences({"shared": facts(1.0), "twin": facts(2.0)}, noise=None) == []
+
+
+def test_a_cost_pass_beside_other_programs_is_flagged() -> None:
+    busy = {"shared": facts(1.0) | {"waited": 0.4}, "twin": facts(1.0) | {"waited": 0.1}}
+    (sentence,) = noise_sentences(busy, noise=0.05)
+    assert "other programs used this machine" in sentence and "40%" in sentence
+    assert noise_sentences({"shared": facts(1.0) | {"waited": 0.1}}, noise=0.05) == []

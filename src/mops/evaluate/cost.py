@@ -18,6 +18,7 @@ from mops.plans.sizes import row_flops
 
 FLOAT_BYTES = 4
 SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
+BUSY = 0.2  # processes that waited longer than this fraction of the time were disturbed
 
 
 def tm_relative(
@@ -196,12 +197,18 @@ def noise_sentences(costs: Costs, noise: float | None) -> list[str]:
     """A sentence for each group of candidates with equal work and different step times.
 
     `noise` is the relative spread of the baseline's own time; smaller differences are not
-    reported, and nothing is if it is unknown. The optimizer takes time for every weight, so equal
+    reported, and nothing if it is unknown. The optimizer takes time for every weight, so equal
     FLOPs with different numbers of weights get a sentence of their own.
     """
-    if noise is None:
-        return []
+    waited = max((facts.get("waited", 0.0) for facts in costs.values()), default=0.0)
     sentences = []
+    if waited > BUSY:
+        sentences.append(
+            f"other programs used this machine while costs were measured ({waited:.0%} of the "
+            "time): times are noisy; delete costs.json and run the survey again to repeat them"
+        )
+    if noise is None:
+        return sentences
     for names, difference in slower_groups(costs, "flops_per_step", "trained_parameters"):
         if difference > noise:
             sentences.append(

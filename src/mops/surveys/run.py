@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mops.errors import RecipeError
 from mops.files import holds, write_text
-from mops.surveys.benchmark.timing import measure_costs
+from mops.surveys.benchmark import measure_costs
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.ledger import Ledger, Trial
 from mops.surveys.local import Job, LocalExecutor, SurveyWatcher, plan_jobs

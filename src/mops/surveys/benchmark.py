@@ -1,0 +1,328 @@
+"""The cost pass: all candidates of a survey, measured in turns on the same machine. No torch.
+
+Each candidate is measured in a process of its own. A few of these and the baseline's are alive at
+a time, and one of them works at a time. The speed of a machine changes from minute to minute, so a
+candidate's time is the median over rounds of its ratio to the baseline in the same round, times
+the baseline's median over all rounds. Known costs are in costs.json and are not measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock
+
+from mops.errors import RunError, UsageError, nearest
+from mops.files import write_text
+from mops.record import package_version, processor_name
+from mops.surveys.ledger import Candidate, content_id
+
+ROUNDS = 7
+# Where other programs slow the pass down by more than SLACK, it ends early, after FEWEST_ROUNDS.
+FEWEST_ROUNDS, SLACK = 3, 1.3
+BATCH = 32  # rows of a batch of requests
+GROUP = 3  # candidates whose processes are alive beside the baseline's
+SPARE = 1.5  # start another process while this many times the largest one's memory is free
+PATIENCE = 5.0  # seconds that a process has to end by itself
+# measurement -> the baseline's measurement to divide by: the baseline may have nothing to encode
+REFERENCE = {"step": "step", "encode": "step", "latency": "latency", "batch": "batch"}
+CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json
+Rounds = Sequence[Mapping[str, float]]  # each with its group, its number and the measurements
+
+
+class PassWatcher(Protocol):
+    """Shows how the cost pass goes."""
+
+    def phase(self, name: str) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+def measure_costs(
+    candidates: Sequence[Candidate], folder: Path, baseline: str, watcher: PassWatcher
+) -> CostEntries:
+    """The costs of each candidate, as in `folder/costs.json`; measures those that are unknown.
+
+    A candidate that cannot be measured has `warnings` and lacks its times.
+    """
+    by_name = {candidate.name: candidate for candidate in candidates}
+    if baseline not in by_name:
+        raise UsageError(
+            f"the baseline {baseline!r} is no candidate; there are {', '.join(by_name)}."
+            f"{nearest(baseline, by_name)}"
+        )
+    path = folder / "costs.json"
+    (folder / "locks").mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
+        marks = {name: validity(one, by_name[baseline]) for name, one in by_name.items()}
+        known = read_costs(path, marks, watcher)
+        missing = [candidate for name, candidate in by_name.items() if name not in known]
+        if missing:
+            CostPass(path, by_name[baseline], watcher, marks, known).run(missing)
+    return settle(known, baseline)
+
+
+def validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
+    """What a measurement depends on: this content, this baseline, this machine."""
+    return {
+        "content": content_id(candidate.recipe),
+        "beside": content_id(baseline.recipe),
+        "machine": {
+            "processor": processor_name(),
+            "cores": os.cpu_count(),
+            "threads": candidate.recipe.training.threads,
+            "system": platform.platform(),
+            "torch": package_version("torch"),
+        },
+    }
+
+
+def read_costs(
+    path: Path, marks: Mapping[str, Mapping[str, Any]], watcher: PassWatcher
+) -> CostEntries:
+    """Entries that are still valid; a broken file is measured again, with a note."""
+    if not path.is_file():
+        return {}
+    try:
+        entries = json.loads(path.read_text("utf-8"))
+        return {
+            name: entries[name]
+            for name, mark in marks.items()
+            if name in entries and entries[name]["mark"] == mark and not entries[name]["warnings"]
+        }
+    except (ValueError, TypeError, KeyError) as error:
+        watcher.note(f"{path} cannot be read ({error}); all candidates are measured again")
+        return {}
+
+
+# ------------------------------------------------------------------ from rounds to times
+
+
+def settle(entries: Mapping[str, Mapping[str, Any]], baseline: str) -> CostEntries:
+    """The entries with their times, from the rounds of all of them."""
+    rounds: Rounds = entries.get(baseline, {}).get("rounds", ())
+    reference = {(one["group"], one["round"]): one for one in rounds}
+    steps = [one["step"] for one in rounds]
+    noise = spread(steps) / middle(steps) if steps else None
+    settled = {name: dict(entry) for name, entry in entries.items()}
+    for name, entry in settled.items():
+        if entry["rounds"]:
+            entry.update(times(entry, {} if name == baseline else reference), noise=noise)
+    return settled
+
+
+def times(
+    entry: Mapping[str, Any], reference: Mapping[tuple[float, float], Mapping[str, float]]
+) -> dict[str, float]:
+    """Each round counts as if the baseline had taken its median time in it."""
+    rounds: Rounds = entry["rounds"]
+
+    def scaled(what: str) -> list[float]:
+        usual = middle([one[REFERENCE[what]] for one in reference.values()] or [1.0])
+        beside = [reference.get((one["group"], one["round"])) for one in rounds]
+        return [
+            usual * one[what] / base[REFERENCE[what]] if base else one[what]
+            for one, base in zip(rounds, beside, strict=True)
+        ]
+
+    step, encode = middle(scaled("step")), middle(scaled("encode"))
+    return {
+        "step_seconds": step,
+        "step_seconds_spread": spread(scaled("step")),
+        "encode_seconds": encode,
+        "train_seconds": entry["planned_steps"] * step + encode,
+        "latency_seconds": middle(scaled("latency")),
+        "throughput": BATCH / middle(scaled("batch")),
+        # After as many rounds as the others: the baseline takes part in several groups.
+        "peak_memory_bytes": [o["peak"] for o in rounds if o["group"] == rounds[0]["group"]][-1],
+        "waited": sum(one["waited"] for one in rounds) / sum(one["clock"] for one in rounds),
+    }
+
+
+def middle(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def spread(values: Sequence[float]) -> float:
+    """The interquartile range: a single disturbed round does not count."""
+    low, high = np.percentile(values, [25, 75])
+    return float(high - low)
+
+
+# ------------------------------------------------------------------ processes
+
+
+class BenchmarkWorker:
+    """A process that measures one candidate; it waits until it is asked."""
+
+    def __init__(self, candidate: Candidate, scratch: Path) -> None:
+        self.candidate, self.scratch = candidate, scratch
+        with (scratch / "errors.txt").open("w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "mops.surveys.benchmark_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
+            )
+
+    def prepare(self) -> dict[str, Any]:
+        """Costs that are known without measuring, after everything has run once."""
+        job = {"recipe": self.candidate.recipe.to_data(), "scratch": str(self.scratch)}
+        return self.ask(json.dumps(job))
+
+    def measure(self) -> dict[str, float]:
+        """One round."""
+        return self.ask("round")
+
+    def ask(self, request: str) -> dict[str, Any]:
+        assert self.process.stdin and self.process.stdout
+        line = ""
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(request + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": self.cause_of_death()}
+        if "error" in answer:
+            raise RunError(answer["error"])
+        return answer
+
+    def cause_of_death(self) -> str:
+        self.stop()
+        if self.process.returncode < 0:
+            return f"ended by signal {-self.process.returncode} (9: perhaps out of memory)"
+        lines = (self.scratch / "errors.txt").read_text("utf-8").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "ended without a message")
+
+    def stop(self) -> None:
+        """It ends when its stdin is closed."""
+        assert self.process.stdin and self.process.stdout
+        with suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+def free_memory() -> float:
+    """Bytes that new processes may take; infinite where the system does not say."""
+    path = Path("/proc/meminfo")
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    available = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    return next(available, float("inf"))
+
+
+# ------------------------------------------------------------------ the pass
+
+
+@dataclass
+class CostPass:
+    """Measures the missing candidates, one group after the other."""
+
+    path: Path
+    baseline: Candidate
+    watcher: PassWatcher
+    marks: Mapping[str, Mapping[str, Any]]
+    entries: CostEntries
+
+    @property
+    def scratch(self) -> Path:
+        return self.path.parent / ".costs"
+
+    def run(self, missing: Sequence[Candidate]) -> None:
+        waiting = [candidate for candidate in missing if candidate.name != self.baseline.name]
+        total, known = len(waiting), self.entries.get(self.baseline.name, {}).get("rounds", [])
+        with ExitStack() as alive:
+            shutil.rmtree(self.scratch, ignore_errors=True)  # of a killed pass
+            alive.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+            baseline = self.start(self.baseline, alive)
+            for number in count(max((one["group"] + 1 for one in known), default=0)):
+                done = f"{total - len(waiting)} of {total} candidates done"
+                self.watcher.phase(f"measuring costs beside {self.baseline.name}: {done}")
+                with ExitStack() as group_alive:
+                    group = self.start_group(waiting, group_alive)
+                    self.measure(number, [*baseline, *group])
+                baseline = [one for one in baseline if not self.warnings(one)]
+                write_text(
+                    self.path,
+                    json.dumps(settle(self.entries, self.baseline.name), indent=2) + "\n",
+                )
+                if not waiting:
+                    return
+
+    def start_group(self, waiting: list[Candidate], alive: ExitStack) -> list[BenchmarkWorker]:
+        """As many as may be alive at once and as the memory holds."""
+        group: list[BenchmarkWorker] = []
+        while waiting and len(group) < GROUP and (not group or self.has_room()):
+            group += self.start(waiting.pop(0), alive)
+        return group
+
+    def has_room(self) -> bool:
+        peaks = [entry.get("peak_memory_bytes", 0) for entry in self.entries.values()]
+        return free_memory() > SPARE * max(peaks, default=0)
+
+    def start(self, candidate: Candidate, alive: ExitStack) -> list[BenchmarkWorker]:
+        """A process that is ready to measure; none if it failed."""
+        self.scratch.mkdir(exist_ok=True)
+        worker = BenchmarkWorker(candidate, Path(mkdtemp(dir=self.scratch)))
+        alive.callback(worker.stop)
+        # The baseline may have rounds: it is measured again beside later candidates.
+        entry = {"rounds": [], **self.entries.get(candidate.name, {})}
+        entry |= {"mark": self.marks[candidate.name], "warnings": []}
+        self.entries[candidate.name] = entry
+        try:
+            self.entries[candidate.name] = worker.prepare() | entry
+        except RunError as problem:
+            self.warnings(worker).append(f"its cost was not measured: {problem}")
+        return [] if self.warnings(worker) else [worker]
+
+    def warnings(self, worker: BenchmarkWorker) -> list[str]:
+        warnings: list[str] = self.entries[worker.candidate.name]["warnings"]
+        return warnings
+
+    def measure(self, number: int, workers: list[BenchmarkWorker]) -> None:
+        """All rounds of a group; the first worker is the baseline's, if that is alive."""
+        measured: list[dict[str, float]] = []
+        for turn in range(ROUNDS):
+            first = turn % max(1, len(workers))
+            for worker in [*workers[first:], *workers[:first]]:
+                entry = self.entries[worker.candidate.name]
+                try:
+                    measured.append({"group": number, "round": turn, **worker.measure()})
+                    entry["rounds"].append(measured[-1])
+                except RunError as problem:
+                    entry["warnings"].append(f"its cost was not measured: {problem}")
+                    entry["rounds"] = [one for one in entry["rounds"] if one["group"] != number]
+                    workers.remove(worker)
+            if turn + 1 < ROUNDS and is_slowed_down(measured, turn + 1):
+                self.watcher.note(
+                    "other programs use this machine; the cost pass goes on after "
+                    f"{turn + 1} of {ROUNDS} rounds, and its times are noisy"
+                )
+                break
+        for worker in workers:
+            if workers[0].candidate.name != self.baseline.name:
+                self.warnings(worker).append("its times stand alone: the baseline was not measured")
+
+
+def is_slowed_down(measured: Rounds, rounds: int) -> bool:
+    """Whether the rounds so far took longer than all of them would on an idle machine."""
+    clock = sum(one["clock"] for one in measured)
+    worked = clock - sum(one["waited"] for one in measured)
+    return rounds >= FEWEST_ROUNDS and clock > SLACK * worked * ROUNDS / rounds

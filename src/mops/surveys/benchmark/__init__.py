@@ -1,1 +1,0 @@
-"""The cost pass: time, memory and latency of every candidate, measured side by side."""

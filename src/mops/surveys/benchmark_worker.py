@@ -1,0 +1,342 @@
+"""The process that measures one candidate: training steps, encoding, requests, memory.
+
+It reads lines from stdin and answers each with one line of JSON on stdout:
+
+    {"recipe": ..., "scratch": ...}   run everything once; costs known without measuring
+    round                             seconds of each operation, and the peak memory so far
+
+It ends at once when stdin is closed, so it never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from statistics import median
+from threading import Thread
+from typing import IO, Any, TypeVar
+
+import numpy as np
+
+from mops.config.recipe import Recipe
+from mops.data.batches import Segment, TaskData
+from mops.data.dataset import Dataset
+from mops.data.schedule import PlannedStage, Schedule
+from mops.errors import MopsError
+from mops.evaluate.cost import analytic_costs
+from mops.model.packing import Packer
+from mops.predict.bundle import Bundle
+from mops.predict.predictor import Predictor
+from mops.store import Store, find_store
+from mops.surveys.benchmark import BATCH
+from mops.training.feature_cache import (
+    FeatureCache,
+    digest_segment,
+    make_segments,
+    open_cache,
+    token_chunks,
+)
+from mops.training.frozen import Rows, fill_rows, reused_rows, windows
+from mops.training.optim import enter
+from mops.training.prepare import peak_memory, prepare
+from mops.training.run import build_loop
+from mops.training.step import take_step
+from mops.training.trainer import Loop
+
+REQUESTS = 3  # of a round, after one that is not counted
+SIZED_STEPS, MEASURED_STEPS = 100, 4  # steps of a stage whose size is looked at; that are timed
+Value = TypeVar("Value")
+Request = dict[str, list[tuple[str, ...]]]  # task -> texts of its rows
+
+
+class Stopwatch:
+    """Measures seconds from its creation.
+
+    On the processor the CPU time, if it is shorter than the clock's: then other programs had the
+    cores. With one thread this is the time on an idle machine.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.is_processor = device == "cpu"
+        self.clock, self.work = time.perf_counter(), time.process_time()
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.clock
+
+    def seconds(self) -> float:
+        work = time.process_time() - self.work
+        return min(self.elapsed(), work) if self.is_processor else self.elapsed()
+
+
+# ------------------------------------------------------------------ which steps are measured
+
+
+@dataclass(frozen=True)
+class StageSample:
+    """Steps that stand for all steps of a stage: quantiles of their numbers of tokens."""
+
+    stage: PlannedStage
+    steps: tuple[int, ...]
+    weight: float  # of each of them in the mean step of the whole training
+    largest: int  # the step with the most tokens: it sets the peak memory
+
+
+def sample_stage(
+    schedule: Schedule, stage: PlannedStage, count_tokens: Callable[[int], int]
+) -> StageSample:
+    places = np.linspace(stage.first, stage.stop - 1, min(SIZED_STEPS, len(stage)))
+    by_size = sorted(places.round().astype(int).tolist(), key=count_tokens)
+    steps = quantiles(by_size, MEASURED_STEPS)
+    weight = len(stage) / len(steps) / len(schedule)
+    return StageSample(stage, tuple(steps), weight, by_size[-1])
+
+
+def quantiles(values: Sequence[Value], count: int) -> list[Value]:
+    """`count` of the sorted values, at the middles of equal parts."""
+    return [values[(2 * n + 1) * len(values) // (2 * count)] for n in range(count)]
+
+
+# ------------------------------------------------------------------ one candidate
+
+
+class CandidateBenchmark:
+    """A candidate at its first step.
+
+    Learning rates are set to zero: a step takes the same time, and the weights stay finite.
+    """
+
+    def __init__(self, recipe: Recipe, scratch: Path) -> None:
+        self.ready = prepare(recipe, lambda _: None)
+        self.loop = build_loop(scratch / "run", self.ready)
+        self.scratch = scratch
+        schedule = self.loop.schedule
+        self.samples = [
+            sample_stage(schedule, stage, self.count_tokens) for stage in schedule.stages if stage
+        ]
+        self.stage: PlannedStage | None = None
+        self.encodings: dict[int, EncodingSample] = {}  # by the first step of their stages
+        bundle = Bundle(
+            scratch, self.loop.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
+        )
+        self.predictor = Predictor(bundle, self.ready.device)
+        self.row = make_request(self.ready.dataset, 1)
+        self.batch = make_request(self.ready.dataset, BATCH)
+
+    def count_tokens(self, step: int) -> int:
+        return sum(len(segment.ids) for segment in self.loop.make_batch(step).segments)
+
+    def warm(self) -> dict[str, Any]:
+        """Run everything once, the largest steps included; costs known without measuring."""
+        for sample in self.samples:
+            self.enter(sample)
+        self.time_request(self.row)
+        self.time_request(self.batch)
+        loop = self.loop
+        tables = {name: data.tokens for name, data in loop.data.items()}
+        weights = sum(tensor.nbytes for tensor in loop.network.weights().values())
+        return {
+            **analytic_costs(loop.network.layout, loop.schedule, tables),
+            "planned_steps": len(loop.schedule),
+            "disk_bytes": weights + len(self.ready.source.tokenizer.to_str().encode()),
+            "peak_memory_bytes": peak_memory(),
+            "encode_sequences": sum(encoding.sequences for encoding in self.encodings.values()),
+            "encode_measured": sum(encoding.measured for encoding in self.encodings.values()),
+        }
+
+    def round(self) -> dict[str, float]:
+        """Seconds of a mean step, of encoding the frozen prefix, of one request, of a batch.
+
+        `peak` is the peak memory so far: it grows over the first steps by fragmentation. `clock`
+        are the seconds of the whole round, `waited` those that other programs had the cores.
+        """
+        stopwatch = Stopwatch(self.ready.device)
+        step = encode = 0.0
+        for sample in self.samples:
+            self.enter(sample)
+            step += sample.weight * sum(map(self.time_step, sample.steps))
+            encode += self.encodings[sample.stage.first].time_encoding()
+        self.time_request(self.row)
+        latency = median(self.time_request(self.row) for _ in range(REQUESTS))
+        return {
+            "step": step,
+            "encode": encode,
+            "latency": latency,
+            "batch": self.time_request(self.batch),
+            "peak": peak_memory(),
+            "clock": stopwatch.elapsed(),
+            "waited": stopwatch.elapsed() - stopwatch.seconds(),
+        }
+
+    def enter(self, sample: StageSample) -> None:
+        """Begin a stage as a run does; its largest step also creates the optimizer's moments."""
+        stage, loop = sample.stage, self.loop
+        if stage is self.stage:
+            return
+        self.stage = stage
+        loop.optimiser = enter(loop.network, stage, loop.weighting)
+        for group in loop.optimiser.param_groups:
+            group["base"] = 0.0
+        if stage.first not in self.encodings:
+            self.encodings[stage.first] = sample_encoding(loop, sample, self.scratch)
+        self.time_step(sample.largest)
+
+    def time_step(self, step: int) -> float:
+        """Seconds of a training step; its rows are gathered before, as in a run."""
+        loop, stage = self.loop, self.loop.schedule.stage_at(step)
+        batch = loop.make_batch(step)
+        stopwatch = Stopwatch(self.ready.device)
+        take_step(
+            loop.network,
+            loop.optimiser,
+            batch,
+            stage.training,
+            step=step,
+            total=len(stage),
+            first=stage.first,
+            start=loop.start,
+            weighting=loop.weighting,
+            gradients=loop.gradients,
+            pack=self.encodings[stage.first].pack,
+        )
+        return stopwatch.seconds()
+
+    def time_request(self, request: Request) -> float:
+        stopwatch = Stopwatch(self.ready.device)
+        self.predictor.predict_tasks(request)
+        return stopwatch.seconds()
+
+
+def make_request(dataset: Dataset, rows: int) -> Request:
+    """Validation rows for all tasks, evenly spread over all lengths; pairs if any task has pairs.
+
+    Single-text tasks take the first text of a pair. One row has the median length.
+    """
+    tasks = dataset.tasks
+    source = max(tasks, key=lambda name: tasks[name].is_pair)  # the first pair task, if any
+    texts = [row.texts for row in dataset.splits[source]["validation"].good]
+    chosen = quantiles(sorted(texts, key=lambda row: len("".join(row))), rows)
+    return {name: [row[: len(task.text)] for row in chosen] for name, task in tasks.items()}
+
+
+# ------------------------------------------------------------------ the frozen prefix
+
+
+@dataclass(frozen=True)
+class EncodingSample:
+    """The cached frozen prefix of a stage, and a sample of what it takes to encode it once."""
+
+    cache: FeatureCache | None = None
+    sample: tuple[tuple[str, Sequence[Segment]], ...] = ()  # (cache key, sequences of one pack)
+    sequences: int = 0  # distinct ones in the steps of the stage
+    tokens: int = 0  # of all these
+
+    @property
+    def pack(self) -> Packer | None:
+        return self.cache.pack if self.cache else None
+
+    @property
+    def measured(self) -> int:
+        """Sequences of the sample; the time of the others is extrapolated."""
+        return sum(len(segments) for _, segments in self.sample)
+
+    def time_encoding(self) -> float:
+        """Seconds of all sequences, extrapolated from the sample by tokens."""
+        if not self.cache or not self.sample:
+            return 0.0
+        stopwatch = Stopwatch(self.cache.device.type)
+        for key, segments in self.sample:
+            self.cache.compute(key, segments)
+        tokens = sum(len(segment.ids) for _, segments in self.sample for segment in segments)
+        return stopwatch.seconds() * self.tokens / tokens
+
+
+def sample_encoding(loop: Loop, sample: StageSample, scratch: Path) -> EncodingSample:
+    """Like a run's, but only rows of the sampled steps are cached, in a store of its own."""
+    stage = sample.stage
+    cache = open_cache(loop.network, Store(scratch / "store")) if find_store() else None
+    worth = reused_rows(cache, loop.schedule, stage, stage.first) if cache else {}
+    if cache is None or not any(map(len, worth.values())):
+        return EncodingSample()
+    by_key: dict[str, list[Segment]] = {}
+    for task, rows in rows_in_steps(loop, sample.steps, worth).items():
+        segments = make_segments(task, loop.data[task].tokens, rows.tolist())
+        by_key.setdefault(cache.keys[task], []).extend(segments)
+    chunks = tuple(
+        (key, chunk)
+        for key, segments in by_key.items()
+        for chunk in token_chunks(cache.missing(key, segments) if segments else [])
+    )
+    fill_rows(cache, loop.data, rows_in_steps(loop, {sample.largest, *sample.steps}, worth), quiet)
+    return EncodingSample(cache, chunks, *count_distinct(cache, loop.data, worth))
+
+
+def quiet(_: str) -> None:
+    """Progress that nobody reads."""
+
+
+def rows_in_steps(loop: Loop, steps: Iterable[int], worth: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Those of the rows that occur in these steps."""
+    taken: dict[str, set[int]] = {task: set() for task in worth}
+    for step in steps:
+        for task, places in loop.chosen(step, loop.schedule.steps[step]).items():
+            taken[task] |= {place.row for place in places}
+    return {task: np.intersect1d(rows, list(taken[task])) for task, rows in worth.items()}
+
+
+def count_distinct(
+    cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows]
+) -> tuple[int, int]:
+    """The number of distinct sequences of these rows, and of their tokens."""
+    lengths: dict[str, dict[bytes, int]] = {}
+    for task, window in windows(rows):
+        segments = make_segments(task, data[task].tokens, window.tolist())
+        distinct = {digest_segment(segment): len(segment.ids) for segment in segments}
+        lengths.setdefault(cache.keys[task], {}).update(distinct)
+    return sum(map(len, lengths.values())), sum(sum(of.values()) for of in lengths.values())
+
+
+# ------------------------------------------------------------------ the process
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes stdin
+    requests: SimpleQueue[str] = SimpleQueue()
+    Thread(target=read_requests, args=(requests,), daemon=True).start()
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # prints of libraries go to stderr
+    try:
+        serve(requests, output)
+    except Exception as problem:  # anything: the parent has to know why
+        is_known = isinstance(problem, MopsError)
+        answer(output, {"error": f"{'' if is_known else type(problem).__name__ + ': '}{problem}"})
+    os._exit(1)  # a thread that waits for a line would hold up the usual end
+
+
+def read_requests(requests: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        requests.put(line.strip())
+    os._exit(0)
+
+
+def serve(requests: SimpleQueue[str], output: IO[str]) -> None:
+    job = json.loads(requests.get())
+    benchmark = CandidateBenchmark(Recipe.model_validate(job["recipe"]), Path(job["scratch"]))
+    answer(output, benchmark.warm())
+    while requests.get():
+        answer(output, benchmark.round())
+
+
+def answer(output: IO[str], facts: Mapping[str, Any]) -> None:
+    output.write(json.dumps(facts) + "\n")
+    output.flush()
+
+
+if __name__ == "__main__":
+    main()

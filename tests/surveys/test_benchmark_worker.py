@@ -1,0 +1,223 @@
+"""One candidate is measured as a run trains it: alone in this process, and in a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from executing import RecordingWatcher, candidate, wait_until
+
+import mops
+from mops.config.training import Stage, Training
+from mops.data.dataset import read_dataset
+from mops.data.schedule import plan_steps
+from mops.errors import RunError
+from mops.surveys.benchmark import BenchmarkWorker, measure_costs
+from mops.surveys.benchmark_worker import (
+    CandidateBenchmark,
+    Stopwatch,
+    make_request,
+    sample_stage,
+)
+from mops.training.prepare import peak_memory
+from running import SOURCE, world
+
+FROZEN = "frozen+late:SIS"
+
+
+def prepared(folder: Path, plan: Any = "shared", **settings: Any) -> CandidateBenchmark:
+    benchmark = CandidateBenchmark(world().recipe(plan, **settings), folder)
+    benchmark.warm()
+    return benchmark
+
+
+# ------------------------------------------------------------------ which steps are measured
+
+
+def test_sampled_steps_represent_the_sizes_of_all_steps() -> None:
+    """Sizes 10 to 39: the four sampled steps have their mean, and the weights sum to one."""
+    schedule = plan_steps({"a": 40, "b": 20}, Training(per_task_batch_size=4, max_steps=30))
+    sample = sample_stage(schedule, schedule.stages[0], lambda step: 10 + step)
+    assert sample.largest == 29
+    assert len(sample.steps) * sample.weight == pytest.approx(1.0)
+    assert np.mean([10 + step for step in sample.steps]) == pytest.approx(10 + 14.5, abs=0.5)
+
+
+def test_a_stage_counts_by_its_steps() -> None:
+    stages = (Stage(steps=3, frozen=True), Stage(steps=9))
+    schedule = plan_steps({"a": 40, "b": 20}, Training(per_task_batch_size=4, stages=stages))
+    samples = [sample_stage(schedule, stage, lambda step: 10) for stage in schedule.stages]
+    assert [len(s.steps) * s.weight for s in samples] == pytest.approx([0.25, 0.75])
+
+
+# ------------------------------------------------------------------ in this process
+
+
+def test_weights_do_not_change(tmp_path: Path) -> None:
+    """Also with a learning rate at which a training would diverge."""
+    here = CandidateBenchmark(world().recipe("hybrid:1", training__learning_rate=1e6), tmp_path)
+    before = {name: weight.clone() for name, weight in here.loop.network.weights().items()}
+    here.warm()
+    measured = here.round()
+    assert all(measured[what] > 0 for what in ("step", "latency", "batch", "peak", "clock"))
+    assert 0 <= measured["waited"] <= measured["clock"]
+    after = here.loop.network.weights()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    moments = [of["exp_avg"] for of in here.loop.optimiser.state.values()]
+    assert any(bool(moment.any()) for moment in moments)  # a whole step was taken
+
+
+def test_frozen_steps_begin_above_the_encoder(tmp_path: Path, monkeypatch: Any) -> None:
+    """Once warm, a step does not encode; all distinct sequences of the training are counted."""
+    here = prepared(tmp_path, FROZEN)
+    (encoding,) = here.encodings.values()
+    loop, splits = here.loop, here.ready.dataset.splits
+    taken = {
+        splits[task]["train"].good[place.row].texts
+        for task, rows in loop.schedule.rows_before(len(loop.schedule)).items()
+        for place in loop.schedule.places(task, 0, rows)
+    }
+    assert encoding.sequences == len(taken)
+    assert encoding.time_encoding() > 0
+    monkeypatch.setattr(encoding.cache, "compute", None)
+    assert all(here.time_step(step) > 0 for step in here.samples[0].steps)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"training__augment": {"word_dropout": 0.5}}, {"plan": "hybrid:1"}, {"off": True}]
+)
+def test_nothing_is_encoded_before_the_steps_where_a_run_would_not(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if settings.pop("off", False):
+        monkeypatch.setenv("MOPS_CACHE", "off")
+    here = prepared(tmp_path, settings.pop("plan", FROZEN), **settings)
+    assert here.round()["encode"] == 0
+    assert [encoding.sequences for encoding in here.encodings.values()] == [0]
+
+
+def test_every_stage_is_measured_as_it_is_trained(tmp_path: Path) -> None:
+    """First the head alone, on cached features; then everything."""
+    stages = [{"steps": 4, "frozen": True}, {"steps": 4, "schedule": "round-robin"}]
+    here = prepared(tmp_path, training__stages=stages, training__max_steps=None)
+    assert here.round()["step"] > 0
+    first, second = here.encodings.values()
+    assert first.sequences > 0 and second.sequences == 0
+    learning = {id(p) for group in here.loop.optimiser.param_groups for p in group["params"]}
+    assert learning == {id(p) for p in here.loop.network.parameters()}
+
+
+def test_a_request_is_a_pair_for_all_tasks() -> None:
+    dataset = read_dataset(world().recipe())
+    pairs = [row.texts for row in dataset.splits["paraphrase"]["validation"].good]
+    one, many = make_request(dataset, 1), make_request(dataset, 32)
+    (pair,) = one["paraphrase"]
+    assert one["similarity"] == [pair] and one["sentiment"] == [pair[:1]]
+    lengths = [len("".join(texts)) for texts in pairs]
+    assert abs(np.median(lengths) - len("".join(pair))) <= 4
+    assert {len(rows) for rows in many.values()} == {32}
+    assert set(many["paraphrase"]) == set(pairs)  # all lengths
+
+
+def test_waiting_is_not_counted_on_the_processor() -> None:
+    processor, other = Stopwatch("cpu"), Stopwatch("cuda")
+    time.sleep(0.1)
+    assert processor.seconds() < 0.05
+    assert other.seconds() >= 0.1
+
+
+# ------------------------------------------------------------------ in processes
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The costs of three plans and one that fits no encoder."""
+    large = np.ones(400 * 2**17)  # 400 MiB that are not the children's
+    assert peak_memory() > large.nbytes
+    plans = ("shared", "hybrid:99", "separate", FROZEN)
+    folder = tmp_path_factory.mktemp("survey")
+    return measure_costs([candidate(p) for p in plans], folder, "shared", RecordingWatcher())
+
+
+@pytest.mark.slow
+def test_every_candidate_is_measured(measured: dict[str, Any]) -> None:
+    for name in ("shared", "separate", FROZEN):
+        costs = measured[name]
+        keys = ("step_seconds", "latency_seconds", "throughput", "peak_memory_bytes")
+        assert all(costs[key] > 0 for key in keys) and costs["warnings"] == []
+        assert 3 <= len(costs["rounds"]) <= 7
+        assert costs["train_seconds"] == 8 * costs["step_seconds"] + costs["encode_seconds"]
+    assert measured["separate"]["parameters"] > 2.5 * measured["shared"]["parameters"]
+    broken = measured["hybrid:99"]
+    assert "step_seconds" not in broken
+    assert "99" in broken["warnings"][0] and "not measured" in broken["warnings"][0]
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_the_worker_alone(measured: dict[str, Any]) -> None:
+    """Not of the process that started it, as ru_maxrss would have it on Linux."""
+    peaks = [measured[plan]["peak_memory_bytes"] for plan in ("shared", "separate")]
+    assert all(50 * 2**20 < peak < peak_memory() - 200 * 2**20 for peak in peaks)
+
+
+@pytest.mark.slow
+def test_costs_agree_with_a_run(measured: dict[str, Any], tmp_path: Path) -> None:
+    """Analytic costs are those of the record; the bundle is as large as expected."""
+    costs, record = measured["separate"], mops.train(world().recipe("separate"), tmp_path).record
+    for key in ("parameters", "parameters_by_owner", "weight_bytes", "flops_per_example"):
+        assert costs[key] == getattr(record.costs, key)
+    assert costs["disk_bytes"] == pytest.approx(record.costs.bundle_bytes, rel=0.2)
+
+
+@pytest.mark.slow
+def test_only_frozen_parts_are_encoded(measured: dict[str, Any]) -> None:
+    """All distinct sequences that eight steps of four rows a task take."""
+    shared, frozen = measured["shared"], measured[FROZEN]
+    assert shared["encode_seconds"] == shared["encode_sequences"] == 0
+    assert frozen["encode_seconds"] > 0
+    assert 8 < frozen["encode_measured"] < frozen["encode_sequences"] <= 32 + 30 + 20
+    assert frozen["trained_parameters"] < frozen["parameters"] / 2
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    """The parent is killed while the worker starts; the worker is gone soon after."""
+    code = (
+        "import sys, time; from pathlib import Path; "
+        "from mops.surveys.benchmark import BenchmarkWorker; "
+        f"worker = BenchmarkWorker(None, Path({str(tmp_path)!r}));"
+        "print(worker.process.pid, flush=True); time.sleep(60)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        assert is_alive(worker)
+        parent.send_signal(signal.SIGKILL)
+    wait_until(lambda: not is_alive(worker), 20)
+
+
+def is_alive(number: int) -> bool:
+    """Neither gone nor a zombie that nobody has waited for."""
+    try:
+        stat = Path(f"/proc/{number}/stat").read_text("utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_worker_says_why_it_ended(tmp_path: Path) -> None:
+    worker = BenchmarkWorker(candidate("shared"), tmp_path)
+    worker.process.kill()
+    with pytest.raises(RunError, match="signal 9"):
+        worker.prepare()
