@@ -64,9 +64,9 @@ class Ensemble:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
         self.layout = members[0].network.layout
-        self.masks = DropoutMasks(len(members))
+        self.generators = [Generator() for _ in members]
         self.heads = {
-            task: StackedHead([m.network.bank[route.head] for m in members], self.masks)
+            task: StackedHead([m.network.bank[route.head] for m in members], self.generators)
             for task, route in self.layout.routes.items()
         }
         dtype = next(members[0].network.parameters()).dtype
@@ -79,7 +79,8 @@ class Ensemble:
         self, batches: Mapping[str, FeatureBatch], step: int, total: int
     ) -> list[StepFacts]:
         """One step of every network; a network whose loss is not finite does not move."""
-        self.masks.reseed([step_seed(member.training, step) for member in self.members])
+        for generator, member in zip(self.generators, self.members, strict=True):
+            generator.manual_seed(step_seed(member.training, step))
         sizes = {task: batch.vectors_NTD.shape[1] for task, batch in batches.items()}
         inputs_NTD = torch.cat([batch.vectors_NTD for batch in batches.values()], dim=1)
         outputs = [
@@ -160,34 +161,11 @@ def update(
 # ------------------------------------------------------------------ stacked heads
 
 
-class DropoutMasks:
-    """Dropout masks of each network, drawn as the network would draw them if trained alone."""
-
-    def __init__(self, networks: int) -> None:
-        self.generators = [Generator() for _ in range(networks)]
-
-    def reseed(self, seeds: Sequence[int]) -> None:
-        for generator, seed in zip(self.generators, seeds, strict=True):
-            generator.manual_seed(seed)
-
-    def draw(self, like_NRX: Tensor, probabilities: Sequence[float]) -> Tensor:
-        """The factors that `Dropout` multiplies with; a network without dropout draws nothing."""
-        networks = zip(like_NRX.detach(), probabilities, self.generators, strict=True)
-        return torch.stack(
-            [
-                factors(draw_bits(like_RX, generator), probability, like_RX.dtype)
-                if probability
-                else torch.ones_like(like_RX)
-                for like_RX, probability, generator in networks
-            ]
-        )
-
-
 class StackedHead:
     """The heads of all networks as one module; their weights are views of its weights."""
 
-    def __init__(self, heads: Sequence[nn.Module], masks: DropoutMasks) -> None:
-        self.module = stack_modules(heads, masks)
+    def __init__(self, heads: Sequence[nn.Module], generators: Sequence[Generator]) -> None:
+        self.module = stack_modules(heads, generators)
         self.weights = [
             (weight, [head.get_parameter(name) for head in heads])
             for name, weight in self.module.named_parameters()
@@ -228,23 +206,32 @@ class StackedNorm(nn.Module):
 
 
 class StackedDropout(nn.Module):
-    """Dropout with the probability and the random generator of each network."""
+    """Dropout with the probability of each network, which draws as if it were trained alone."""
 
-    def __init__(self, probabilities: Sequence[float], masks: DropoutMasks) -> None:
+    def __init__(self, probabilities: Sequence[float], generators: Sequence[Generator]) -> None:
         super().__init__()
-        self.probabilities, self.masks = probabilities, masks
+        self.probabilities, self.generators = probabilities, generators
 
     def forward(self, input_NRX: Tensor) -> Tensor:
         if not any(self.probabilities):
             return input_NRX
-        return input_NRX * self.masks.draw(input_NRX, self.probabilities)
+        masks = [
+            factors(draw_bits(input_RX, generator), probability, input_RX.dtype)
+            if probability
+            else torch.ones_like(input_RX)
+            for input_RX, probability, generator in zip(
+                input_NRX.detach(), self.probabilities, self.generators, strict=True
+            )
+        ]
+        return input_NRX * torch.stack(masks)
 
 
-def stack_modules(modules: Sequence[nn.Module], masks: DropoutMasks) -> nn.Module:
+def stack_modules(modules: Sequence[nn.Module], generators: Sequence[Generator]) -> nn.Module:
     """One module that computes all of them; their own weights become views of its weights."""
     first = modules[0]
     if isinstance(first, Dropout):
-        return StackedDropout([m.probability for m in modules if isinstance(m, Dropout)], masks)
+        probabilities = [m.probability for m in modules if isinstance(m, Dropout)]
+        return StackedDropout(probabilities, generators)
     stacked: nn.Module
     if isinstance(first, nn.Linear):
         stacked = StackedDense()
@@ -254,7 +241,8 @@ def stack_modules(modules: Sequence[nn.Module], masks: DropoutMasks) -> nn.Modul
         stacked = copy.copy(first)
         stacked._parameters, stacked._modules = {}, {}
     for name in first._modules:  # named_children() skips a module that is registered twice
-        stacked.add_module(name, stack_modules([m.get_submodule(name) for m in modules], masks))
+        children = [module.get_submodule(name) for module in modules]
+        stacked.add_module(name, stack_modules(children, generators))
     for name, _ in first.named_parameters(recurse=False):
         weights = [module.get_parameter(name) for module in modules]
         joined = nn.Parameter(torch.stack([weight.detach() for weight in weights]))
