@@ -13,7 +13,7 @@ from mops.model.sources import BUNDLED_SHA256
 from mops.reports import data_table
 from mops.reports.caveats import Section, make_caveats
 from mops.reports.material import read_material
-from mops.reports.pretraining_data import describe_pretraining, find_checkpoint
+from mops.reports.pretraining_data import describe_pretraining, find_encoder
 from surveys import make_survey
 
 
@@ -130,15 +130,15 @@ def test_what_was_chosen_on_which_rows(tmp_path: Path) -> None:
     ],
 )
 def test_known_encoders(name: str, sha256: str, what: str) -> None:
-    found = find_checkpoint(name, sha256)
-    assert found is not None and what in found.training
+    found = find_encoder(name, sha256)
+    assert found is not None and what in found["training"]
 
 
 @pytest.mark.parametrize(
     "name", ["distilbert-base-uncased-finetuned-sst-2-english", "bert-base-uncased-mnli", "mine"]
 )
 def test_what_is_not_known_is_not_guessed(name: str) -> None:
-    assert find_checkpoint(name, "") is None
+    assert find_encoder(name, "") is None
     (line,) = describe_pretraining(name, "", to_recipe({"tasks": {"s": {**TASKS["sentiment"]}}}))
     assert "not known" in line
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, permutations
+from typing import NamedTuple
 
 from mops.plans.layout import Layout
 from mops.plans.picture import columns_of
@@ -52,19 +53,17 @@ class Row:
     height: float
 
 
-@dataclass(frozen=True)
-class Label:
-    """Text in the middle of a box."""
+class Label(NamedTuple):
+    """Text in the middle of a box; a frozen box has a lock."""
 
     x: float
     y: float
     text: str
     is_bold: bool
-    lock: tuple[float, float] | None  # where a frozen box has its lock
+    lock: tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Arrow:
+class Arrow(NamedTuple):
     """A feed from head to head; dashed where no gradient flows back."""
 
     start: float
@@ -73,8 +72,7 @@ class Arrow:
     is_dashed: bool
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """An entry of the legend."""
 
     kind: str  # swatch, frozen, arrow or spring

@@ -1,95 +1,49 @@
-"""Which data known encoders were pretrained on, and which tasks may be among it."""
+"""Which data an encoder was pretrained on, and which tasks may be among it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mops.config.recipe import Recipe
-from mops.model.sources import BUNDLED, BUNDLED_SHA256
-
-# Data set -> words in the names of its files.
-DATA_SETS = {
-    "Quora duplicates": ("quora", "qqp"),
-    "SNLI and MultiNLI": ("snli", "mnli", "multinli", "allnli"),
-    "the STS benchmark": ("sts", "stsb"),
-}
-QUORA, NLI, STS = DATA_SETS
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a checkpoint was trained on, according to its authors."""
-
-    names: tuple[str, ...]  # patterns for the last part of a name: lower case, - for _
-    training: str
-    data_sets: tuple[str, ...] = ()  # labelled data that may be one of the tasks
-    sha256: str = ""
-
-
-CHECKPOINTS = (
-    # The model cards on the hub list the data with its sizes.
-    Checkpoint(
-        (BUNDLED, "all-minilm-l6-v2", "all-minilm-l12-v2", "all-mpnet-base-v2"),
-        "about a billion sentence pairs, including Quora duplicates, SNLI and MultiNLI",
-        (QUORA, NLI),
-        BUNDLED_SHA256,
-    ),
-    # The paraphrase models of sentence-transformers: AllNLI, quora_duplicates and ten more.
-    Checkpoint(
-        ("paraphrase-minilm-l*-v2", "paraphrase-mpnet-base-v2", "paraphrase-*roberta-*-v2"),
-        "paraphrase pairs, including Quora duplicates, SNLI and MultiNLI",
-        (QUORA, NLI),
-    ),
-    Checkpoint(("stsb-*",), "the STS benchmark", (STS,)),
-    Checkpoint(("quora-*",), "Quora duplicates", (QUORA,)),
-    Checkpoint(("nli-*",), "SNLI and MultiNLI", (NLI,)),
-    Checkpoint(
-        (
-            "bert-base-cased",
-            "bert-base-uncased",
-            "bert-large-cased",
-            "bert-large-uncased",
-            "bert-uncased-l-*-h-*-a-*",
-            "distilbert-base-cased",
-            "distilbert-base-uncased",
-        ),
-        "books and the English Wikipedia, and on no labelled task",
-    ),
-    Checkpoint(
-        ("roberta-base", "roberta-large", "distilroberta-base"),
-        "plain text (books, Wikipedia, news, the web), and on no labelled task",
-    ),
-)
+from mops.model.sources import BUNDLED_SHA256
+from mops.yaml_io import parse_yaml
 
 
 def describe_pretraining(name: str, sha256: str, recipe: Recipe) -> Iterator[str]:
     """Sentences about an encoder's training data and the tasks that may overlap with it."""
-    short = Path(name).name
-    checkpoint = find_checkpoint(name, sha256)
-    if checkpoint is None:
+    short, encoder = Path(name).name, find_encoder(name, sha256)
+    if encoder is None:
         yield f"{short}: its pretraining data is not known to mops."
         return
-    yield f"{short} was trained on {checkpoint.training}."
+    yield f"{short} was trained on {encoder['training']}."
     for task, entry in recipe.tasks.items():
         words = {word for file in entry.files().values() for word in words_in_path(file)}
-        for data_set in checkpoint.data_sets:
-            if words & set(DATA_SETS[data_set]):
+        for data_set in encoder.get("data_sets", ()):
+            if words & set(read_known()["data_sets"][data_set]):
                 yield (
                     f"The files of {task} look like {data_set}, which {short} was trained on: its "
                     "scores are not a clean transfer result."
                 )
 
 
-def find_checkpoint(name: str, sha256: str) -> Checkpoint | None:
+def find_encoder(name: str, sha256: str) -> Mapping[str, Any] | None:
     """By the digest of its weights, otherwise by its name."""
     plain = Path(name).name.lower().replace("_", "-")
-    by_digest = {one.sha256: one for one in CHECKPOINTS if one.sha256}
-    named = (one for one in CHECKPOINTS if any(fnmatchcase(plain, p) for p in one.names))
-    return by_digest.get(sha256) or next(named, None)
+    encoders: list[Mapping[str, Any]] = read_known()["encoders"]
+    if sha256 == BUNDLED_SHA256:
+        return next(one for one in encoders if one.get("is_bundled"))
+    return next((o for o in encoders if any(fnmatchcase(plain, p) for p in o["names"])), None)
+
+
+@cache
+def read_known() -> Mapping[str, Any]:
+    text = Path(__file__).with_suffix(".yaml").read_text("utf-8")
+    return dict(parse_yaml(text))
 
 
 def words_in_path(file: str) -> list[str]:

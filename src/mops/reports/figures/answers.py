@@ -11,17 +11,9 @@ from numpy.typing import NDArray
 
 from mops.errors import RunError
 from mops.reports.answers import Answers, read_answers
+from mops.reports.figures import style
 from mops.reports.figures.curves import first_trials
-from mops.reports.figures.style import (
-    INK,
-    PALE,
-    Chart,
-    Look,
-    candidate_looks,
-    main_candidates,
-    make_panels,
-    shorten,
-)
+from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material
 
 if TYPE_CHECKING:
@@ -52,7 +44,7 @@ def draw_answers(material: Material) -> Iterator[Chart | str]:
     Confusion of classes or agreement of values first, then calibration where confidences exist.
     """
     trials = first_trials(material)
-    shown = [trials[name] for name in main_candidates(material) if name in trials][:COMPARED]
+    shown = [trials[name] for name in style.main_candidates(material) if name in trials][:COMPARED]
     known: list[list[Answers]] = []
     for task in material.summary.tasks:
         answers = []
@@ -72,10 +64,10 @@ def draw_answers(material: Material) -> Iterator[Chart | str]:
 
 
 def draw_kind(material: Material, kind: Kind, answers: Sequence[Answers]) -> Chart:
-    looks = candidate_looks(material)
+    looks = style.candidate_looks(material)
     task, trial = answers[0].task, answers[0].trial
     names = [looks[one.trial.candidate].name for one in answers]
-    figure, panels = make_panels(names, xlabel=kind.xlabel, height=250)
+    figure, panels = style.make_panels(names, xlabel=kind.xlabel, height=250)
     for axes, one in zip(panels, answers, strict=True):
         axes.set_ylabel(kind.ylabel)
         kind.draw(axes, one, looks[one.trial.candidate])
@@ -113,7 +105,7 @@ def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
     visible = np.where(counts > 0, shares, np.nan)
     axes.imshow(visible, cmap=tint(look, 0.04, 0.6), vmin=0, vmax=1, interpolation="nearest")
     axes.grid(visible=False)
-    names = [shorten(label, 9) for label in answers.task.labels]
+    names = [style.shorten(label, 9) for label in answers.task.labels]
     ticks = range(classes) if classes <= MOST else []
     axes.set_xticks(ticks, names if ticks else [])
     axes.set_yticks(ticks, names if ticks else [])
@@ -121,7 +113,7 @@ def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
         count = f"\n{counts[row, column]:,}" if classes <= FEW else ""
         axes.text(
             column, row, f"{shares[row, column]:.0%}{count}", ha="center", va="center",
-            fontsize=9, weight="bold" if row == column else "normal", color=INK,
+            fontsize=9, weight="bold" if row == column else "normal", color=style.INK,
         )  # fmt: skip
 
 
@@ -142,7 +134,7 @@ def draw_agreement(axes: Axes, answers: Answers, look: Look) -> None:
         np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", cmap=tint(look, 0.18, 0.9),
         vmin=0, extent=(low, high, low, high), interpolation="nearest",
     )  # fmt: skip
-    axes.plot([low, high], [low, high], color=PALE, linewidth=0.9)
+    axes.plot([low, high], [low, high], color=style.PALE, linewidth=0.9)
 
 
 # ------------------------------------------------------------------ calibration
@@ -190,8 +182,8 @@ def draw_reliability(axes: Axes, answers: Answers, look: Look) -> None:
     axes.bar(centres, heights, width=0.84 / BINS, color=look.colour, alpha=0.45)
     ends = [(centre - 0.5 / BINS, centre + 0.5 / BINS) for centre in centres]
     confidences = [one.confidence for one in bins]
-    axes.hlines(confidences, *zip(*ends, strict=True), color=PALE, linewidth=1.2)
-    axes.plot([0, 1], [0, 1], color=PALE, linewidth=0.9, linestyle="--")
+    axes.hlines(confidences, *zip(*ends, strict=True), color=style.PALE, linewidth=1.2)
+    axes.plot([0, 1], [0, 1], color=style.PALE, linewidth=0.9, linestyle="--")
     for one in bins:
         count = str(one.count) if one.count < 1000 else f"{one.count / 1000:.1f}k"
         axes.text(one.centre, 0.02, count, ha="center", va="bottom", fontsize=8)

@@ -13,7 +13,8 @@ from mops.errors import UsageError
 from mops.evaluate.agreement import WHOLE
 from mops.evaluate.conflicts import Conflicts, read_conflicts
 from mops.files import atomic_write
-from mops.reports.figures.style import INK, PALE, Chart, house_style
+from mops.reports.figures import style
+from mops.reports.figures.style import Chart
 from mops.reports.material import Material
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Matrix = NDArray[np.float64]
 def draw_heatmap(conflicts: Conflicts, folder: Path) -> list[Path]:
     """heatmap.svg and heatmap.png in the folder."""
     paths = [folder / "heatmap.svg", folder / "heatmap.png"]
-    with house_style():
+    with style.house_style():
         figure = build_figure(conflicts)
         figure.suptitle(TITLE, x=0.01, ha="left", fontsize=13, weight="bold")
         for path in paths:
@@ -90,7 +91,7 @@ def build_figure(conflicts: Conflicts) -> Figure:
         f"plan {info['plan']}, encoder {info['encoder']}, measured at "
         f"{len(info['measured_steps'])} of {info['steps']} steps; framed: mean cosine below 0, "
         f"p < {info['level']:g} after Holm's correction",
-        fontsize=8, color=PALE,
+        fontsize=8, color=style.PALE,
     )  # fmt: skip
     return figure
 
@@ -133,7 +134,7 @@ def draw_matrix(
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     for row, column in np.argwhere(np.isfinite(matrix)) if number else ():
         text = number.format(matrix[row, column]).replace("-", "−")
-        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=INK)
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=style.INK)
     return image
 
 
@@ -142,4 +143,4 @@ def frame(axes: Axes, cells: Iterable[tuple[int, int]]) -> None:
 
     for row, column in cells:
         corner = column - 0.45, row - 0.45
-        axes.add_patch(Rectangle(corner, 0.9, 0.9, fill=False, edgecolor=INK, linewidth=1.6))
+        axes.add_patch(Rectangle(corner, 0.9, 0.9, fill=False, edgecolor=style.INK, linewidth=1.6))

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mops.reports.curves import TOTAL, Evaluation, evaluations, loss_lines
-from mops.reports.figures.style import (
-    OTHER,
-    Chart,
-    Look,
-    add_legend,
-    candidate_looks,
-    make_panels,
-)
+from mops.reports.figures import style
+from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material, TrialFiles
 
 if TYPE_CHECKING:
@@ -32,7 +26,7 @@ def draw_curves(material: Material) -> Iterator[Chart | str]:
     """Charts of the first common seed; each where a candidate has two values or more."""
     trials = first_trials(material)
     seed = ", ".join(sorted({str(trial.facts.seed) for trial in trials.values()}))
-    looks = candidate_looks(material)
+    looks = style.candidate_looks(material)
     missing = [name for name, trial in trials.items() if not trial.curve]
     if missing:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
@@ -99,15 +93,15 @@ def draw_lines(
     looks: Mapping[str, Look], lines: Lines, choice: str, title: str, caption: str, unit: str
 ) -> Chart:
     """A panel for each key."""
-    figure, panels = make_panels(lines, xlabel=unit)
+    figure, panels = style.make_panels(lines, xlabel=unit)
     for axes, own in zip(panels, lines.values(), strict=True):
         draw_panel(axes, own, looks)
     names = {name for own in lines.values() for name in own}
     notable = [look for name, look in looks.items() if name in names and look.is_notable]
     entries: list[tuple[str, str, Look | None]] = [(o.name, o.colour, o) for o in notable]
     if others := len(names) - len(notable):
-        entries.append((f"{others} others", OTHER, None))
-    add_legend(figure, entries)
+        entries.append((f"{others} others", style.OTHER, None))
+    style.add_legend(figure, entries)
     return Chart(figure, f"curves-{choice.replace(' ', '-')}", title, caption, "curves", choice)
 
 

@@ -6,17 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mops.reports.figures.style import (
-    INK,
-    PALE,
-    WIDTH,
-    Chart,
-    Look,
-    candidate_looks,
-    candidate_roles,
-    draw_mark,
-    set_log_ticks,
-)
+from mops.reports.figures import style
+from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material
 from mops.surveys.results.standings import Standing
 
@@ -99,21 +90,23 @@ def draw_cost(material: Material, cost: Cost) -> Iterator[Chart]:
     ]
     if len(points) < 2:
         return
-    figure = Figure(figsize=(WIDTH / 72, 320 / 72))
+    figure = Figure(figsize=(style.WIDTH / 72, 320 / 72))
     axes = figure.subplots()
-    axes.set_xlabel(f"{cost.label}{unit}", color=INK, loc="right")
-    axes.set_ylabel("overall score", color=INK, loc="top")
+    axes.set_xlabel(f"{cost.label}{unit}", color=style.INK, loc="right")
+    axes.set_ylabel("overall score", color=style.INK, loc="top")
     front = pareto_front(points)
     for point in reversed(points):  # the first candidates lie on top
         size = (8.5 if point.role else 7.0) if len(points) <= FEW or point.look.is_notable else 4.5
-        draw_mark(
+        style.draw_mark(
             axes, point.cost, point.score, point.look, yerr=point.error, is_filled=point.is_best,
             size=size,
         )  # fmt: skip
     set_cost_scale(axes, [point.cost for point in points])
     corners = [(point.cost, point.score) for point in front]
     corners.append((axes.get_xlim()[1], front[-1].score))
-    axes.step(*zip(*corners, strict=True), where="post", color=PALE, linewidth=1.1, zorder=0.9)
+    axes.step(
+        *zip(*corners, strict=True), where="post", color=style.PALE, linewidth=1.1, zorder=0.9
+    )
     named = sorted(
         (p for p in points if len(points) <= FEW or p.role or p in front), key=lambda p: not p.role
     )
@@ -125,7 +118,10 @@ def draw_cost(material: Material, cost: Cost) -> Iterator[Chart]:
 
 
 def to_point(material: Material, one: Standing, cost: float) -> Point:
-    look, role = candidate_looks(material)[one.name], candidate_roles(material)[one.name]
+    look, role = (
+        style.candidate_looks(material)[one.name],
+        style.candidate_roles(material)[one.name],
+    )
     overall = one.overall
     return Point(one.name, cost, overall.mean, overall.stderr, look, role, one.tie == 1)
 
@@ -142,7 +138,7 @@ def pareto_front(points: Sequence[Point]) -> list[Point]:
 def set_cost_scale(axes: Axes, costs: Sequence[float]) -> None:
     if max(costs) > WIDE * min(costs):
         low, high = min(costs) / 1.6, max(costs) * 1.6
-        set_log_ticks(axes, [10.0**n for n in range(-9, 12) if low <= 10.0**n <= high])
+        style.set_log_ticks(axes, [10.0**n for n in range(-9, 12) if low <= 10.0**n <= high])
         axes.set_xlim(low, high)
     else:
         axes.margins(x=0.12)
@@ -183,7 +179,7 @@ def annotate(axes: Axes, point: Point, side: int) -> Annotation:
     text = axes.annotate(
         f"{point.look.name}\n{point.role}" if point.role else point.look.name,
         (point.cost, point.score), offset, textcoords="offset points", ha=across, va=up,
-        color=INK, weight="bold" if point.role else "normal", gid=point.look.gid,
+        color=style.INK, weight="bold" if point.role else "normal", gid=point.look.gid,
     )  # fmt: skip
     text.set_in_layout(False)
     return text

@@ -12,17 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mops.plans.layout import Layout
-from mops.reports.figures.style import (
-    PALE,
-    Chart,
-    Look,
-    add_legend,
-    candidate_looks,
-    draw_mark,
-    make_panels,
-    plain_number,
-    set_log_ticks,
-)
+from mops.reports.figures import style
+from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material
 from mops.surveys.expansion import abbreviate
 from mops.surveys.results.standings import Standing
@@ -57,15 +48,15 @@ class Response:
 
 
 def draw_responses(material: Material) -> Iterator[Chart]:
-    looks = candidate_looks(material)
+    looks = style.candidate_looks(material)
     keys = ["overall", *material.summary.tasks]
     standings = material.summary.standings
     for response in (*setting_responses(standings), *plan_responses(material)):
-        figure, panels = make_panels(keys, xlabel=response.label)
+        figure, panels = style.make_panels(keys, xlabel=response.label)
         for axes, key in zip(panels, keys, strict=True):
             draw_panel(axes, response, key, looks)
         lines = [line for line in response.lines if line.label]
-        add_legend(figure, [(line.label, line_colour(line, looks), None) for line in lines])
+        style.add_legend(figure, [(line.label, line_colour(line, looks), None) for line in lines])
         joined = {one.name for line in response.lines for _, one in line.points}
         others = len(standings) - len(joined)
         caption = (
@@ -86,7 +77,9 @@ def draw_panel(axes: Axes, response: Response, key: str, looks: Mapping[str, Loo
         axes.plot(x, y, color=line_colour(line, looks), alpha=0.8)
         for value, one, score in known:
             look, is_best = looks[one.name], one.tie == 1
-            draw_mark(axes, value, score.mean, look, yerr=score.stderr, is_filled=is_best, size=5.5)
+            style.draw_mark(
+                axes, value, score.mean, look, yerr=score.stderr, is_filled=is_best, size=5.5
+            )
         values |= set(x)
     if values:
         set_value_ticks(axes, sorted(values), response.names)
@@ -96,16 +89,16 @@ def draw_panel(axes: Axes, response: Response, key: str, looks: Mapping[str, Loo
 def line_colour(line: ResponseLine, looks: Mapping[str, Look]) -> str:
     """The colour of the line's plan where colours go by plan."""
     colours = {looks[one.name].colour for _, one in line.points}
-    return colours.pop() if len(colours) == 1 else PALE
+    return colours.pop() if len(colours) == 1 else style.PALE
 
 
 def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
     if values[0] > 0 and values[-1] > WIDE * values[0]:
         ends = [values[0], values[len(values) // 2], values[-1]]
-        set_log_ticks(axes, values if len(values) <= FEW_LOG else ends)
+        style.set_log_ticks(axes, values if len(values) <= FEW_LOG else ends)
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
-        axes.set_xticks(values, [names.get(value, plain_number(value)) for value in values])
+        axes.set_xticks(values, [names.get(value, style.plain_number(value)) for value in values])
     else:
         axes.locator_params(axis="x", nbins=4)
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from mops.reports.figures.style import (
-    INK,
-    PALE,
-    Chart,
-    Look,
-    candidate_looks,
-    draw_mark,
-    make_panels,
-)
+from mops.reports.figures import style
+from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material
 from mops.surveys.results.standings import Summary
 
@@ -33,10 +26,10 @@ def draw_scores(material: Material) -> Iterator[Chart]:
     summary = material.summary
     if not summary.standings:
         return
-    looks, heights = candidate_looks(material), row_heights(summary)
+    looks, heights = style.candidate_looks(material), row_heights(summary)
     lowest = max(heights.values()) + 0.5
     keys = {"overall": "mean of the tasks", **summary.tasks}
-    figure, panels = make_panels(keys, height=MARGIN + ROW * (lowest + 0.5), sharey=True)
+    figure, panels = style.make_panels(keys, height=MARGIN + ROW * (lowest + 0.5), sharey=True)
     for axes, (key, metric) in zip(panels, keys.items(), strict=True):
         axes.set_xlabel(metric, loc="right")
         axes.grid(axis="y", visible=False)
@@ -48,7 +41,7 @@ def draw_scores(material: Material) -> Iterator[Chart]:
     for axes in panels[::2]:
         for label, name in zip(axes.get_yticklabels(), heights, strict=True):
             weight = "bold" if name == chosen else "normal"
-            label.set(color=INK, gid=looks[name].gid, fontweight=weight)
+            label.set(color=style.INK, gid=looks[name].gid, fontweight=weight)
     caption = CAPTION.format(baseline=summary.baseline)
     yield Chart(figure, "scores", "Scores of all candidates", caption)
 
@@ -74,12 +67,14 @@ def draw_panel(
             continue
         look, height = looks[one.name], heights[one.name]
         is_best = one.tie == 1
-        draw_mark(axes, score.mean, height, look, xerr=score.stderr, is_filled=is_best, size=6)
+        style.draw_mark(
+            axes, score.mean, height, look, xerr=score.stderr, is_filled=is_best, size=6
+        )
         difference = one.against.get(key)
         if difference is not None and difference.is_real:
             axes.text(
                 score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
             )
         if one.name == summary.baseline:
-            axes.axvline(score.mean, color=PALE, linewidth=0.9, zorder=0.9)
+            axes.axvline(score.mean, color=style.PALE, linewidth=0.9, zorder=0.9)
     axes.locator_params(axis="x", nbins=4)

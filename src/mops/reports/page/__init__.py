@@ -6,80 +6,51 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mops.papers import Claim
 from mops.surveys.results.wording import decided
 from mops.tables import Cell, Table, escape_markdown, markdown_lines, markdown_table
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from mops.reports.cards import Card
-    from mops.reports.caveats import Section
-    from mops.reports.errors import Example, TaskErrors
-    from mops.reports.figures import Picture
+    from mops.reports.errors import Example
     from mops.reports.material import Material
     from mops.reports.report import Report
 
 HERE = Path(__file__).parent
 JUDGES = {"report": "the report half of validation", "test": "the test files"}
-PLANS, OUTSIDE = "plans", "outside"  # tables with chapters of their own
-CHARTS = {  # chapter -> its title; its pictures have a name that begins so
-    "pareto": "Score against cost",
-    "scores": "Scores by task",
-    "curves": "Learning curves",
-    "response": "Effect of the settings",
-    "answers": "Predictions against labels",
-    "calibration": "Calibration",
-    "conflicts": "Gradient conflicts",
-}
-CHART_TABLES = {"convergence": "curves"}  # tables that belong below charts
 LONG = 60  # characters of a text that gets a wide column
 MOST_ROWS = 10  # worst rows of a task in the Markdown file
 # 0.550 | ± 0.030 | (+0.012*), or +0.053 | | [+0.011, +0.094]*
 PIECES = re.compile(r"([^±\[(]+?)(?: (± [^\[(]+?))?(?: ([\[(].+))?")
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """A part of the page; it is shown only if it has content."""
-
-    id: str
-    title: str
-    lines: tuple[str, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    tables: tuple[Table, ...] = ()
-    sections: tuple[Section, ...] = ()
-    errors: tuple[TaskErrors, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    cards: tuple[Card, ...] = ()
-    aside: Card | None = None  # beside the pictures
-
-    @property
-    def has_content(self) -> bool:
-        return any((self.pictures, self.tables, self.sections, self.errors, self.cards))
-
-
 def render_page(report: Report) -> str:
     """Every text is escaped; only our own drawings, style and script are inserted as they are."""
-    lead, *notes = headline(report.material)
+    material = report.material
+    lead, *notes = headline(material)
     script = read_asset("script.js")
-    rows = partial(table_rows, candidates=page_candidates(report.material))
+    candidates = page_candidates(material)
+    body = load_template("body.html").render(
+        report=report,
+        chosen=next((c for c in report.cards if candidates[c.candidate].is_chosen), None),
+        rows=partial(table_rows, candidates=candidates),
+    )
     return load_template("page.html").render(
-        title=report.material.summary.name,
-        eyebrow=eyebrow(report.material),
+        title=material.summary.name,
+        eyebrow=eyebrow(material),
         lead=lead,
         notes=notes,
-        chapters=[chapter for chapter in make_chapters(report) if chapter.has_content],
+        chapters=re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body),
+        body=body,
         policy=content_policy(script),
         style=read_asset("style.css"),
         script=script,
-        rows=rows,
     )
 
 
@@ -108,6 +79,7 @@ def load_template(name: str) -> Template:
     functions = (split_number, sort_key, column_classes, escape_markdown, markdown_table,
                  example_table)  # fmt: skip
     environment.filters |= {function.__name__: function for function in functions}
+    environment.tests["in_chapter"] = str.startswith
     return environment.get_template(name)
 
 
@@ -140,54 +112,6 @@ def eyebrow(material: Material) -> str:
         f"Survey {summary.name}: {len(summary.standings)} candidates, {len(summary.seeds)} seeds, "
         f"{judged}"
     )
-
-
-# ------------------------------------------------------------------ chapters
-
-
-def make_chapters(report: Report) -> Iterator[Chapter]:
-    """In the order in which readers ask; the table of plans follows the first charts."""
-    pareto, *others = chart_chapters(report)
-    yield pareto
-    yield Chapter(PLANS, "All plans", tables=select_tables(report, (PLANS,)))
-    yield from others
-    elsewhere = (PLANS, OUTSIDE, *CHART_TABLES)
-    names = [table.name for table in report.tables if table.name not in elsewhere]
-    yield Chapter("tables", "Tables", tables=select_tables(report, names))
-    yield Chapter("errors", "Errors", errors=report.errors)
-    for n, view in enumerate(report.papers):
-        sections = (to_section("Differences between the paper and this survey", view.differences),)
-        yield Chapter(
-            f"paper-{n}", f"Comparison with {view.title}", (view.source,), tables=view.tables,
-            claims=view.claims, sections=sections,
-        )  # fmt: skip
-    yield Chapter("caveats", "Caveats", sections=report.caveats)
-    yield Chapter("outside", "Trials without a result", tables=select_tables(report, (OUTSIDE,)))
-    yield Chapter("cards", "Plan by plan", cards=report.cards)
-
-
-def chart_chapters(report: Report) -> Iterator[Chapter]:
-    decision = report.material.decision
-    chosen = decision.candidate if decision and report.material.survey else None
-    card = next((card for card in report.cards if card.candidate == chosen), None)
-    for name, title in CHARTS.items():
-        yield Chapter(
-            name,
-            title,
-            pictures=tuple(one for one in report.pictures if one.name.startswith(name)),
-            tables=select_tables(report, [t for t, where in CHART_TABLES.items() if where == name]),
-            aside=card if name == "pareto" else None,
-        )
-
-
-def to_section(title: str, lines: tuple[str, ...]) -> Section:
-    from mops.reports.caveats import Section
-
-    return Section(title, lines)
-
-
-def select_tables(report: Report, names: Sequence[str]) -> tuple[Table, ...]:
-    return tuple(table for table in report.tables if table.name in names)
 
 
 # ------------------------------------------------------------------ tables
@@ -229,20 +153,14 @@ def table_rows(
     """Each row with its candidate and its CSS classes: first and last of a block, chosen."""
     place = table.columns.index("candidate") if "candidate" in table.columns else None
     about = [None if place is None else candidates.get(str(r[place].key)) for r in table.rows]
-    ties = [one.tie if one else 0 for one in about]
-    classes = [
-        " ".join(
-            name
-            for name, is_on in {
-                "first": n == 0 or ties[n - 1] != tie,
-                "last": n == len(ties) - 1 or ties[n + 1] != tie,
-                "chosen": one is not None and one.is_chosen,
-            }.items()
-            if is_on
-        )
-        for n, (tie, one) in enumerate(zip(ties, about, strict=True))
-    ]
-    return list(zip(about, classes, table.rows, strict=True))
+    ties = [None, *(one.tie if one else 0 for one in about), None]
+    rows = []
+    for n, (one, cells) in enumerate(zip(about, table.rows, strict=True), start=1):
+        marks = ["first"] if ties[n - 1] != ties[n] else []
+        marks += ["last"] if ties[n + 1] != ties[n] else []
+        marks += ["chosen"] if one and one.is_chosen else []
+        rows.append((one, " ".join(marks), cells))
+    return rows
 
 
 def column_classes(table: Table) -> list[str]:
