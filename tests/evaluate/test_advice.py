@@ -36,7 +36,7 @@ def cells(*conflicting: str, places: tuple[str, ...] = ("embeddings", *"0123")) 
 
 def test_no_conflict() -> None:
     (sentence,) = advise([], cells())
-    assert sentence.startswith("No layer shows a conflict that differs from zero")
+    assert sentence.startswith("No layer shows a significant conflict")
     assert "10 cells" in sentence and "0.050 ± 0.010" in sentence
 
 
@@ -94,5 +94,5 @@ def test_written_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"owners": [], "places": [], "averages": [1]}'])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "conflicts.json").write_text(text, "utf-8")
-    with pytest.raises(UsageError, match="no measurement of conflicts"):
+    with pytest.raises(UsageError, match="not a measurement of conflicts"):
         read_conflicts(tmp_path / "conflicts.json")

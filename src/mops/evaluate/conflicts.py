@@ -1,10 +1,11 @@
-"""What a measurement of gradients wrote down, and the advice that follows from it."""
+"""The result of a gradient measurement: where tasks conflict, and the advice that follows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ class Conflicts:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_conflicts(path: Path, found: Conflicts) -> None:
-    write_text(path, found.to_json())
+def write_conflicts(path: Path, conflicts: Conflicts) -> None:
+    write_text(path, conflicts.to_json())
 
 
 def read_conflicts(path: str | Path) -> Conflicts:
@@ -43,15 +44,15 @@ def read_conflicts(path: str | Path) -> Conflicts:
     try:
         data = json.loads(Path(path).read_text("utf-8"))
         for key in ("owners", "places", "averages"):
-            data[key] = tuple(cell_of(row) for row in data[key])
+            data[key] = tuple(read_cell(row) for row in data[key])
         return Conflicts(**{**data, "advice": tuple(data["advice"])})
     except (OSError, ValueError, TypeError, KeyError) as cause:
         raise UsageError(
-            f"{path} is no measurement of conflicts: {cause}; delete it or name another --out"
+            f"{path} is not a measurement of conflicts: {cause}; delete it or name another --out"
         ) from cause
 
 
-def cell_of(row: Mapping[str, Any]) -> Cell:
+def read_cell(row: Mapping[str, Any]) -> Cell:
     return Cell(**{**row, "tasks": tuple(row["tasks"]), "own": tuple(row["own"])})
 
 
@@ -59,52 +60,50 @@ def cell_of(row: Mapping[str, Any]) -> Cell:
 
 
 def advise(owners: Sequence[Cell], places: Sequence[Cell]) -> tuple[str, ...]:
-    """One or two sentences: where it is worst, and where a split would take it away."""
-    bad = [cell for cell in places if cell.is_conflict]
-    if bad:
-        return worst(bad, len(places)), split(bad, places)
-    return tuple(none_found(owners, places))
+    """One or two sentences: the worst conflict, and where separate copies would remove it."""
+    conflicting = [cell for cell in places if cell.is_conflict]
+    if conflicting:
+        return describe_worst(conflicting, len(places)), suggest_split(conflicting, places)
+    return tuple(describe_none(owners, places))
 
 
-def worst(bad: Sequence[Cell], tested: int) -> str:
-    lowest = min(bad, key=lambda cell: cell.mean)
+def describe_worst(conflicting: Sequence[Cell], tested: int) -> str:
+    lowest = min(conflicting, key=lambda cell: cell.mean)
     return (
         f"The tasks disagree most in {lowest.place}: {' and '.join(lowest.tasks)} have a mean "
-        f"cosine of {lowest.mean:z.3f} ± {lowest.stderr:.3f} there, where two tasks that want the "
-        f"same would show about {lowest.ceiling:.2f}; {len(bad)} of {tested} cells (place and pair "
-        "of tasks) conflict."
+        f"cosine of {lowest.mean:z.3f} ± {lowest.stderr:.3f} there, where two tasks with the same "
+        f"goal would show about {lowest.ceiling:.2f}; {len(conflicting)} of {tested} cells (place "
+        "and pair of tasks) conflict."
     )
 
 
-def split(bad: Sequence[Cell], places: Sequence[Cell]) -> str:
-    """The lowest layer from which on all shared layers conflict, in one pair or another."""
-    shared = sorted({cell.layer for cell in places if cell.layer is not None})
-    conflicting = {cell.layer for cell in bad}
-    first = None
-    for layer in reversed(shared):
-        if layer not in conflicting:
-            break
-        first = layer
-    if first is not None:
+def suggest_split(conflicting: Sequence[Cell], places: Sequence[Cell]) -> str:
+    """Split at the lowest layer from which on every shared layer conflicts in some pair."""
+    layers = {cell.layer for cell in conflicting}
+    shared = sorted({cell.layer for cell in places if cell.layer is not None}, reverse=True)
+    upper = list(takewhile(lambda layer: layer in layers, shared))
+    if upper:
         return (
-            f"Every shared layer from {first} on conflicts: a copy per task from layer {first} "
-            "on takes that away; train both ways before you decide."
+            f"Every shared layer from {upper[-1]} on conflicts: a copy per task from layer "
+            f"{upper[-1]} on would remove the conflicts; train both ways before you decide."
         )
-    where = ", ".join(dict.fromkeys(cell.place for cell in bad))
+    where = ", ".join(dict.fromkeys(cell.place for cell in conflicting))
     return (
-        f"The conflicts ({where}) do not reach the top layer, so a copy per task from some layer "
-        "on would split layers that agree; own copies of those alone would not."
+        f"The conflicts ({where}) do not reach the top layer: a copy per task from some layer on "
+        "would split layers that agree; copy only the conflicting parts instead."
     )
 
 
-def none_found(owners: Sequence[Cell], places: Sequence[Cell]) -> Iterator[str]:
+def describe_none(owners: Sequence[Cell], places: Sequence[Cell]) -> Iterator[str]:
     lowest = min(places, key=lambda cell: cell.mean)
     yield (
-        f"No layer shows a conflict that differs from zero (level {LEVEL}, Holm over "
-        f"{len(places)} cells); the lowest mean cosine is {lowest.mean:z.3f} ± "
-        f"{lowest.stderr:.3f}, in {lowest.place} between {' and '.join(lowest.tasks)}."
+        f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "
+        f"the lowest mean cosine is {lowest.mean:z.3f} ± {lowest.stderr:.3f}, in {lowest.place} "
+        f"between {' and '.join(lowest.tasks)}."
     )
-    bad = sorted((cell for cell in owners if cell.is_conflict), key=lambda cell: cell.mean)
-    if bad:
-        named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in bad[:3])
-        yield f"Single parts do: {len(bad)} of {len(owners)} cells, lowest first {named}."
+    conflicting = sorted((cell for cell in owners if cell.is_conflict), key=lambda c: c.mean)
+    if conflicting:
+        named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in conflicting[:3])
+        yield (
+            f"Single parts do: {len(conflicting)} of {len(owners)} cells, the lowest are {named}."
+        )
