@@ -10,7 +10,7 @@ import pytest
 
 from building import tiny_tokenizer
 from mops.data import tokens as kept_tokens
-from mops.data.tokens import key_of, tokenise, tokenise_cached
+from mops.data.tokens import cache_key, tokenise, tokenise_cached
 from mops.plans.shapes import Reading
 
 ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
@@ -50,15 +50,22 @@ def test_the_key_follows_from_everything() -> None:
     other.add_tokens(["gutter"])
     cut = tiny_tokenizer()
     cut.enable_truncation(4)
-    plain = key_of(tiny_tokenizer(), ROWS, Reading())
-    assert key_of(cut, ROWS, Reading()) == plain
-    assert key_of(tiny_tokenizer(), list(ROWS), Reading(pool="cls")) == plain
+    plain = cache_key(tiny_tokenizer(), ROWS, Reading())
+    assert cache_key(cut, ROWS, Reading()) == plain
+    assert cache_key(tiny_tokenizer(), list(ROWS), Reading(pool="cls")) == plain
     different = [
-        key_of(other, ROWS, Reading()),
-        key_of(tiny_tokenizer(), ROWS[1:], Reading()),
-        key_of(tiny_tokenizer(), ROWS, Reading(max_length=9)),
-        key_of(tiny_tokenizer(), ROWS, Reading(pair="bi")),
-        key_of(tiny_tokenizer(), [("ab", "c")], Reading()),
-        key_of(tiny_tokenizer(), [("a", "bc")], Reading()),
+        cache_key(other, ROWS, Reading()),
+        cache_key(tiny_tokenizer(), ROWS[1:], Reading()),
+        cache_key(tiny_tokenizer(), ROWS, Reading(max_length=9)),
+        cache_key(tiny_tokenizer(), ROWS, Reading(pair="bi")),
+        cache_key(tiny_tokenizer(), [("ab", "c")], Reading()),
+        cache_key(tiny_tokenizer(), [("a", "bc")], Reading()),
     ]
     assert len({plain, *different}) == 1 + len(different)
+
+
+def test_the_key_depends_on_row_boundaries() -> None:
+    """Two pairs and four single texts have the same texts in the same order."""
+    pairs, singles = [("a", "b"), ("c", "d")], [("a",), ("b",), ("c",), ("d",)]
+    keys = {cache_key(tiny_tokenizer(), rows, Reading()) for rows in (pairs, singles)}
+    assert len(keys) == 2

@@ -1,9 +1,7 @@
 """Batches: the sequences and targets of the rows that one step or one prediction takes.
 
-Augmentation: training rows whose texts change a little from pass to pass.
-
-What happens to a row follows from the seed, its task, the pass and its number alone, so a resumed
-run sees the same texts. The texts are tokenised when their batch is made.
+Augmented rows change a little from pass to pass. The change follows from the seed, the task, the
+pass and the row's number alone, so a resumed run sees the same texts.
 """
 
 from __future__ import annotations
@@ -17,14 +15,17 @@ from numpy.typing import NDArray
 
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
-from mops.data.tokens import TokenTable, tokenise
+from mops.data.tokens import Texts, TokenTable, tokenise
 from mops.plans.shapes import Reading
 from mops.tasks import Task
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One token sequence and the tasks that ask for it."""
+    """One token sequence and the tasks it belongs to."""
 
     ids: NDArray[np.int32]
     types: NDArray[np.int32]
@@ -37,9 +38,9 @@ class Batch:
 
     segments: tuple[Segment, ...]
     targets: Mapping[str, NDArray[np.float64]]
-    # Factor on a task's loss where its rows are more or fewer than its usual batch; else 1.
+    # Factor on a task's loss where its rows are more or fewer than its usual batch; default 1.
     scale: Mapping[str, float] = field(default_factory=dict)
-    # What the rows here count in the mean over all rows of the step, on all processes; else 1.
+    # Weight of the rows here in the mean over the rows of all processes; default 1.
     parts: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -49,7 +50,7 @@ class TaskData:
 
     task: Task
     tokens: TokenTable
-    targets: NDArray[np.float64]  # class number, or the value as it was written
+    targets: NDArray[np.float64]  # class number, or the value as written
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -68,20 +69,14 @@ def make_batch(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[int]]
 
 
 def take_rows(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[Place]]) -> Batch:
-    """The rows at these places, as they were read."""
+    """The rows at these places, unchanged."""
     rows = {task: [place.row for place in places] for task, places in chosen.items()}
     return make_batch(data, rows)
 
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-Texts = tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class AugmentedRows:
-    """Batches of changed rows."""
+    """Makes batches of augmented rows."""
 
     data: Mapping[str, TaskData]
     texts: Mapping[str, Sequence[Texts]]  # of the training rows, in the order of `data`
@@ -91,11 +86,11 @@ class AugmentedRows:
     seed: int
 
     def take(self, chosen: Mapping[str, Sequence[Place]]) -> Batch:
-        """The rows at these places, changed as their pass says."""
-        changed = {task: self.changed(task, places) for task, places in chosen.items()}
+        """The rows at these places, augmented for their pass."""
+        changed = {task: self.change_rows(task, places) for task, places in chosen.items()}
         return make_batch(changed, {task: range(len(data)) for task, data in changed.items()})
 
-    def changed(self, task: str, places: Sequence[Place]) -> TaskData:
+    def change_rows(self, task: str, places: Sequence[Place]) -> TaskData:
         texts = [
             change(self.texts[task][row], self.augment, task, self.draw(task, number, row))
             for row, number in places
@@ -109,16 +104,17 @@ class AugmentedRows:
 
 
 def change(texts: Texts, augment: Augment, task: str, draw: np.random.Generator) -> Texts:
-    """One row's texts: perhaps in the other order, and without some words."""
+    """One row's texts, possibly swapped, and without some words."""
     if task in augment.swap and draw.random() < 0.5:
         texts = texts[::-1]
     return tuple(drop_words(text, augment.word_dropout, draw) for text in texts)
 
 
-def drop_words(text: str, chance: float, draw: np.random.Generator) -> str:
-    """The text without each word by this chance; where all would go, one of them stays."""
+def drop_words(text: str, probability: float, draw: np.random.Generator) -> str:
+    """The text without each word with this probability; at least one word stays."""
     words = text.split()
-    kept = [word for word, x in zip(words, draw.random(len(words)), strict=True) if x >= chance]
+    drawn = draw.random(len(words))
+    kept = [word for word, x in zip(words, drawn, strict=True) if x >= probability]
     if len(kept) == len(words):
         return text
     return " ".join(kept or [words[int(draw.integers(len(words)))]])

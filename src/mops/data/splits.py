@@ -1,4 +1,4 @@
-"""Which rows train, which validate, which select and which report: by text, never by chance."""
+"""Splits rows by their texts: train and validation, and the two halves of a validation set."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ SEPARATOR = "\x1f"
 
 
 def normalised(text: str) -> str:
-    """What two spellings of one sentence have in common; a text of signs alone stays itself."""
+    """The same for two spellings of one sentence; a text of punctuation alone stays itself."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return NOT_ALPHANUMERIC.sub(" ", folded).strip() or folded.strip()
 
 
 def split_rows(
-    rows: Sequence[Row], share: float, seed: int
+    rows: Sequence[Row], fraction: float, seed: int
 ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """(train, validation): rows that share a sentence stay on one side.
 
     Groups of such rows are taken in an order drawn from the seed. A group that would miss the
-    wanted size by more than leaving it out is passed over: chains of shared sentences can hold
-    most of a file.
+    wanted size by more than leaving it out is skipped: chains of shared sentences can contain most
+    of a file.
     """
-    if not 0 < share < 1:
+    if not 0 < fraction < 1:
         raise DataError(
-            f"`split` is {share:g}; allowed: more than 0 and less than 1; write for example 0.1 "
+            f"`split` is {fraction:g}; allowed: more than 0 and less than 1; write for example 0.1 "
             "for one row in ten"
         )
-    groups = _groups(rows)
-    missing = max(1, round(share * len(rows)))
+    groups = group_rows(rows)
+    missing = max(1, round(fraction * len(rows)))
     chosen: set[int] = set()
     for key in sorted(groups, key=lambda key: _digest(str(seed), key)):
         if len(groups[key]) <= 2 * missing:
@@ -48,8 +48,8 @@ def split_rows(
             break
     if not 0 < len(chosen) < len(rows):
         raise DataError(
-            f"{len(rows)} rows cannot be split by {share:g}: they form {len(groups)} group(s) of "
-            "shared sentences, so one side would be empty; both sides need rows; name a "
+            f"{len(rows)} rows cannot be split by {fraction:g}: they form {len(groups)} group(s) "
+            "of shared sentences, so one side would be empty; both sides need rows; name a "
             "`validation` file or change `split`"
         )
     train = tuple(row for number, row in enumerate(rows) if number not in chosen)
@@ -57,13 +57,13 @@ def split_rows(
 
 
 def half(row: Row) -> Half:
-    """The half of a validation set this row belongs to, wherever and whenever it is read."""
+    """The half of a validation set that this row belongs to; it depends on its texts alone."""
     first_byte = _digest(*sorted(map(normalised, row.texts)))[0]
     return "selection" if first_byte % 2 else "report"
 
 
-def _groups(rows: Sequence[Row]) -> dict[str, list[int]]:
-    """Row numbers by connected component; the key is its smallest text, whatever the order."""
+def group_rows(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """Row numbers by connected component; the key is the component's smallest text."""
     parents: dict[str, str] = {}
 
     def root(text: str) -> str:
