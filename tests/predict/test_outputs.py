@@ -1,4 +1,4 @@
-"""Outputs: each distinct sequence once, the same bits as each row alone with its task."""
+"""Outputs: each distinct sequence is computed once, bit-identical to each row alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mops.model.pack import Pack
 from mops.model.packing import pack_segments
 from mops.plans.parser import every_plan
 from mops.plans.shapes import HeadShape, Reading
-from mops.predict import inference as computing
+from mops.predict import inference
 from mops.predict.inference import compute_outputs
 
 SENTIMENT, PARAPHRASE, SIMILARITY = NAMES
@@ -58,15 +58,15 @@ def assert_as_alone(network: Network, tables: dict[str, TokenTable], **options: 
         assert len(np.unique(found[task])) > 2  # not the same for all
 
 
-def lively(plan: Any, folder: Any, **options: Any) -> Network:
-    """Additions and heads start at zero or near it; here every weight counts."""
+def shaken(plan: Any, folder: Any, **options: Any) -> Network:
+    """Adapters and heads start near zero; here every weight has an effect."""
     network = build_network(plan, folder("bert"), **options)
     shake(network, seed=3, size=0.05)
     return network
 
 
 class Packs:
-    """A packer that remembers what it was given and made."""
+    """A packer that records its inputs and outputs."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -85,30 +85,30 @@ def test_all_tasks_at_once_get_the_bits_of_each_row_alone(
     plan: Any, pair: str, encoder_folder: Any
 ) -> None:
     heads = {"similarity": HeadShape(kind="cosine")} if pair == "bi" and not plan.feeds else {}
-    network = lively(plan, encoder_folder, reading=Reading(pair=pair, heads=heads))
+    network = shaken(plan, encoder_folder, reading=Reading(pair=pair, heads=heads))
     assert_as_alone(network, some_tables(network))
 
 
 @over_pairs
-def test_a_sequence_is_packed_once_with_all_tasks_that_ask_it(
+def test_a_sequence_is_packed_once_with_all_tasks_that_read_it(
     pair: str, encoder_folder: Any
 ) -> None:
-    network = lively("hybrid:2", encoder_folder, reading=Reading(pair=pair))
+    network = shaken("hybrid:2", encoder_folder, reading=Reading(pair=pair))
     tables, packs = some_tables(network), Packs(network)
     compute_outputs(network, tables, packs)
-    asked: dict[tuple[int, ...], set[str]] = {}
+    readers: dict[tuple[int, ...], set[str]] = {}
     for task, table in tables.items():
         for row in range(len(table)):
             for ids, _ in table.row(row):
-                asked.setdefault(tuple(ids.tolist()), set()).add(task)
+                readers.setdefault(tuple(ids.tolist()), set()).add(task)
     given = [segment for segments in packs.given for segment in segments]
-    assert {tuple(segment.ids.tolist()): set(segment.tasks) for segment in given} == asked
-    assert len(given) == len(asked) < sum(len(table.lengths) for table in tables.values())
+    assert {tuple(segment.ids.tolist()): set(segment.tasks) for segment in given} == readers
+    assert len(given) == len(readers) < sum(len(table.lengths) for table in tables.values())
     assert all(len(set(segment.tasks)) == len(segment.tasks) for segment in given)
 
 
 def test_the_same_words_with_other_types_are_another_sequence(encoder_folder: Any) -> None:
-    network = lively("shared", encoder_folder)
+    network = shaken("shared", encoder_folder)
     one = table_of([(6, 1)], 1)
     other = TokenTable(one.ids, np.ones_like(one.types), one.starts, 1)
     found = compute_outputs(network, {PARAPHRASE: one, SIMILARITY: other})
@@ -123,7 +123,7 @@ def test_the_same_words_with_other_types_are_another_sequence(encoder_folder: An
 
 def test_shared_layers_see_each_distinct_token_once(encoder_folder: Any) -> None:
     """`hybrid:2` splits into three branches above the second layer."""
-    network = lively("hybrid:2", encoder_folder)
+    network = shaken("hybrid:2", encoder_folder)
     packs = Packs(network)
     table = table_of([(9, 1), (4, 2), (9, 1)], 1)
     compute_outputs(network, dict.fromkeys(NAMES, table), packs)
@@ -136,8 +136,8 @@ def test_shared_layers_see_each_distinct_token_once(encoder_folder: Any) -> None
 def test_packs_hold_about_as_many_tokens_and_lengths_that_are_alike(
     encoder_folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(computing, "PACK_TOKENS", 40)
-    network = lively("shared", encoder_folder)
+    monkeypatch.setattr(inference, "PACK_TOKENS", 40)
+    network = shaken("shared", encoder_folder)
     packs = Packs(network)
     assert_as_alone(network, some_tables(network), pack=packs)
     lengths = [[len(segment.ids) for segment in segments] for segments in packs.given]
@@ -152,16 +152,16 @@ def test_packs_hold_about_as_many_tokens_and_lengths_that_are_alike(
 def test_windows_change_nothing(
     window: int, encoder_folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = lively("hybrid:2", encoder_folder, reading=Reading(pair="bi"))
+    network = shaken("hybrid:2", encoder_folder, reading=Reading(pair="bi"))
     tables = some_tables(network)
     whole = compute_outputs(network, tables)
-    monkeypatch.setattr(computing, "WINDOW", window)
+    monkeypatch.setattr(inference, "WINDOW", window)
     for task, found in compute_outputs(network, tables).items():
         np.testing.assert_array_equal(found, whole[task])
 
 
-def test_a_network_in_training_answers_without_dropout(encoder_folder: Any) -> None:
-    network = lively("shared", encoder_folder, dropout=0.5)
+def test_a_network_in_training_mode_predicts_without_dropout(encoder_folder: Any) -> None:
+    network = shaken("shared", encoder_folder, dropout=0.5)
     tables = some_tables(network)
     expected = compute_outputs(network, tables)
     for task, found in compute_outputs(network.train(), tables).items():
@@ -169,7 +169,7 @@ def test_a_network_in_training_answers_without_dropout(encoder_folder: Any) -> N
 
 
 def test_a_task_without_rows_gets_no_outputs(encoder_folder: Any) -> None:
-    network = lively("separate", encoder_folder)
+    network = shaken("separate", encoder_folder)
     tables = some_tables(network) | {SENTIMENT: table_of([], 1)}
     found = compute_outputs(network, tables)
     assert found[SENTIMENT].shape == (0, THREE_TASKS[0].outputs)

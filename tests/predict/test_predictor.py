@@ -1,4 +1,4 @@
-"""Answers: in input order, the same bits whoever stands beside a row, any number of rows."""
+"""Predictions: in input order and bit-identical for every batch composition."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
@@ -15,8 +16,8 @@ from mops.data import tokens
 from mops.data.examples import Row
 from mops.errors import UsageError
 from mops.plans.shapes import Reading
-from mops.predict import inference as computing
-from mops.predict import predictor as predicting
+from mops.predict import inference
+from mops.predict import predictor as predictor_module
 from mops.predict.bundle import Bundle
 from mops.predict.inference import decide
 from mops.predict.predictor import Predictor
@@ -45,7 +46,7 @@ def some_texts(rows: int, width: int, seed: int = 0) -> list[tuple[str, ...]]:
 
 
 def values(predictor: Predictor, task: str, texts: list[tuple[str, ...]]) -> np.ndarray:
-    """All numbers that an answer has."""
+    """All numbers of the predictions."""
     found = predictor.predict_tasks({task: texts})[task]
     return np.concatenate([found.values[:, None], found.probabilities], axis=1)
 
@@ -61,15 +62,17 @@ def test_a_row_gets_the_same_bits_alone_and_among_others(predictor: Predictor, t
 
 @pytest.mark.parametrize("pair", ["cross", "bi"])
 @pytest.mark.parametrize("pool", ["cls", "mean", "sum", "pooler"])
-def test_so_it_does_however_texts_are_read(encoder_folder: Any, pair: str, pool: str) -> None:
+def test_so_it_does_with_every_pooling_and_pair_mode(
+    encoder_folder: Any, pair: str, pool: str
+) -> None:
     predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair, pool=pool)
     texts = some_texts(17, 2)
     alone = np.concatenate([values(predictor, "similarity", [row]) for row in texts])
     np.testing.assert_array_equal(values(predictor, "similarity", texts), alone)
 
 
-def test_answers_come_in_input_order(predictor: Predictor) -> None:
-    """Rows are computed by length; a shuffled input gives the answers shuffled the same way."""
+def test_predictions_come_in_input_order(predictor: Predictor) -> None:
+    """Rows are computed by length; a shuffled input gives predictions shuffled the same way."""
     texts = some_texts(40, 1)
     order = np.random.default_rng(1).permutation(40)
     first = values(predictor, "sentiment", texts)
@@ -78,24 +81,15 @@ def test_answers_come_in_input_order(predictor: Predictor) -> None:
     )
 
 
-def test_several_packs_answer_as_one(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_size_does_not_matter(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = some_texts(40, 1)
     first = values(predictor, "sentiment", texts)
-    monkeypatch.setattr(computing, "PACK_TOKENS", 30)
+    monkeypatch.setattr(inference, "PACK_TOKENS", 30)
     np.testing.assert_array_equal(values(predictor, "sentiment", texts), first)
 
 
-def test_several_tasks_at_once_answer_as_one_by_one(predictor: Predictor) -> None:
-    texts = some_texts(15, 2)
-    both = predictor.predict_tasks({"paraphrase": texts, "similarity": texts})
-    for name, found in both.items():
-        alone = predictor.predict_tasks({name: texts})[name]
-        np.testing.assert_array_equal(found.values, alone.values)
-        np.testing.assert_array_equal(found.probabilities, alone.probabilities)
-
-
 @pytest.mark.parametrize("pair", ["cross", "bi"])
-def test_tasks_on_different_texts_answer_as_one_by_one(encoder_folder: Any, pair: str) -> None:
+def test_several_tasks_at_once_predict_as_one_by_one(encoder_folder: Any, pair: str) -> None:
     predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair)
     pairs = some_texts(15, 2)
     asked = {
@@ -110,7 +104,7 @@ def test_tasks_on_different_texts_answer_as_one_by_one(encoder_folder: Any, pair
         assert len(found.values) == len(asked[name])
 
 
-def test_rows_that_several_tasks_ask_are_tokenised_once(
+def test_equal_rows_of_several_tasks_are_tokenised_once(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
@@ -119,31 +113,31 @@ def test_rows_that_several_tasks_ask_are_tokenised_once(
         taken.append(len(rows))
         return tokens.tokenise(tokenizer, rows, reading)
 
-    monkeypatch.setattr(predicting, "tokenise", tokenise)
+    monkeypatch.setattr(predictor_module, "tokenise", tokenise)
     pairs = some_texts(9, 2)
     predictor.predict_tasks({"paraphrase": pairs, "similarity": list(pairs), "sentiment": ["ban"]})
     assert taken == [9, 1]
 
 
-def test_a_stream_is_answered_in_windows_that_do_not_matter(
+def test_the_windows_of_a_stream_do_not_matter(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = some_texts(23, 1)
-    monkeypatch.setattr(predicting, "WINDOW", 5)
+    monkeypatch.setattr(predictor_module, "WINDOW", 5)
     rows = (Row("", text, None, "") for text in texts)
     streamed = predictor.stream({("sentiment",): rows})
     windows = [(window, found["sentiment"]) for (window,), found in streamed]
     assert [len(window) for window, _ in windows] == [5, 5, 5, 5, 3]
     assert [row.texts for window, _ in windows for row in window] == texts
-    shares = np.concatenate([found.probabilities for _, found in windows])
+    probabilities = np.concatenate([found.probabilities for _, found in windows])
     whole = predictor.predict_tasks({"sentiment": texts})["sentiment"]
-    np.testing.assert_array_equal(shares, whole.probabilities)
+    np.testing.assert_array_equal(probabilities, whole.probabilities)
 
 
 def test_a_stream_takes_no_more_rows_than_it_needs(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predicting, "WINDOW", 4)
+    monkeypatch.setattr(predictor_module, "WINDOW", 4)
     endless = (Row(str(n), ("ban bat",), None, "") for n in count())
     (window,), _ = next(predictor.stream({("sentiment",): endless}))
     assert [row.id for row in window] == ["0", "1", "2", "3"]
@@ -153,7 +147,7 @@ def test_a_stream_takes_no_more_rows_than_it_needs(
 def test_groups_of_tasks_stream_their_own_rows_side_by_side(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predicting, "WINDOW", 4)
+    monkeypatch.setattr(predictor_module, "WINDOW", 4)
     singles, pairs = some_texts(6, 1), some_texts(6, 2)
     asked = {
         ("sentiment",): (Row("", text, None, "") for text in singles),
@@ -170,18 +164,18 @@ def test_groups_of_tasks_stream_their_own_rows_side_by_side(
 
 
 @pytest.mark.parametrize("pair", ["cross", "bi"])
-def test_an_empty_text_is_answered(encoder_folder: Any, pair: str) -> None:
+def test_an_empty_text_has_a_prediction(encoder_folder: Any, pair: str) -> None:
     predictor = predictor_of("hybrid:2", encoder_folder("bert"), pair=pair)
     assert predictor.predict("sentiment", ["", "ban"])[0] in SENTIMENT.labels
     assert len(predictor.predict("similarity", [("", ""), ("ban", "")])) == 2
 
 
 @pytest.mark.parametrize("task", ["sentiment", "similarity"])
-def test_no_rows_no_answers(predictor: Predictor, task: str) -> None:
+def test_no_rows_no_predictions(predictor: Predictor, task: str) -> None:
     assert predictor.predict(task, []) == []
 
 
-def test_a_text_longer_than_the_encoder_is_cut_and_answered(predictor: Predictor) -> None:
+def test_a_text_longer_than_the_encoder_is_truncated(predictor: Predictor) -> None:
     long, cut = " ".join(["ban"] * 5000), " ".join(["ban"] * 22)  # 24 with [CLS] and [SEP]
     one, other = values(predictor, "sentiment", [(long,), (cut,)])
     np.testing.assert_array_equal(one, other)
@@ -194,27 +188,27 @@ def test_an_unknown_task_is_refused_with_the_nearest(predictor: Predictor) -> No
 
 @pytest.mark.parametrize("texts", [["ban"], [("ban", "bat"), "ban"], [("ban", "bat", "bet")]])
 def test_a_pair_task_refuses_rows_that_are_no_pairs(predictor: Predictor, texts: list) -> None:
-    with pytest.raises(UsageError, match=r"reads 2 text\(s\) a row"):
+    with pytest.raises(UsageError, match=r"takes 2 text\(s\) per row"):
         predictor.predict("similarity", texts)
 
 
 def test_one_text_instead_of_a_list_is_refused(predictor: Predictor) -> None:
-    """Else every letter would be a row."""
+    """Otherwise every letter would be a row."""
     with pytest.raises(UsageError, match="list"):
         predictor.predict("sentiment", "A lovely film.")
 
 
-def test_answers_are_labels_and_values_of_the_tasks(predictor: Predictor) -> None:
+def test_predictions_are_labels_and_values_of_the_tasks(predictor: Predictor) -> None:
     assert set(predictor.predict("sentiment", ["ban", "bat bet"])) <= set(SENTIMENT.labels)
     assert set(predictor.predict("paraphrase", [("ban", "bat")])) <= {"0", "1"}
     (value,) = predictor.predict("similarity", [("ban", "bat")])
     assert isinstance(value, float) and 0 <= value <= 5
 
 
-# ------------------------------------------------------------------ outputs become answers
+# ------------------------------------------------------------------ from outputs to predictions
 
 
-def test_shares_are_a_softmax_and_the_answer_its_largest() -> None:
+def test_probabilities_are_a_softmax_and_the_prediction_its_largest() -> None:
     outputs = np.array([[0.0, 2.0, -1.0, 0.5, 1000.0], [3.0, 1.0, 0.0, 0.0, 0.0]], np.float32)
     found = decide(SENTIMENT, outputs)
     assert found.as_strings() == ["4", "0"]
@@ -242,3 +236,23 @@ def test_a_written_value_reads_back_as_the_value_that_was_scored() -> None:
 
 def test_the_loaded_model_knows_its_tasks() -> None:
     assert mops.load(world().run / "model").tasks == ("sentiment", "paraphrase", "similarity")
+
+
+def test_the_loss_of_a_class_is_minus_log_of_its_probability() -> None:
+    outputs = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    found = decide(SENTIMENT, outputs)
+    losses = found.losses(np.array([0.0, 2.0, np.nan]))
+    expected = metrics.log_loss([0, 2], found.probabilities[:2], labels=range(5))
+    assert losses[:2].mean() == pytest.approx(expected) and np.isnan(losses[2])
+    assert found.confidences() == found.probabilities.max(axis=1).tolist()
+
+
+def test_a_probability_of_zero_has_a_finite_loss() -> None:
+    (loss,) = decide(PARAPHRASE, np.array([[-1000.0]], np.float32)).losses(np.array([1.0]))
+    assert 700 < loss < 710
+
+
+def test_the_loss_of_a_similarity_is_its_squared_error() -> None:
+    found = decide(SIMILARITY, np.array([[1.5], [9.0]], np.float32))
+    assert found.losses(np.array([1.0, 4.0])) == pytest.approx([0.25, 1.0])
+    assert found.confidences() == []

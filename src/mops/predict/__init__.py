@@ -1,1 +1,1 @@
-"""Answers from a trained model: inference, the bundle folder and the predictor."""
+"""Predictions of a trained model: inference, the bundle folder and the predictor."""
