@@ -19,6 +19,7 @@ training.head_learning_rate: {log_uniform: [1.0e-7, 1.0e-2]}
 """
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_the_winner_beside_the_default(
     made: World, run_cli: Any, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mops.surveys.design import Survey
     from mops.surveys.ledger import Trial
     from mops.surveys.local import Job
-    from mops.surveys.tuning.verdict import Verdict
+    from mops.surveys.tune import SearchResult
 
 
 @click.command()
@@ -61,9 +61,14 @@ def command(
     Example:
       mops tune --data sample --trials 12 --set training.max_steps=120
     """
-    from mops.surveys.tuning.spaces import budgeted, default_space, plan_search, read_space
+    from mops.surveys.search_space import (
+        budget_in_steps,
+        default_space,
+        plan_search,
+        read_space,
+    )
 
-    recipe = budgeted(read_recipe(**options))
+    recipe = budget_in_steps(read_recipe(**options))
     drawn = read_space(space) if space else default_space(recipe)
     survey = plan_search(recipe, drawn, trials)
     if dry_run:
@@ -76,10 +81,9 @@ def command(
         show(verdict, out)
 
 
-def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> Verdict:
+def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> SearchResult:
     from mops.surveys.run import begin
-    from mops.surveys.tuning.search import run_search
-    from mops.surveys.tuning.verdict import judge_search, pick_winner
+    from mops.surveys.tune import judge_search, pick_winner, run_search
 
     ledger, trials = begin(survey, out), survey.trials()
     ledger.register(trials)
@@ -107,7 +111,7 @@ class SearchScreen(ProgressBar):
     """Evaluations of all trials so far, and the best score on the selection half."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
-        from mops.surveys.tuning.spaces import EVALUATIONS
+        from mops.surveys.search_space import EVALUATIONS
 
         super().__init__("searching", EVALUATIONS * len(trials))
         self.names = {trial.id: trial.candidate.name for trial in trials}
@@ -137,7 +141,7 @@ class SearchScreen(ProgressBar):
         ERR.print(text, soft_wrap=True)
 
 
-def show(verdict: Verdict, out: Path) -> None:
+def show(verdict: SearchResult, out: Path) -> None:
     from mops.cli.screen import OUT, print_table, print_warnings
 
     rows = [

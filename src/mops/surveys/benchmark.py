@@ -30,6 +30,7 @@ from mops.files import write_text
 from mops.record import package_version, processor_name
 from mops.surveys.ledger import Candidate, content_id
 
+FORMAT = 2  # of the entries in costs.json; others are measured again
 ROUNDS = 7
 # Where other programs slow the pass down by more than SLACK, it ends early, after FEWEST_ROUNDS.
 FEWEST_ROUNDS, SLACK = 3, 1.3
@@ -77,6 +78,7 @@ def measure_costs(
 def validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
     """What a measurement depends on: this content, this baseline, this machine."""
     return {
+        "format": FORMAT,
         "content": content_id(candidate.recipe),
         "beside": content_id(baseline.recipe),
         "machine": {

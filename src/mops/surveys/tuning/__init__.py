@@ -1,1 +1,0 @@
-"""Hyperparameter search and the verdict on its winner."""
