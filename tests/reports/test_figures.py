@@ -17,7 +17,7 @@ from mops.evaluate.agreement import Cell
 from mops.evaluate.conflicts import Conflicts, write_conflicts
 from mops.reports.figures import Picture, draw_charts
 from mops.reports.figures.conflicts import build_figure, draw_heatmap
-from mops.reports.figures.pareto import COSTS, draw_cost, pareto_front, to_point
+from mops.reports.figures.scores import COSTS, cost_points, draw_cost, pareto_front
 from mops.reports.figures.style import (
     GROUND,
     INK,
@@ -186,7 +186,7 @@ def test_without_confidences_there_is_no_calibration(tmp_path: Path) -> None:
 
 def test_the_front_joins_points_that_none_dominates(many: Material) -> None:
     for cost in COSTS[:3]:
-        points = [to_point(many, one, one.costs[cost.fact]) for one in many.summary.standings]
+        points, _ = cost_points(many, cost)
         best = {
             (one.cost, one.score)
             for one in points

@@ -13,7 +13,6 @@ import pytest
 
 from mops.errors import RunError
 from mops.reports.answers import Answers, read_answers
-from mops.reports.curves import Evaluation, convergence_table, loss_lines, measure_pace
 from mops.reports.figures.answers import (
     CELLS,
     calibration_error,
@@ -21,7 +20,14 @@ from mops.reports.figures.answers import (
     confusion,
     value_counts,
 )
-from mops.reports.figures.curves import first_trials, smooth
+from mops.reports.figures.curves import (
+    Evaluation,
+    convergence_table,
+    first_trials,
+    loss_lines,
+    measure_pace,
+    smooth,
+)
 from mops.reports.figures.response import plan_responses, setting_responses
 from mops.reports.figures.style import plain_number
 from mops.reports.material import Material

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mops.reports.curves import convergence_table
+from mops.reports.figures.curves import convergence_table
 from mops.reports.material import Material
 from mops.surveys.results.cells import (
     COSTS,

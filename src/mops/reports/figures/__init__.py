@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from mops.reports.figures.answers import draw_answers
 from mops.reports.figures.conflicts import draw_conflicts
 from mops.reports.figures.curves import draw_curves
-from mops.reports.figures.pareto import draw_pareto
 from mops.reports.figures.response import draw_responses
-from mops.reports.figures.scores import draw_scores
+from mops.reports.figures.scores import draw_pareto, draw_scores
 from mops.reports.figures.style import Chart, Picture, house_style
 from mops.reports.material import Material
 
