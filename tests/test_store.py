@@ -95,6 +95,19 @@ def test_what_can_never_fit_removes_nothing(tmp_path: Path) -> None:
     assert {entry.blocks for entry in kept.entries()} == {1}
 
 
+def test_many_blocks_are_written_with_few_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adding a block does not look at all entries; the limit still holds."""
+    kept, scans, opened = Store(tmp_path, limit=500 * 1024), [], []
+    entries, open_block = Store.entries, store.open_block
+    monkeypatch.setattr(Store, "entries", lambda self: scans.append(1) or entries(self))
+    monkeypatch.setattr(store, "open_block", lambda path: opened.append(path) or open_block(path))
+    assert all(kept.add("x", "a", str(n), block(1)) for n in range(100))
+    assert len(scans) < 15 and len(opened) == 100
+    assert kept.add("x", "b", "0", block(420)) and keys(kept) == ["b"]
+
+
 def test_never_more_than_half_of_the_free_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +125,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     kept = Store(tmp_path)
     monkeypatch.setattr(store, "write_block", full)
-    with pytest.warns(StoreWarning, match=r"cannot write to the cache .*No space left.*goes on"):
+    with pytest.warns(StoreWarning, match=r"cannot write to the cache .*No space left.*continues"):
         assert not kept.write("x", "a", block(1))
     assert not kept.write("x", "b", block(1))  # warned once
     assert not list(tmp_path.rglob("*.block")) and not list(tmp_path.rglob(".*.part"))
@@ -155,7 +168,7 @@ def test_drafts_of_killed_processes_go_and_fresh_ones_stay(tmp_path: Path) -> No
     for draft in (old, fresh):
         draft.write_bytes(b"half")
     os.utime(old, (1000, 1000))
-    kept.write("x", "b", block(1))
+    Store(tmp_path).write("x", "b", block(1))
     assert not old.exists() and fresh.exists()
 
 

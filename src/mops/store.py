@@ -1,15 +1,11 @@
-"""A block file: arrays in one file that is mapped, not read; what is broken is never believed.
+"""The store: a cache of arrays on disk, of bounded size, shared by all runs of a user.
 
-The format is that of safetensors, so that other programs can read it and nothing in it can run.
+    FOLDER/KIND/KEY/about.json     a description of the entry, for people
+    FOLDER/KIND/KEY/NAME.block     its arrays, in one or more safetensors files
 
-The store: arrays that are worth keeping between runs, in a folder of bounded size.
-
-    FOLDER/KIND/KEY/about.json     what an entry is
-    FOLDER/KIND/KEY/NAME.block     its arrays, in one or more blocks
-
-A key names the content, and a block never changes: it is written beside its place and renamed. So
-many processes may read and fill the folder at once without locks; the worst that can happen is that
-two write the same. Nothing here is needed: whatever is missing or broken is computed again.
+A key names the content, and a block never changes: it is written to a draft and renamed. So many
+processes can read and fill the folder at once without locks; at worst two write the same block.
+Nothing here is needed: whatever is missing or broken is computed again.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from mops.errors import RunError, UsageError
-from mops.files import atomic_write, write_text
+from mops.files import DRAFT, atomic_write, write_text
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -45,9 +41,12 @@ TYPES = {
 }  # fmt: skip
 
 
+# ------------------------------------------------------------------ blocks
+
+
 @dataclass(frozen=True, eq=False)
 class StoredBlock:
-    """The arrays of a file, as they lie on the disk; they stay readable when it is removed."""
+    """The memory-mapped arrays of a file; they stay readable when the file is removed."""
 
     path: Path
     arrays: Arrays
@@ -55,24 +54,23 @@ class StoredBlock:
 
     @cached_property
     def is_sound(self) -> bool:
-        """Whether all arrays are what was written; reads the whole file, once."""
+        """Whether the arrays are what was written; reads the whole file, once."""
         return checksum(self.arrays) == self.checksum
 
 
 def write_block(path: Path, arrays: Arrays) -> None:
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    path.write_bytes(save(whole, {CHECK: checksum(whole)}))
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    path.write_bytes(save(contiguous, {CHECK: checksum(contiguous)}))
 
 
 def open_block(path: Path) -> StoredBlock:
-    """Mapped, with its sizes checked; ValueError when they are not what the header says."""
+    """A block, mapped; ValueError when its size is not what its header says."""
     try:
         mapped = np.asarray(np.memmap(path, np.uint8, "r"))
         start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
         header = json.loads(mapped[8:start].tobytes())
         written = header.pop("__metadata__")[CHECK]
-        ends = [row["data_offsets"][1] for row in header.values()]
-        if len(mapped) != start + max(ends):
+        if len(mapped) != start + max(row["data_offsets"][1] for row in header.values()):
             raise ValueError("cut short")
         arrays = {name: view(mapped[start:], row) for name, row in header.items()}
     except (KeyError, TypeError, AttributeError) as cause:
@@ -86,29 +84,32 @@ def view(data: NDArray[np.uint8], row: Mapping[str, Any]) -> Array:
 
 
 def checksum(arrays: Arrays) -> str:
+    """Of names, types, shapes and values."""
     value = 0
-    for name in sorted(arrays):
-        array = arrays[name]
+    for name, array in sorted(arrays.items()):
         facts = f"{name} {array.dtype.str} {array.shape}"
         data = array.reshape(-1).view(np.uint8).data
         value = zlib.crc32(data, zlib.crc32(facts.encode(), value))
     return f"{value:08x}"
 
 
+# ------------------------------------------------------------------ the store
+
 FOLDER, LIMIT, OFF = "MOPS_CACHE", "MOPS_CACHE_LIMIT", "off"
 DEFAULT_LIMIT = 8 * 2**30
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-ABOUT, SUFFIX, DRAFTS = "about.json", ".block", ".*.part"
-STALE = 24 * 3600  # seconds after which a draft belongs to nobody
+ABOUT, SUFFIX = "about.json", ".block"
+STALE = 24 * 3600  # seconds after which a draft is abandoned
+SCANS = 32  # a scan of the folder is repeated after writing this fraction of its bound
 
 
 class StoreWarning(UserWarning):
-    """Something is wrong with the store; the work goes on without it."""
+    """Something is wrong with the store; the work continues without it."""
 
 
 @dataclass(frozen=True)
 class StoreEntry:
-    """What lies under one key."""
+    """The content of one key."""
 
     kind: str
     key: str
@@ -116,21 +117,20 @@ class StoreEntry:
     about: Mapping[str, Any]
     blocks: int
     bytes: int
-    used: float  # when, in seconds of the clock
+    used: float  # last use, in seconds since the epoch
 
 
 @dataclass
 class Store:
-    """A folder of entries; those that were not used for longest go first when it is full."""
+    """A folder of entries; the least recently used ones are removed when it is full."""
 
     folder: Path
     limit: int = DEFAULT_LIMIT
-    broken: set[str] = field(default_factory=set)  # what has been warned of
-
-    # -------------------------------------------------------------- whole entries
+    warned: set[str] = field(default_factory=set)
+    room: int = 0  # bytes that can be written before the folder is scanned again
 
     def read(self, kind: str, key: str) -> Arrays | None:
-        """The arrays of an entry of one block, mapped; none if it is not there or broken."""
+        """The arrays of an entry of one block; None if it is missing or broken."""
         for block in self.blocks(kind, key):
             if block.is_sound:
                 return block.arrays
@@ -140,13 +140,11 @@ class Store:
     def write(
         self, kind: str, key: str, arrays: Arrays, about: Mapping[str, Any] | None = None
     ) -> bool:
-        """Keep arrays as an entry of one block; whether there was room."""
+        """Keep arrays as an entry of one block; False if there was no room."""
         return self.add(kind, key, "all", arrays, about) is not None
 
-    # -------------------------------------------------------------- blocks
-
     def blocks(self, kind: str, key: str, known: Container[Path] = ()) -> list[StoredBlock]:
-        """The blocks of an entry, which thereby is in use now; `known` ones are not opened."""
+        """The blocks of an entry, which is marked as used; `known` ones are not opened."""
         place = self.folder / kind / key
         with contextlib.suppress(OSError):
             os.utime(place)
@@ -164,15 +162,15 @@ class Store:
             return None
 
     def drop(self, path: Path) -> None:
-        """Remove a block that is not what was written."""
-        self.warn(f"{path} is broken and was removed; what it held is computed again")
+        """Remove a broken block."""
+        self.warn(f"{path} is broken and was removed; its content is computed again")
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
     def add(
         self, kind: str, key: str, name: str, arrays: Arrays, about: Mapping[str, Any] | None = None
     ) -> StoredBlock | None:
-        """Write a block; none when there is no room for it, or no way to write it."""
+        """Write a block; None if there is no room for it or it cannot be written."""
         place = self.folder / kind / key
         path = place / f"{name}{SUFFIX}"
         try:
@@ -183,33 +181,40 @@ class Store:
                     write_text(place / ABOUT, json.dumps(about or {}))
                 with atomic_write(path) as draft:
                     write_block(draft, arrays)
+                    self.room -= draft.stat().st_size
             return self.open(path)
         except (OSError, RunError) as error:
             self.warn(
                 f"cannot write to the cache {self.folder}: {error.__cause__ or error}; the work "
-                f"goes on without it. Free some space, or turn it off with {FOLDER}={OFF}"
+                f"continues without it. Free some space, or turn it off with {FOLDER}={OFF}"
             )
             return None
 
     def warn(self, message: str) -> None:
-        if message not in self.broken:
-            self.broken.add(message)
+        """Warn once."""
+        if message not in self.warned:
+            self.warned.add(message)
             warnings.warn(message, StoreWarning, stacklevel=2)
 
-    # -------------------------------------------------------------- room
+    # -------------------------------------------------------------- size
 
     def entries(self) -> list[StoreEntry]:
-        """What is there, the least recently used first."""
-        found = [entry for about in self.folder.glob(f"*/*/{ABOUT}") for entry in read_entry(about)]
-        return sorted(found, key=lambda entry: entry.used)
+        """All entries, the least recently used first."""
+        entries = (e for about in self.folder.glob(f"*/*/{ABOUT}") for e in read_entry(about))
+        return sorted(entries, key=lambda entry: entry.used)
 
     def bound(self, used: int) -> int:
-        """The limit, and never more than half of what the disk has for others and for this."""
+        """The limit, and never more than half of the disk space that is free or used here."""
         place = next(p for p in (self.folder, *self.folder.absolute().parents) if p.exists())
         return min(self.limit, (shutil.disk_usage(place).free + used) // 2)
 
     def make_room(self, size: int, place: Path) -> bool:
-        """Remove other entries until there is room; none of them if even that is not enough."""
+        """Remove other entries until there is room; none of them if even that is not enough.
+
+        A scan of the folder pays for many writes: the room it finds is used up before the next.
+        """
+        if size <= self.room:
+            return True
         remove_stale_drafts(self.folder)
         entries = self.entries()
         used = sum(entry.bytes for entry in entries)
@@ -220,46 +225,42 @@ class Store:
         for entry in entries:
             if used + size > bound and entry.folder != place and remove(entry):
                 used -= entry.bytes
-        return used + size <= bound
+        self.room = min(bound - used, max(size, bound // SCANS))
+        return size <= self.room
 
     def clear(self) -> list[StoreEntry]:
-        """Remove all entries, and nothing else that may lie there; what was removed."""
-        gone = [entry for entry in self.entries() if remove(entry)]
-        for kind in {entry.folder.parent for entry in gone}:
+        """Remove all entries, and nothing else that may be in the folder."""
+        removed = [entry for entry in self.entries() if remove(entry)]
+        for kind in {entry.folder.parent for entry in removed}:
             with contextlib.suppress(OSError):  # not empty
                 kind.rmdir()
-        return gone
+        return removed
 
 
 def read_entry(about: Path) -> Iterator[StoreEntry]:
-    """The entry that a file is about; none when it is just being removed."""
+    """The entry that a file describes; nothing when another process is removing it."""
     place = about.parent
     with contextlib.suppress(OSError):
-        files = [file.stat().st_size for file in place.iterdir()]
+        try:
+            facts = json.loads(about.read_text("utf-8"))
+        except ValueError:  # the description is only for people
+            facts = {}
+        files = {file.name: file.stat().st_size for file in place.iterdir()}
         yield StoreEntry(
             kind=place.parent.name,
             key=place.name,
             folder=place,
-            about=facts_of(about),
-            blocks=len(list(place.glob(f"*{SUFFIX}"))),
-            bytes=sum(files),
+            about=facts if isinstance(facts, dict) else {},
+            blocks=sum(name.endswith(SUFFIX) for name in files),
+            bytes=sum(files.values()),
             used=place.stat().st_mtime,
         )
 
 
-def facts_of(about: Path) -> Mapping[str, Any]:
-    """Only for people to read: an entry whose file is broken is as good as any other."""
-    try:
-        facts = json.loads(about.read_text("utf-8"))
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
-
-
 def remove(entry: StoreEntry) -> bool:
-    """Whether it is gone: where files in use cannot be removed, it stays."""
+    """Whether the entry is gone: it stays where files in use cannot be removed."""
     with contextlib.suppress(OSError):
-        for pattern in (f"*{SUFFIX}", DRAFTS, ABOUT):
+        for pattern in (f"*{SUFFIX}", DRAFT, ABOUT):
             for file in entry.folder.glob(pattern):
                 file.unlink()
         entry.folder.rmdir()
@@ -267,42 +268,31 @@ def remove(entry: StoreEntry) -> bool:
 
 
 def remove_stale_drafts(folder: Path) -> None:
-    """What killed processes left."""
-    for draft in folder.glob(f"*/*/{DRAFTS}"):
+    """Remove the drafts of killed processes."""
+    for draft in folder.glob(f"*/*/{DRAFT}"):
         with contextlib.suppress(OSError):
             if time.time() - draft.stat().st_mtime > STALE:
                 draft.unlink()
 
 
-# ------------------------------------------------------------------ where and how large
+# ------------------------------------------------------------------ location and limit
 
 
 def find_store() -> Store | None:
-    """The store of this user; none when it is turned off."""
-    folder = store_folder()
-    return Store(folder, store_limit()) if folder else None
-
-
-def store_folder() -> Path | None:
+    """The store of this user; None when it is turned off."""
     given = os.environ.get(FOLDER, "").strip()
     if given.lower() == OFF:
         return None
-    return Path(given).expanduser() if given else USUAL.get(sys.platform, xdg_folder)()
+    return Store(Path(given).expanduser() if given else default_folder(), store_limit())
 
 
-def xdg_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mops"
-
-
-def mac_folder() -> Path:
-    return Path.home() / "Library" / "Caches" / "mops"
-
-
-def windows_folder() -> Path:
-    return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "mops" / "Cache"
-
-
-USUAL = {"darwin": mac_folder, "win32": windows_folder}
+def default_folder() -> Path:
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "mops"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "mops" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "mops"
 
 
 def store_limit() -> int:
