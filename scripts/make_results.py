@@ -19,9 +19,8 @@ from mops.reports.figures import draw_charts
 from mops.reports.material import Material, read_material
 from mops.surveys.design import Survey
 from mops.surveys.experiments import EXPERIMENTS
-from mops.surveys.results.standings import Summary
-from mops.surveys.results.tables import cost_table, difference_table, score_table
-from mops.surveys.results.wording import decided, what_was_chosen
+from mops.surveys.results.results import Results
+from mops.surveys.results.tables import cost_table, describe_rows, difference_table, score_table
 from mops.tables import Table, markdown_table
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -65,15 +64,15 @@ def section(material: Material) -> Iterator[str]:
     yield f"## {summary.name}"
     yield f"```\n{COMMANDS[summary.name]}\n```"
     yield heading(survey, summary)
-    yield "\n".join(decided(decision))
+    yield "\n".join(decision.lines)
     yield from pictures(material)
     for table in (score_table(summary), difference_table(summary), cost_table(summary)):
         if table.rows:
             rows = markdown_table(table)
             yield f"### {table.title}\n\n{rows}\n\n{table.note}"
     yield from beside_papers(material)
-    if summary.findings:
-        yield "What the guards say:\n\n" + "\n".join(f"- {of.text}" for of in summary.findings)
+    if summary.caveats:
+        yield "What the guards say:\n\n" + "\n".join(f"- {of.text}" for of in summary.caveats)
 
 
 def pictures(material: Material) -> Iterator[str]:
@@ -84,17 +83,17 @@ def pictures(material: Material) -> Iterator[str]:
             yield f"![{picture.title}](img/{name})\n\n{picture.caption}"
 
 
-def heading(survey: Survey, summary: Summary) -> str:
+def heading(survey: Survey, summary: Results) -> str:
     entry = EXPERIMENTS.get(summary.name)
     about = f"{entry.about[0].upper()}{entry.about[1:]}. " if entry else ""
     training = survey.candidates()[0].recipe.training
-    steps = {trial.steps for one in summary.standings for trial in one.trials}
+    steps = {trial.steps for one in summary.candidates for trial in one.trials}
     told = " to ".join(f"{n:,}" for n in sorted({min(steps), max(steps)}))
     encoder = Path(survey.candidates()[0].recipe.encoder).name
     return (
         f"{about}{len(survey.candidates())} candidates x {len(survey.seeds)} seeds, {told} steps "
         f"of {training.per_task_batch_size} rows of every task, `pair: {training.pair}`, encoder "
-        f"`{encoder}`. {what_was_chosen(summary)}"
+        f"`{encoder}`. {describe_rows(summary)}"
     )
 
 

@@ -26,7 +26,15 @@ from mops.record import (
     write_record,
 )
 from mops.surveys.ledger import Candidate, Trial
-from mops.surveys.results.standings import Rows, Standing, Summary, TrialFacts
+from mops.surveys.results.files import write_results
+from mops.surveys.results.results import (
+    COST_PASS,
+    CandidateCosts,
+    CandidateResult,
+    Results,
+    RowCounts,
+    TrialResult,
+)
 
 ROWS = 400
 PARTS = {"validation": slice(None), "report": slice(0, None, 2), "selection": slice(1, None, 2)}
@@ -211,8 +219,12 @@ def write_survey(folder: Path, survey: MadeSurvey, skills: Mapping[str, Skill]) 
     return folder
 
 
-def by_name(summary: Summary) -> dict[str, Standing]:
-    return {one.name: one for one in summary.standings}
+def by_name(summary: Results) -> dict[str, CandidateResult]:
+    return {one.name: one for one in summary.candidates}
+
+
+def write_summary(folder: Path, results: Results) -> None:
+    write_results(replace(results, folder=folder))
 
 
 def write_failure(folder: Path, trial: Trial, reason: str) -> None:
@@ -224,13 +236,14 @@ def write_failure(folder: Path, trial: Trial, reason: str) -> None:
 # ------------------------------------------------------------------ standings without files
 
 
-def made_trial(seed: int = 1, **facts: Any) -> TrialFacts:
+def made_trial(seed: int = 1, **facts: Any) -> TrialResult:
     plain: dict[str, Any] = {
         "id": f"{seed:012x}",
         "seed": seed,
         "digest": "",
         "selection": 0.5,
         "scores": {},
+        "metrics": {},
         "steps": 100,
         "planned_steps": 100,
         "best_step": 50,
@@ -243,23 +256,19 @@ def made_trial(seed: int = 1, **facts: Any) -> TrialFacts:
         "is_best_last": False,
         "warnings": (),
     }
-    return TrialFacts(**plain | facts)
+    return TrialResult(**plain | facts)
 
 
-def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Standing:
+def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> CandidateResult:
     """Two tasks, a and b; costs as given: millions, milliseconds, seconds."""
     seeds = facts.pop("seeds", (1, 2, 3))
     scores = {"a": score, "b": score, "overall": score, "overall_normalised": score}
     scores |= facts.pop("scores", {})
     stderr = facts.pop("stderr", 0.01)
     million, ms, seconds = facts.pop("cost", (20, 10, 60))
-    costs = {
-        "parameters": million and 1e6 * million,
-        "latency_seconds": ms and ms / 1000,
-        "train_seconds": seconds,
-        "peak_memory_bytes": 1e9,
-        "source": "cost pass",
-    }
+    costs = made_costs(
+        parameters=1e6 * million, latency_seconds=ms and ms / 1000, train_seconds=seconds
+    )
     spread = 0.01 if len(seeds) > 1 else None
     plain: dict[str, Any] = {
         "name": name,
@@ -283,10 +292,29 @@ def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Standi
         ),
         "missing_seeds": (),
     }
-    return Standing(**plain | facts)
+    return CandidateResult(**plain | facts)
 
 
-def made_summary(*standings: Standing, **facts: Any) -> Summary:
+def made_costs(**facts: Any) -> CandidateCosts:
+    plain: dict[str, Any] = {
+        "parameters": 20_000_000,
+        "trained_parameters": 20_000_000,
+        "parameters_by_owner": {},
+        "parameters_by_task": {},
+        "weight_bytes": 80_000_000,
+        "training_state_bytes": 240_000_000,
+        "flops_per_example": {},
+        "flops_per_step": 1e10,
+        "train_seconds": 60.0,
+        "step_seconds": 0.1,
+        "peak_memory_bytes": 1e9,
+        "disk_bytes": 81_000_000,
+        "source": COST_PASS,
+    }
+    return CandidateCosts(**plain | facts)
+
+
+def made_summary(*standings: CandidateResult, **facts: Any) -> Results:
     """Candidates of different ties can be told apart, unless they say who they can be told from."""
     ties = {one.name: one.tie for one in standings}
     standings = tuple(
@@ -300,14 +328,12 @@ def made_summary(*standings: Standing, **facts: Any) -> Summary:
         "on": "report",
         "seeds": (1, 2, 3),
         "tasks": {"a": "accuracy", "b": "accuracy"},
-        "rows": {"a": Rows(100, 100), "b": Rows(100, 100)},
-        "standings": standings,
-        "failed": (),
-        "doubtful": (),
-        "waiting": (),
+        "rows": {"a": RowCounts(100, 100), "b": RowCounts(100, 100)},
+        "candidates": standings,
+        "folder": Path("made"),
     }
-    return Summary(**plain | facts)
+    return Results(**plain | facts)
 
 
-def made_difference(mean: float, is_real: bool = False) -> Difference:
-    return Difference(mean, 0.01, mean - 0.02, mean + 0.02, 0.2, 0.4, is_real, 3)
+def made_difference(mean: float, is_significant: bool = False) -> Difference:
+    return Difference(mean, 0.01, mean - 0.02, mean + 0.02, 0.2, 0.4, is_significant, 3)

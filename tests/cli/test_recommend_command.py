@@ -11,14 +11,13 @@ import pytest
 from mops.cli.screen import WIDE
 from mops.cli.survey_tables import print_decision, print_summary
 from mops.surveys.results.recommend import recommend
-from mops.surveys.results.standings import Summary
-from mops.surveys.results.summary_files import write_summary
-from surveying import made_difference, made_standing, made_summary
+from mops.surveys.results.results import Results
+from surveying import made_difference, made_standing, made_summary, write_summary
 
 
-def three() -> Summary:
+def three() -> Results:
     against = {"overall": made_difference(-0.01)}
-    gains = {"a": made_difference(0.03, is_real=True), "b": made_difference(-0.01)}
+    gains = {"a": made_difference(0.03, is_significant=True), "b": made_difference(-0.01)}
     return made_summary(
         made_standing("shared", 0.70, gains=gains),
         made_standing("hybrid:3", 0.71, cost=(40, 12, 90), against=against, gains=gains),
@@ -46,7 +45,7 @@ def test_as_json(folder: Path, run_cli: Any) -> None:
     code, out, _ = run_cli("recommend", str(folder), "--json", "--max-params", "50M")
     found = json.loads(out)
     assert code == 0 and found["candidate"] == "shared" and found["tied"] == ["hybrid:3"]
-    assert [one["name"] for one in found["excluded"]] == ["separate"]
+    assert list(found["excluded"]) == ["separate"]
     assert {point["name"] for point in found["front"]} == {"shared", "hybrid:3"}
     assert found["model"].endswith("trials/shared-1/model")
 
@@ -81,7 +80,7 @@ def test_wrong_words(folder: Path, run_cli: Any, words: list[str], error: str) -
 
 def test_a_folder_that_is_no_survey(tmp_path: Path, run_cli: Any) -> None:
     code, _, err = run_cli("recommend", str(tmp_path))
-    assert code == 2 and "no summary of a survey" in err and err.count("\n") == 1
+    assert code == 2 and "not the results of a survey" in err and err.count("\n") == 1
 
 
 def test_tables_fit_the_screen(capsys: pytest.CaptureFixture[str]) -> None:

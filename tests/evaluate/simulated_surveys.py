@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mops.evaluate.statistics import Scored
+from mops.evaluate.statistics import ScoredRuns
 
 ROWS = 500
 MEAN, HARD = 0.45, 0.1
@@ -45,9 +45,9 @@ class World:
         return float((2 * (run + row / ROWS) / self.seeds + 2 * self.taste**2 / ROWS) ** 0.5)
 
 
-def scored(right: np.ndarray) -> Scored:
+def scored(right: np.ndarray) -> ScoredRuns:
     """Accuracies of all runs; the covariance is what endlessly many resamples would give."""
     plans, seeds, rows = right.shape
     right_RN = right.reshape(-1, rows).astype(float)
     at = {f"plan{p}": {s: p * seeds + s for s in range(seeds)} for p in range(plans)}
-    return Scored(at, right_RN.mean(1), np.cov(right_RN, bias=True) / rows)
+    return ScoredRuns(at, right_RN.mean(1), np.cov(right_RN, bias=True) / rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,11 +14,16 @@ from scipy import stats
 from building import THREE_TASKS
 from mops.errors import UsageError
 from mops.evaluate import metrics as scores
-from mops.evaluate.compare import Answered, Judged, compare
+from mops.evaluate.compare import CandidateComparison, compare
 
 TASKS = {task.name: task for task in THREE_TASKS}
 ROWS = {"sentiment": 200, "paraphrase": 300, "similarity": 150}
 KEYS = {*TASKS, "overall", "overall_normalised"}
+
+
+class Answered(NamedTuple):
+    name: str
+    by_seed: dict[int, dict[str, np.ndarray]]
 
 
 def make_targets() -> dict[str, np.ndarray]:
@@ -50,12 +56,12 @@ def answered(name: str, skill: float, seeds: Sequence[int] = (1, 2, 3)) -> Answe
     return Answered(name, {s: answers(np.random.default_rng([first, s]), skill) for s in seeds})
 
 
-def judge(*candidates: Answered, **options: object) -> dict[str, Judged]:
+def judge(*candidates: Answered, **options: Any) -> dict[str, CandidateComparison]:
     options = {"baseline": candidates[0].name} | options
-    return {one.name: one for one in compare(TASKS, TARGETS, candidates, **options)}
+    return compare(TASKS, TARGETS, dict(candidates), **options)
 
 
-def numbers_are_finite(judged: Judged) -> bool:
+def numbers_are_finite(judged: CandidateComparison) -> bool:
     found = [*judged.scores.values(), *judged.against.values(), *judged.gains.values()]
     return all(
         math.isfinite(x) for one in found for x in vars(one).values() if isinstance(x, float)
@@ -98,11 +104,11 @@ def test_the_errors_of_tasks_add_up_in_the_overall_score() -> None:
 
 def test_a_clear_difference_and_none() -> None:
     found = judge(answered("base", 0.5), answered("same", 0.5), answered("better", 0.8))
-    assert [one.name for one in found.values()] == ["base", "same", "better"]
+    assert list(found) == ["base", "same", "better"]
     for key in KEYS:
         better, same = found["better"].against[key], found["same"].against[key]
-        assert better.is_real and better.low > 0 and better.p <= better.p_holm < 0.05
-        assert not same.is_real and same.low < same.mean < same.high
+        assert better.is_significant and better.low > 0 and better.p <= better.p_holm < 0.05
+        assert not same.is_significant and same.low < same.mean < same.high
         assert better.mean == pytest.approx(
             found["better"].scores[key].mean - found["base"].scores[key].mean
         )
@@ -113,7 +119,7 @@ def test_a_clear_difference_and_none() -> None:
 
 def test_a_worse_one_is_real_with_a_negative_sign() -> None:
     found = judge(answered("base", 0.8), answered("worse", 0.4))["worse"]
-    assert found.against["overall"].high < 0 and found.against["overall"].is_real
+    assert found.against["overall"].high < 0 and found.against["overall"].is_significant
     assert found.tie == 2
 
 
@@ -168,7 +174,7 @@ def test_with_one_seed_nothing_is_real() -> None:
     found = judge(answered("base", 0.3, [1]), answered("better", 0.9, [1]))
     difference = found["better"].against["overall"]
     assert difference.p < 1e-6 and difference.p_holm < 1e-6
-    assert not difference.is_real and difference.seeds == 1
+    assert not difference.is_significant and difference.seeds == 1
     assert found["base"].scores["overall"].spread is None
     assert found["base"].scores["overall"].stderr > 0
     assert {one.tie for one in found.values()} == {1}
@@ -198,7 +204,7 @@ def test_a_candidate_with_one_common_seed_is_in_no_correction_of_the_others(skil
             alone[name].against["overall"].p_holm
         )
     assert beside["few"].against["overall"].seeds == 1
-    assert not beside["few"].against["overall"].is_real
+    assert not beside["few"].against["overall"].is_significant
 
 
 def test_without_common_seeds_there_is_no_difference_to_tell() -> None:
@@ -209,7 +215,7 @@ def test_without_common_seeds_there_is_no_difference_to_tell() -> None:
 
 
 def test_a_candidate_alone() -> None:
-    (found,) = compare(TASKS, TARGETS, [answered("only", 0.5)], "only", single="only")
+    found = judge(answered("only", 0.5), single="only")["only"]
     assert found.tie == 1 and set(found.scores) == KEYS
     assert found.against == found.gains == found.mcnemar == {}
 
@@ -227,8 +233,7 @@ def test_a_candidate_of_fewer_tasks_is_compared_on_those() -> None:
     assert (found["part"].tie, found["base"].tie) == (0, 1)
     ranked = judge(answered("base", 0.4), part, by="sentiment")
     assert (ranked["part"].tie, ranked["base"].tie) == (1, 2)
-    alone = compare(TASKS, TARGETS, [part], "part")
-    assert set(alone[0].scores) == {"sentiment"}
+    assert set(judge(part)["part"].scores) == {"sentiment"}
 
 
 def test_constant_predictions_have_a_score_and_no_error() -> None:
@@ -241,10 +246,10 @@ def test_constant_predictions_have_a_score_and_no_error() -> None:
     found = judge(*plans, answered("other", 0.7, [1, 2]))
     assert all(numbers_are_finite(one) for one in found.values())
     same = found["flat too"].against
-    assert all(one.mean == 0 and one.p == 1 and not one.is_real for one in same.values())
+    assert all(one.mean == 0 and one.p == 1 and not one.is_significant for one in same.values())
     assert found["flat"].scores["similarity"].mean == pytest.approx(0, abs=1e-12)
     assert found["flat"].scores["similarity"].stderr == 0
-    assert found["other"].against["similarity"].is_real
+    assert found["other"].against["similarity"].is_significant
     assert found["flat"].tie == found["flat too"].tie == 2
 
 
@@ -269,5 +274,3 @@ def test_rows_must_be_the_same() -> None:
     short = Answered("short", {4: {"sentiment": np.zeros(3)}})
     with pytest.raises(UsageError, match="short, seed 4: 3 predictions of sentiment for 200 rows"):
         judge(answered("base", 0.5), short)
-    with pytest.raises(UsageError, match="two candidates have the same name; found: a, a"):
-        judge(answered("a", 0.5), answered("a", 0.5))

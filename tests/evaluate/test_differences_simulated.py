@@ -11,14 +11,14 @@ from scipy import stats
 from simulated_surveys import MEAN, World, scored
 
 from building import THREE_TASKS
-from mops.evaluate.compare import Answered, compare, find_ties, told_apart
-from mops.evaluate.statistics import LEVEL, Scored, holm, off_zero
+from mops.evaluate.compare import compare, different_pairs, means_by_name, tie_groups
+from mops.evaluate.statistics import LEVEL, ScoredRuns, holm, off_zero
 
 SURVEYS = 200
 NOISE = [0.2, 1.0, 3.0]  # between runs, in units of the noise between rows
 
 
-def is_real(right: np.ndarray) -> np.ndarray:
+def is_significant(right: np.ndarray) -> np.ndarray:
     """For each plan but the first: is it declared different from the first?"""
     of = scored(right)
     means = [of.mean(f"plan{plan}", "plan0") for plan in range(1, len(right))]
@@ -28,7 +28,7 @@ def is_real(right: np.ndarray) -> np.ndarray:
 def share(world: World, surveys: int, errors: float = 0.0) -> float:
     """Of surveys that find plan 1, which is better by so many true standard errors."""
     made = world.surveys(surveys, 2, errors * world.true_error())
-    return float(np.mean([is_real(right)[0] for right in made]))
+    return float(np.mean([is_significant(right)[0] for right in made]))
 
 
 def allowance(surveys: int, of: float = LEVEL) -> float:
@@ -39,7 +39,7 @@ def test_identical_plans_are_rarely_different() -> None:
     """Any of eight, for few and many seeds, little and much noise between runs: at most 5 %."""
     found = {
         (seeds, noise): np.mean(
-            [is_real(r).any() for r in World(8, seeds, noise).surveys(SURVEYS, 1)]
+            [is_significant(r).any() for r in World(8, seeds, noise).surveys(SURVEYS, 1)]
         )
         for seeds in (2, 3, 5)
         for noise in NOISE
@@ -50,13 +50,13 @@ def test_identical_plans_are_rarely_different() -> None:
 
 def test_two_noisy_plans_with_other_strengths_and_two_seeds_are_the_liberal_corner() -> None:
     """Satterthwaite's freedom is itself estimated, here from 2 degrees: about 7 % instead of 5."""
-    found = [is_real(r).any() for r in World(2, 2, 3.0, taste=0.25).surveys(500, 1)]
+    found = [is_significant(r).any() for r in World(2, 2, 3.0, taste=0.25).surveys(500, 1)]
     assert np.mean(found) <= 0.1
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_two_plans_with_other_strengths_and_equal_skill_are_rarely_different(seeds: int) -> None:
-    found = [is_real(r).any() for r in World(2, seeds, 1.0, taste=0.25).surveys(500, 1)]
+    found = [is_significant(r).any() for r in World(2, seeds, 1.0, taste=0.25).surveys(500, 1)]
     assert np.mean(found) <= LEVEL + allowance(500)
 
 
@@ -66,8 +66,8 @@ def test_identical_plans_are_one_tie() -> None:
     assert np.mean(several) <= LEVEL
 
 
-def ties_of(found: Scored) -> int:
-    return max(find_ties(found, told_apart(found)).values())
+def ties_of(found: ScoredRuns) -> int:
+    return max(tie_groups(means_by_name(found), different_pairs(found)).values())
 
 
 @pytest.mark.parametrize("noise", [0.2, 1.0])
@@ -134,7 +134,7 @@ def test_a_wild_plan_is_not_called_different_and_does_not_hide_the_others() -> N
     for right in world.surveys(300, 5, skill=4 * world.true_error()):
         lucky = draw.uniform(0.1, 1.9, (3, world.seeds, 1))
         right[5:] = draw.random(right[5:].shape) < MEAN * lucky
-        real = is_real(right)
+        real = is_significant(right)
         wild.append(real[4:].any())
         found.append(real[0])
     assert np.mean(wild) <= LEVEL + allowance(300)
@@ -147,7 +147,7 @@ def test_a_plan_that_scatters_several_times_as_much_is_the_other_liberal_corner(
     for right in World(8, 2, 0.5).surveys(200, 7):
         run = 0.13 * draw.normal(size=(2, 1))  # the others' scores scatter by 0.025
         right[1] = draw.random(right[1].shape) < MEAN + run
-        found.append(is_real(right).any())
+        found.append(is_significant(right).any())
     assert LEVEL < np.mean(found) < 0.25
 
 
@@ -157,11 +157,11 @@ def test_the_whole_way_through_predictions() -> None:
     wrong = []
     for right in World(8, 3, 1.0).surveys(60, 6):
         targets = np.ones(right.shape[-1])
-        plans = [
-            Answered(f"plan{p}", {s: {task.name: right[p, s].astype(float)} for s in range(3)})
+        plans = {
+            f"plan{p}": {s: {task.name: right[p, s].astype(float)} for s in range(3)}
             for p in range(8)
-        ]
-        judged = compare({task.name: task}, {task.name: targets}, plans, "plan0")
-        apart = any(d.is_real for one in judged for d in one.against.values())
+        }
+        judged = compare({task.name: task}, {task.name: targets}, plans, baseline="plan0").values()
+        apart = any(d.is_significant for one in judged for d in one.against.values())
         wrong.append(apart or max(one.tie for one in judged) > 1)
     assert np.mean(wrong) <= LEVEL + allowance(60)

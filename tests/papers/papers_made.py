@@ -15,34 +15,37 @@ from mops.papers.paper import TASKS
 from mops.record import Record, RunScores
 from mops.reports.material import Material, TrialFiles
 from mops.surveys.experiments import named_survey
-from mops.surveys.results.standings import Standing, Summary
-from surveying import Skill, made_meta, made_record, made_standing, made_summary, plain_recipe
+from mops.surveys.results.results import CandidateResult, Results
+from surveying import (
+    Skill,
+    made_costs,
+    made_meta,
+    made_record,
+    made_standing,
+    made_summary,
+    plain_recipe,
+)
 
 METRICS = {"similarity": "pearson"}  # else accuracy
 BASE, SMALL = {"depth": 12, "width": 768}, {"depth": 6, "width": 384}
 
 
-def candidate(name: str, score: float = 0.6, **facts: Any) -> Standing:
+def candidate(name: str, score: float = 0.6, **facts: Any) -> CandidateResult:
     """A candidate of the papers' three tasks; the plan is the name before a comma."""
     scores = dict.fromkeys(TASKS, score) | facts.pop("scores", {})
-    costs = {
-        "parameters": 20_000_000,
-        "trained_parameters": 20_000_000,
-        "weight_bytes": 80_000_000,
-        "train_seconds": 60.0,
-        "noise": 0.05,
-        "source": "cost pass",
-    } | facts.pop("costs", {})
+    costs = made_costs(**{"noise": 0.05} | facts.pop("costs", {}))
     plain = {"plan": name.partition(",")[0], "tasks": TASKS,
              "loss_weights": dict.fromkeys(TASKS, 1.0)}  # fmt: skip
     return made_standing(name, score, scores=scores, **plain | {"costs": costs} | facts)
 
 
-def difference(mean: float, reach: float, is_real: bool = False, seeds: int = 3) -> Difference:
-    return Difference(mean, reach / 2, mean - reach, mean + reach, 0.0, 0.0, is_real, seeds)
+def difference(
+    mean: float, reach: float, is_significant: bool = False, seeds: int = 3
+) -> Difference:
+    return Difference(mean, reach / 2, mean - reach, mean + reach, 0.0, 0.0, is_significant, seeds)
 
 
-def summary(*standings: Standing, **facts: Any) -> Summary:
+def summary(*standings: CandidateResult, **facts: Any) -> Results:
     plain = {
         "tasks": {task: METRICS.get(task, "accuracy") for task in TASKS},
         "rows": {},
@@ -51,12 +54,14 @@ def summary(*standings: Standing, **facts: Any) -> Summary:
     return made_summary(*standings, **plain | facts)
 
 
-def material(*standings: Standing, trials: Sequence[TrialFiles] = (), **facts: Any) -> Material:
+def material(
+    *standings: CandidateResult, trials: Sequence[TrialFiles] = (), **facts: Any
+) -> Material:
     return Material(Path("made"), None, summary(*standings, **facts), None, tuple(trials), ())
 
 
 def trials_of(
-    one: Standing,
+    one: CandidateResult,
     by_seed: Sequence[Mapping[str, float]],
     recipe: Mapping[str, Any] | None = None,
     shape: Mapping[str, int] = BASE,
@@ -110,7 +115,7 @@ def tied_survey(name: str) -> Material:
     return material(*(one for one, _ in made), trials=files, baseline=survey.baseline)
 
 
-def standings_of(candidates: Sequence[Any]) -> Iterator[tuple[Standing, Mapping[str, Any]]]:
+def standings_of(candidates: Sequence[Any]) -> Iterator[tuple[CandidateResult, Mapping[str, Any]]]:
     for one in candidates:
         recipe, training = one.recipe.to_data(), one.recipe.training
         plan = recipe["plan"]["name"] if isinstance(recipe["plan"], dict) else recipe["plan"]

@@ -25,15 +25,14 @@ from mops.papers.verdicts import (
     matches,
     not_worse,
 )
-from mops.surveys.results.results import Outside
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult, MissingTrial
 
 A, B, GONE = Match("a"), Match("b"), Match("gone")
 
 
-def against(mean: float, reach: float, is_real: bool = False, seeds: int = 3) -> Ours:
+def against(mean: float, reach: float, is_significant: bool = False, seeds: int = 3) -> Ours:
     """a minus the baseline b."""
-    of = difference(mean, reach, is_real, seeds)
+    of = difference(mean, reach, is_significant, seeds)
     one = candidate("a", against={"overall": of}, reference="b")
     return Ours(material(one, candidate("b", reference="b"), baseline="b"))
 
@@ -46,7 +45,7 @@ def always(*found: Judgement) -> list[Test]:
 
 
 @pytest.mark.parametrize(
-    ("mean", "reach", "is_real", "verdict"),
+    ("mean", "reach", "is_significant", "verdict"),
     [
         (0.05, 0.02, True, HOLDS),
         (-0.05, 0.02, True, FAILS),
@@ -55,15 +54,18 @@ def always(*found: Judgement) -> list[Test]:
     ],
 )
 def test_better_needs_a_real_difference(
-    mean: float, reach: float, is_real: bool, verdict: str
+    mean: float, reach: float, is_significant: bool, verdict: str
 ) -> None:
-    ours, turned = against(mean, reach, is_real), {HOLDS: FAILS, FAILS: HOLDS, UNTOLD: UNTOLD}
+    ours, turned = (
+        against(mean, reach, is_significant),
+        {HOLDS: FAILS, FAILS: HOLDS, UNTOLD: UNTOLD},
+    )
     assert beats(A, B, "overall")(ours)[0] == verdict
     assert beats(B, A, "overall")(ours)[0] == turned[verdict]
 
 
 @pytest.mark.parametrize(
-    ("mean", "reach", "is_real", "worse", "same"),
+    ("mean", "reach", "is_significant", "worse", "same"),
     [
         (0.002, 0.005, False, HOLDS, HOLDS),  # inside the margin of 0.01
         (0.05, 0.02, True, HOLDS, FAILS),  # better is not worse
@@ -73,9 +75,9 @@ def test_better_needs_a_real_difference(
     ],
 )
 def test_no_difference_needs_an_interval_inside_the_margin(
-    mean: float, reach: float, is_real: bool, worse: str, same: str
+    mean: float, reach: float, is_significant: bool, worse: str, same: str
 ) -> None:
-    ours = against(mean, reach, is_real)
+    ours = against(mean, reach, is_significant)
     assert not_worse(A, B, "overall")(ours)[0] == worse
     assert matches(A, B, "overall")(ours)[0] == same
 
@@ -95,8 +97,8 @@ def test_who_is_missing_is_named(test: Any) -> None:
 
 
 def test_who_is_still_to_come_is_not_missing() -> None:
-    waiting = Outside("id", "gone, x, seed 1", "gone, x", 1, "not finished yet")
-    ours = Ours(material(candidate("a"), waiting=(waiting,)))
+    waiting = MissingTrial("id", "gone, x, seed 1", "gone, x", 1, "waiting", "not finished yet")
+    ours = Ours(material(candidate("a"), missing=(waiting,)))
     assert beats(A, GONE, "overall")(ours) == (UNTOLD, "not in this survey yet: gone")
     assert beats(A, B, "overall")(ours) == (UNTOLD, "not in this survey: b")
 
@@ -112,7 +114,7 @@ def test_why_has_the_interval() -> None:
     )  # fmt: skip
 
 
-def pair(a: Standing, b: Standing, **facts: Any) -> Ours:
+def pair(a: CandidateResult, b: CandidateResult, **facts: Any) -> Ours:
     return Ours(material(a, b, candidate("base"), **{"baseline": "base", **facts}))
 
 
@@ -129,7 +131,7 @@ def test_and_in_other_scores_by_an_error_that_is_too_large() -> None:
     ours = pair(candidate("a", 0.80), candidate("b", 0.70))
     found = gap(ours, A, B, "sentiment")
     assert found.high - found.mean == pytest.approx(2.7764451 * 0.01 * 2**0.5)
-    assert found.is_real and beats(A, B, "sentiment")(ours)[0] == HOLDS
+    assert found.is_significant and beats(A, B, "sentiment")(ours)[0] == HOLDS
     close = pair(candidate("a", 0.73), candidate("b", 0.70))
     assert beats(A, B, "sentiment")(close)[0] == UNTOLD
     once = pair(candidate("a", 0.9, seeds=(1,)), candidate("b", 0.1, seeds=(1,)))
@@ -248,15 +250,15 @@ def test_tm_has_the_errors_of_score_and_time(seconds: float, verdict: str) -> No
 # ------------------------------------------------------------------ findings of the papers
 
 
-def verdict_of(name: str, words: str, *standings: Standing, **facts: Any) -> str:
+def verdict_of(name: str, words: str, *standings: CandidateResult, **facts: Any) -> str:
     view = compare_with(name, material(*standings, **facts))
     (claim,) = (claim for claim in view.claims if words in claim.text)
     return claim.verdict
 
 
-def frozen(regime: str, gain: float, is_real: bool) -> Standing:
+def frozen(regime: str, gain: float, is_significant: bool) -> CandidateResult:
     base = "frozen+late:III"
-    of = {} if regime == "III" else {"overall": difference(gain, 0.01, is_real)}
+    of = {} if regime == "III" else {"overall": difference(gain, 0.01, is_significant)}
     return candidate(f"frozen+late:{regime}", 0.6 + gain, against=of, reference=base)
 
 
@@ -274,8 +276,8 @@ def test_regimes_that_beat_the_baseline_are_counted(better: int, verdict: str) -
 def test_another_rate_must_really_win() -> None:
     base = candidate("frozen+late:III, x", learning_rate=1e-3, reference="frozen+late:III, x")
 
-    def verdict(is_real: bool, gain: float = 0.05) -> str:
-        of = {"overall": difference(gain, 0.01, is_real)}
+    def verdict(is_significant: bool, gain: float = 0.05) -> str:
+        of = {"overall": difference(gain, 0.01, is_significant)}
         facts: dict[str, Any] = {"against": of, "reference": base.name, "learning_rate": 1e-5}
         other = candidate("frozen+late:ISS, y", **facts)
         return verdict_of("mops", "another rate", base, other)

@@ -12,7 +12,7 @@ from mops.reports.figures import Picture
 from mops.reports.material import Material
 from mops.reports.report import Report
 from mops.surveys.results.recommend import recommend
-from mops.surveys.results.standings import Summary
+from mops.surveys.results.results import Results
 from mops.tables import Cell, Table
 from surveying import made_standing, made_summary
 
@@ -30,7 +30,7 @@ def hostile(place: str) -> str:
     return f"{place} {EVIL}"
 
 
-def hostile_summary() -> Summary:
+def hostile_summary() -> Results:
     return made_summary(
         made_standing(hostile("one"), 0.7),
         made_standing(hostile("two"), 0.6, tie=2),
@@ -86,7 +86,7 @@ def hostile_report() -> Report:
         Material(Path(), None, summary, recommend(summary), (), ()),
         tables=(hostile_table("plans"), hostile_table("outside"), table),
         pictures=pictures,
-        cards=tuple(hostile_card(one.name) for one in summary.standings),
+        cards=tuple(hostile_card(one.name) for one in summary.candidates),
         errors=(errors,),
         caveats=(Section(hostile("section"), (hostile("line"),), table),),
         papers=(paper,),

@@ -19,10 +19,9 @@ from mops.data.dataset import read_dataset
 from mops.model.sources import read_shape
 from mops.surveys.design import Survey, read_survey, to_survey
 from mops.surveys.ledger import Trial
-from mops.surveys.results.standings import Summary
-from mops.surveys.results.summary import summarise
-from mops.surveys.results.summary_files import write_summary
-from surveying import write_failure
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.results import Results
+from surveying import write_failure, write_summary
 
 PLANS = ("shared", "separate", "hybrid:2", "frozen+shared")
 LABELS = ("bad", "middling", "good")
@@ -99,9 +98,9 @@ def tear(folder: Path, trial: Trial) -> Path:
     return path
 
 
-def judge(folder: Path) -> Summary:
+def judge(folder: Path) -> Results:
     """summary.json, .csv and .md of what lies in the folder now."""
-    summary = summarise(read_survey(folder / "survey.yaml"), folder)
+    summary = judge_survey(read_survey(folder / "survey.yaml"), folder)
     write_summary(folder, summary)
     return summary
 

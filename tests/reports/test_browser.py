@@ -79,8 +79,8 @@ def background(page: Page) -> str:
 def test_sorted_by_click_and_by_key(desk: Page, material: Material) -> None:
     """By the summary's own means, largest first, then smallest first; by tie as it was."""
     before = names(desk)
-    assert before == [one.name for one in material.summary.standings]
-    means = {one.name: one.overall.mean for one in material.summary.standings}
+    assert before == [one.name for one in material.summary.candidates]
+    means = {one.name: one.overall.mean for one in material.summary.candidates}
     assert header(desk, "tie").get_attribute("aria-sort") == "ascending"
     header(desk, "overall").get_by_role("button").click()
     assert header(desk, "overall").get_attribute("aria-sort") == "descending"
@@ -111,9 +111,9 @@ def test_filtered_by_words_tie_and_family(desk: Page, material: Material) -> Non
     bar.get_by_label("Family").select_option("frozen+shared")
     assert names(desk) == ["frozen+shared"]
     bar.get_by_label("Family").select_option("all")
-    tie = material.summary.standings[-1].tie
+    tie = material.summary.candidates[-1].tie
     bar.get_by_label("Tie").select_option(str(tie))
-    assert names(desk) == [one.name for one in material.summary.standings if one.tie == tie]
+    assert names(desk) == [one.name for one in material.summary.candidates if one.tie == tie]
 
 
 def test_a_warning_says_what_it_is(desk: Page) -> None:
@@ -140,7 +140,7 @@ def test_the_switch_shows_one_picture_at_a_time(desk: Page) -> None:
 
 
 def test_hovering_a_plan_shows_its_card_and_lights_it_up(desk: Page, material: Material) -> None:
-    place = [one.name for one in material.summary.standings].index("hybrid:2")
+    place = [one.name for one in material.summary.candidates].index("hybrid:2")
     desk.locator(MAIN).get_by_role("button", name="hybrid:2").hover()
     card = desk.get_by_role("dialog", name="hybrid:2")
     card.wait_for()
@@ -159,7 +159,7 @@ def test_hovering_a_plan_shows_its_card_and_lights_it_up(desk: Page, material: M
 def test_hovering_a_mark_in_a_picture_shows_the_same_card(desk: Page, material: Material) -> None:
     mark = desk.locator("figure:visible svg [data-candidate='1']").first
     mark.dispatch_event("pointerover", {"pointerType": "mouse", "bubbles": True})
-    desk.get_by_role("dialog", name=material.summary.standings[1].name).wait_for()
+    desk.get_by_role("dialog", name=material.summary.candidates[1].name).wait_for()
     assert desk.locator(f"{MAIN} tr.lit[data-candidate='1']").count() == 1
 
 

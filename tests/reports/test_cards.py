@@ -33,7 +33,7 @@ def cards(material: Material) -> tuple[Card, ...]:
 
 
 def test_one_for_each_candidate_in_their_order(material: Material, cards: tuple[Card, ...]) -> None:
-    assert [card.candidate for card in cards] == [one.name for one in material.summary.standings]
+    assert [card.candidate for card in cards] == [one.name for one in material.summary.candidates]
     assert {card.plan for card in cards} == set(PLANS)
 
 
@@ -45,7 +45,7 @@ def test_what_they_say_is_what_the_table_of_plans_says(cards: tuple[Card, ...]) 
 
 
 def test_facts_are_those_of_the_summary(material: Material, cards: tuple[Card, ...]) -> None:
-    for card, one in zip(cards, material.summary.standings, strict=True):
+    for card, one in zip(cards, material.summary.candidates, strict=True):
         facts = dict(card.facts)
         for task in ("overall", *one.tasks):
             assert facts[task].startswith(f"{one.scores[task].mean:.3f} ± ")

@@ -54,7 +54,7 @@ def test_who_is_compared(material: Material, found: dict[str, TaskErrors]) -> No
     decision, summary = material.decision, material.summary
     assert decision is not None
     ties: dict[int, list[Any]] = {}
-    for one in summary.standings:
+    for one in summary.candidates:
         ties.setdefault(one.tie, []).append((one.overall.mean, one.name))
     best = [max(group)[1] for group in ties.values()]
     first = list(dict.fromkeys([decision.candidate, "shared", "separate", *best]))

@@ -145,9 +145,9 @@ def test_missing_files_are_named(material: Material, tmp_path: Path) -> None:
 
 
 def test_candidates_without_a_cost_are_named(material: Material) -> None:
-    first, *others = material.summary.standings
-    bare = replace(first, costs={**first.costs, "latency_seconds": None})
-    summary = replace(material.summary, standings=(bare, *others))
+    first, *others = material.summary.candidates
+    bare = replace(first, costs=replace(first.costs, latency_seconds=None))
+    summary = replace(material.summary, candidates=(bare, *others))
     with house_style():
         (chart,) = draw_cost(replace(material, summary=summary), COSTS[1])
     assert f"Not shown (other tasks, or cost not measured): {first.name}." in chart.caption
@@ -164,11 +164,11 @@ def test_names_without_room_are_in_the_caption(many: Material, many_pictures: Pi
 
 def test_a_cost_that_nobody_measured_has_no_chart(material: Material) -> None:
     bare = tuple(
-        replace(one, costs={k: v for k, v in one.costs.items() if k != "latency_seconds"})
-        for one in material.summary.standings
+        replace(one, costs=replace(one.costs, latency_seconds=None))
+        for one in material.summary.candidates
     )
     assert not list(
-        draw_cost(replace(material, summary=replace(material.summary, standings=bare)), COSTS[1])
+        draw_cost(replace(material, summary=replace(material.summary, candidates=bare)), COSTS[1])
     )
 
 
@@ -229,7 +229,7 @@ def test_a_candidate_has_one_colour_in_all_pictures(material: Material, pictures
 
 def test_colours_go_by_plan_where_plans_repeat(many: Material) -> None:
     looks = candidate_looks(many)
-    by_plan = {(one.plan, looks[one.name].colour) for one in many.summary.standings}
+    by_plan = {(one.plan, looks[one.name].colour) for one in many.summary.candidates}
     assert len(by_plan) == len({colour for _, colour in by_plan}) == 5
 
 

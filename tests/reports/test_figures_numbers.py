@@ -161,7 +161,7 @@ def test_what_two_evaluations_cannot_tell() -> None:
 
 def test_the_table_of_convergence(material: Material) -> None:
     table = convergence_table(material)
-    assert len(table.rows) == len(material.summary.standings)
+    assert len(table.rows) == len(material.summary.candidates)
     assert all(len(row) == len(table.columns) for row in table.rows)
     by_column = dict(zip(table.columns, table.rows[0], strict=True))
     assert by_column["evaluations"].value == 2 and by_column["steps"].value == 100

@@ -14,9 +14,13 @@ from surveys import make_survey
 @pytest.mark.parametrize("on", ["report", "test"])
 def test_every_trial_is_accepted(tmp_path: Path, on: str) -> None:
     made = read_material(make_survey(tmp_path, ("shared", "separate"), on=on))
-    assert [one.name for one in made.summary.standings] == ["shared", "separate"]
+    assert [one.name for one in made.summary.candidates] == ["shared", "separate"]
     assert len(made.trials) == 4 and not made.broken
-    assert not made.summary.doubtful and not made.summary.waiting and not made.summary.failed
+    assert (
+        not made.summary.in_state("left out")
+        and not made.summary.in_state("waiting")
+        and not made.summary.in_state("failed")
+    )
     assert made.summary.single == "separate" and made.summary.on == on
     assert all(
         trial.curve and trial.predictions("sentiment", on).is_file() for trial in made.trials
@@ -31,9 +35,9 @@ def test_what_is_said_to_be_missing_is_missing(tmp_path: Path) -> None:
         waiting=[("hybrid:2", 2)],
     )
     summary = read_material(folder).summary
-    assert [one.name for one in summary.doubtful] == ["shared, seed 2"]
-    assert [one.name for one in summary.failed] == ["separate, seed 1"]
-    assert [one.name for one in summary.waiting] == ["hybrid:2, seed 2"]
+    assert [one.name for one in summary.in_state("left out")] == ["shared, seed 2"]
+    assert [one.name for one in summary.in_state("failed")] == ["separate, seed 1"]
+    assert [one.name for one in summary.in_state("waiting")] == ["hybrid:2, seed 2"]
 
 
 def test_hostile_texts_judge(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mops.errors import RunError, UsageError
 from mops.reports.material import read_material
-from mops.surveys.results.one_run import summarise_run
+from mops.surveys.results.judge import judge_run
 from running import world
 
 
@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_run_is_a_survey_of_one(run: Path) -> None:
     material = read_material(run)
-    (one,) = material.summary.standings
+    (one,) = material.summary.candidates
     (trial,) = material.trials
     assert material.survey is None and one.tie == 1 and one.against == {} and one.gains == {}
     assert one.trials[0].id == "run" and trial.folder == run
@@ -59,7 +59,7 @@ def test_rows_that_judge_are_needed(run: Path) -> None:
     assert '"report": {' in text
     (run / "record.json").write_text(text.replace('"report": {', '"former": {'), "utf-8")
     with pytest.raises(UsageError, match="no labelled row judges this run"):
-        summarise_run(run)
+        judge_run(run)
 
 
 def test_reports_load_no_torch() -> None:

@@ -15,7 +15,7 @@ import pytest
 from mops.reports.latex import to_latex
 from mops.reports.material import Material, read_material
 from mops.reports.tables import make_tables
-from mops.surveys.results.summary_files import to_markdown as summary_page
+from mops.surveys.results.files import to_markdown as summary_page
 from mops.tables import Cell, Table, markdown_table, to_csv
 from surveys import make_survey, tear
 
@@ -58,8 +58,8 @@ def test_the_plans_come_first_and_nothing_is_empty(material: Material) -> None:
 def test_the_plans_have_the_numbers_of_the_summary(folder: Path, tables: dict[str, Table]) -> None:
     stored = json.loads((folder / "summary.json").read_text("utf-8"))
     found = rows_by_name(tables["plans"])
-    assert list(found) == [one["name"] for one in stored["standings"]]
-    for one in stored["standings"]:
+    assert list(found) == [one["name"] for one in stored["candidates"]]
+    for one in stored["candidates"]:
         row = found[one["name"]]
         assert row["tie"].value == one["tie"]
         assert row["overall"].value == one["scores"]["overall"]["mean"]
@@ -107,7 +107,7 @@ def test_all_forms_have_the_numbers_of_the_json(
     table = tables[name]
     stored = {
         one["name"]: one
-        for one in json.loads((folder / "summary.json").read_text("utf-8"))["standings"]
+        for one in json.loads((folder / "summary.json").read_text("utf-8"))["candidates"]
     }
     where: dict[str, Any] = {"plans": "scores", "differences": "against", "gains": "gains"}
     read = dict(zip(rows_by_name(table), as_read(table, form), strict=True))

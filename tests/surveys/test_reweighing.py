@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from mops.errors import UsageError
+from mops.surveys.results.judge import judge_survey, read_reweighted
 from mops.surveys.results.recommend import recommend
-from mops.surveys.results.reweighing import read_weighed
-from mops.surveys.results.standings import Summary, read_summary
-from mops.surveys.results.summary import summarise
-from mops.surveys.results.summary_files import write_summary
+from mops.surveys.results.results import Results, read_results
 from running import run_cli_with
-from surveying import MadeSurvey, Skill, by_name, made_survey, write_survey
+from surveying import MadeSurvey, Skill, by_name, made_survey, write_summary, write_survey
 
 WEIGHTS = {"sentiment": 3.0}  # and similarity 1
 
@@ -30,12 +28,12 @@ def folder(tmp_path: Path, survey: MadeSurvey) -> Path:
     """One that is a little worse on nearly the same rows, and one that is much worse."""
     skills = {"shared": Skill(0.7), "near": Skill(0.64), "poor": Skill(0.4)}
     write_survey(tmp_path, survey, skills)
-    write_summary(tmp_path, summarise(survey, tmp_path))
+    write_summary(tmp_path, judge_survey(survey, tmp_path))
     return tmp_path
 
 
 def test_a_weighted_score_is_the_weighted_mean_of_the_tasks(folder: Path) -> None:
-    for name, one in by_name(read_weighed(folder, WEIGHTS)).items():
+    for name, one in by_name(read_reweighted(folder, WEIGHTS)).items():
         expected = (3 * one.scores["sentiment"].mean + one.scores["similarity"].mean) / 4
         assert one.overall.mean == pytest.approx(expected), name
         moved = (3 * one.scores["sentiment"].mean + (one.scores["similarity"].mean + 1) / 2) / 4
@@ -44,7 +42,7 @@ def test_a_weighted_score_is_the_weighted_mean_of_the_tasks(folder: Path) -> Non
 
 def test_one_task_alone_is_judged_as_that_task_is(folder: Path) -> None:
     """Errors, differences and all."""
-    for one in by_name(read_weighed(folder, {"sentiment": 1.0, "similarity": 0.0})).values():
+    for one in by_name(read_reweighted(folder, {"sentiment": 1.0, "similarity": 0.0})).values():
         task, overall = (vars(one.scores[key]) for key in ("sentiment", "overall"))
         assert overall == pytest.approx(task)
         if one.against:
@@ -52,8 +50,11 @@ def test_one_task_alone_is_judged_as_that_task_is(folder: Path) -> None:
 
 
 def test_equal_weights_change_nothing(folder: Path) -> None:
-    plain, weighed = read_summary(folder), read_weighed(folder, {"sentiment": 2, "similarity": 2})
-    for one, other in zip(plain.standings, weighed.standings, strict=True):
+    plain, weighed = (
+        read_results(folder),
+        read_reweighted(folder, {"sentiment": 2, "similarity": 2}),
+    )
+    for one, other in zip(plain.candidates, weighed.candidates, strict=True):
         assert (one.name, one.tie, one.apart) == (other.name, other.tie, other.apart)
         assert vars(other.overall) == pytest.approx(vars(one.overall))
     assert recommend(weighed).candidate == recommend(plain).candidate
@@ -61,8 +62,8 @@ def test_equal_weights_change_nothing(folder: Path) -> None:
 
 def test_the_same_rows_tell_apart_what_other_rows_would_not(folder: Path) -> None:
     """Answers to the same rows: most of the error of a score is no error of a difference."""
-    blind = recommend(read_summary(folder), weights=WEIGHTS)
-    paired = recommend(read_weighed(folder, WEIGHTS), weights=WEIGHTS)
+    blind = recommend(read_results(folder), weights=WEIGHTS)
+    paired = recommend(read_reweighted(folder, WEIGHTS), weights=WEIGHTS)
     assert {name: of.tie for name, of in blind.scores.items()} == {
         "shared": 1, "near": 1, "poor": 2,
     }  # fmt: skip
@@ -73,28 +74,28 @@ def test_the_same_rows_tell_apart_what_other_rows_would_not(folder: Path) -> Non
     assert not any("ties may be wider" in note for note in paired.notes)
 
 
-def lose_a_trial(folder: Path, summary: Summary) -> None:
-    shutil.rmtree(folder / "trials" / summary.standings[0].trials[0].id)
+def lose_a_trial(folder: Path, summary: Results) -> None:
+    shutil.rmtree(folder / "trials" / summary.candidates[0].trials[0].id)
 
 
-def change_predictions(folder: Path, summary: Summary) -> None:
+def change_predictions(folder: Path, summary: Results) -> None:
     """Of a whole trial: its record fits them, the summary does not."""
-    first, other = (folder / "trials" / summary.standings[n].trials[0].id for n in (0, 2))
+    first, other = (folder / "trials" / summary.candidates[n].trials[0].id for n in (0, 2))
     shutil.rmtree(first)
     shutil.copytree(other, first)
 
 
 @pytest.mark.parametrize("damage", [lose_a_trial, change_predictions])
 def test_without_the_answers_that_were_judged_it_is_careful(folder: Path, damage: Any) -> None:
-    stored = read_summary(folder)
+    stored = read_results(folder)
     damage(folder, stored)
-    assert read_weighed(folder, WEIGHTS) == stored
+    assert read_reweighted(folder, WEIGHTS) == stored
     assert any("ties may be wider" in note for note in recommend(stored, weights=WEIGHTS).notes)
 
 
 def test_weights_of_unknown_tasks_are_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="'mood'; the tasks are sentiment, similarity"):
-        read_weighed(folder, {"mood": 1.0})
+        read_reweighted(folder, {"mood": 1.0})
 
 
 def test_the_command_judges_by_rows(
@@ -103,4 +104,4 @@ def test_the_command_judges_by_rows(
     monkeypatch.setenv("COLUMNS", "250")
     run = run_cli_with(monkeypatch, capsys)
     code, out, _ = run("recommend", str(folder), "--weights", "sentiment=3")
-    assert code == 0 and "ties may be wider" not in out and "better beyond doubt" in out
+    assert code == 0 and "ties may be wider" not in out and "significantly better" in out

@@ -10,30 +10,31 @@ from pathlib import Path
 import pytest
 
 from mops.errors import UsageError
-from mops.surveys.results.standings import read_summary
-from mops.surveys.results.summary import summarise
-from mops.surveys.results.summary_files import to_csv, to_markdown, write_summary
-from surveying import MadeSurvey, by_name
+from mops.surveys.results.files import to_csv, to_markdown
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.results import read_results
+from surveying import MadeSurvey, by_name, write_summary
 
 
 def test_summary_reads_back_as_it_was(folder: Path, survey: MadeSurvey) -> None:
-    summary = summarise(survey, folder)
+    summary = judge_survey(survey, folder)
     write_summary(folder, summary)
-    assert read_summary(folder) == summary
+    assert read_results(folder) == summary
     assert json.loads((folder / "summary.json").read_text("utf-8"))["baseline"] == "shared"
 
 
 def test_what_is_no_summary(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"summary\.json is no summary"):
-        read_summary(tmp_path)
-    (tmp_path / "summary.json").write_text('{"name": "x"}', "utf-8")
-    with pytest.raises(UsageError, match="baseline"):
-        read_summary(tmp_path)
+    with pytest.raises(UsageError, match=r"summary\.json is not the results"):
+        read_results(tmp_path)
+    for data, problem in (({}, "its format is None, expected 1"), ({"format": 1}, "baseline")):
+        (tmp_path / "summary.json").write_text(json.dumps({"name": "x", **data}), "utf-8")
+        with pytest.raises(UsageError, match=problem):
+            read_results(tmp_path)
 
 
 def test_the_flat_file_has_the_columns_of_the_late_paper(folder: Path, survey: MadeSurvey) -> None:
     """Regime, learning rate, weights, score, epoch, task scores, time, size, TM."""
-    summary = summarise(survey, folder)
+    summary = judge_survey(survey, folder)
     rows = list(csv.DictReader(io.StringIO(to_csv(summary))))
     assert [row["candidate"] for row in rows] == ["shared", "separate", "twin", "poor"]
     (poor,) = (row for row in rows if row["candidate"] == "poor")
@@ -50,7 +51,7 @@ def test_the_flat_file_has_the_columns_of_the_late_paper(folder: Path, survey: M
 
 
 def test_the_page_to_read(folder: Path, survey: MadeSurvey) -> None:
-    text = to_markdown(summarise(survey, folder))
+    text = to_markdown(judge_survey(survey, folder))
     for words in ("Use ", "## Scores", "## Gains", "## Costs", "selection half", "200"):
         assert words in text
     blocks = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from mops.surveys.results.guards import findings
-from mops.surveys.results.standings import Summary
-from mops.surveys.results.summary import summarise
+from mops.surveys.results.caveats import find_caveats
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.results import RECORDS, Results
 from surveying import (
     Named,
     Skill,
+    made_costs,
     made_standing,
     made_summary,
     made_survey,
@@ -23,12 +24,14 @@ from surveying import (
 )
 
 
-def said(summary: Summary, kind: str) -> list[str]:
-    return [one.text for one in findings(summary) if one.kind == kind]
+def said(summary: Results, kind: str) -> list[str]:
+    return [one.text for one in find_caveats(summary) if one.kind == kind]
 
 
 def test_a_clean_survey_is_silent() -> None:
-    assert not list(findings(made_summary(made_standing("shared", 0.7), made_standing("b", 0.6))))
+    assert not list(
+        find_caveats(made_summary(made_standing("shared", 0.7), made_standing("b", 0.6)))
+    )
 
 
 def test_an_option_that_changed_nothing_is_named(tmp_path: Path) -> None:
@@ -40,7 +43,7 @@ def test_an_option_that_changed_nothing_is_named(tmp_path: Path) -> None:
     ]
     same = Skill(0.6, draw=7)
     skills = {"shared": Skill(0.6), "decay=0": same, "decay=0.01": same, "decay=0.1": Skill(0.6)}
-    (text,) = said(summarise(survey, write_survey(tmp_path, survey, skills)), "no effect")
+    (text,) = said(judge_survey(survey, write_survey(tmp_path, survey, skills)), "no effect")
     assert text.startswith("training.weight_decay changed nothing: decay=0 and decay=0.01 give")
 
 
@@ -94,15 +97,12 @@ def test_trials_that_ended_too_early_are_counted() -> None:
 def test_best_at_the_last_evaluation_is_read_from_the_record(tmp_path: Path) -> None:
     survey = made_survey("shared", "b")
     skills = {"shared": Skill(train={"best_step": 100}), "b": Skill()}
-    summary = summarise(survey, write_survey(tmp_path, survey, skills))
+    summary = judge_survey(survey, write_survey(tmp_path, survey, skills))
     assert "3 of 6 trials" in said(summary, "last evaluation")[0]
 
 
 def test_costs_that_were_not_measured_and_why() -> None:
-    costs = made_standing("b", 0.7).costs | {
-        "source": "records of the trainings",
-        "warnings": ["its cost was not measured: out of memory"],
-    }
+    costs = made_costs(source=RECORDS, warnings=("its cost was not measured: out of memory",))
     found = said(
         made_summary(made_standing("shared", 0.7), made_standing("b", 0.7, costs=costs)), "costs"
     )
@@ -113,7 +113,7 @@ def test_equal_work_that_took_different_times() -> None:
     """The baseline's own time varied by 2 %; 30 % more for the same FLOPs is the machine's."""
     work = {"flops_per_step": 1e12, "trained_parameters": 2e7, "noise": 0.02}
     quick, slow = (
-        made_standing(name, 0.7, costs=made_standing("x", 0.7).costs | work | {"step_seconds": of})
+        made_standing(name, 0.7, costs=made_costs(**work, step_seconds=of))
         for name, of in (("shared", 0.10), ("b", 0.13))
     )
     (text,) = said(made_summary(quick, slow), "noise")

@@ -30,20 +30,19 @@ if TYPE_CHECKING:
 def command(folder: Path, as_json: bool, weights: str | None, **limits: str | None) -> None:
     """Say which plan of a finished survey to use, and why.
 
-    DIR is the folder of a survey. Of the candidates within the limits, those that cannot be told
-    from the best are tied; of these the cheapest is chosen. Exit code 1 when nothing is within
-    the limits.
+    DIR is the folder of a survey. Among the candidates within the limits, those that are not
+    significantly different from the best are tied; the cheapest of them is chosen. Exit code 1
+    if no candidate meets the limits.
 
     \b
     Example:
       mops recommend runs/survey --max-params 40M --max-latency 20ms
     """
-    from mops.surveys.results.recommend import recommend
-    from mops.surveys.results.reweighing import read_weighed
-    from mops.surveys.results.weighing import parse_weights
+    from mops.surveys.results.judge import read_reweighted
+    from mops.surveys.results.recommend import parse_weights, recommend
 
     given = parse_weights(weights) if weights else None
-    decision = recommend(read_weighed(folder, given), weights=given, **read_limits(limits))
+    decision = recommend(read_reweighted(folder, given), weights=given, **read_limits(limits))
     model = model_of(folder, decision)
     if as_json:
         echo_json(to_data(decision, model))

@@ -226,12 +226,12 @@ def show_status(folder: Path, as_json: bool) -> None:
     from mops.cli.screen import OUT
     from mops.cli.survey_tables import print_summary
     from mops.surveys.ledger import STATES, Ledger
-    from mops.surveys.results.summary import summarise
+    from mops.surveys.results.judge import judge_survey
     from mops.surveys.run import open_survey
 
     survey, ledger = open_survey(folder), Ledger(folder)
     states = {trial.name: ledger.state(trial.id) for trial in survey.trials()}
-    summary = summarise(survey, folder)
+    summary = judge_survey(survey, folder)
     if as_json:
         echo_json({"states": states, "summary": summary.to_data()})
         return

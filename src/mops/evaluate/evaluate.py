@@ -5,7 +5,9 @@ Guards at evaluation: results that look like results but are none.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +18,7 @@ from mops.data.examples import Row, RowsRead
 from mops.data.schedule import generator
 from mops.data.splits import half
 from mops.evaluate.metrics import OVERALL, score, standard_error
+from mops.files import atomic_write
 from mops.predict.inference import Predictions
 from mops.record import Metrics, RunScores
 from mops.tasks import Task
@@ -113,6 +116,30 @@ def score_table(
         tasks=dict(scores),
         untrained=tuple(untrained),
     )
+
+
+def write_predictions(
+    path: Path, rows: Sequence[Row], predictions: Predictions, *, is_halved: bool
+) -> None:
+    """Every input row in input order; label and loss where it was scored, the half if halved."""
+    columns: dict[str, Sequence[Any]] = {
+        "id": [row.id for row in rows],
+        "prediction": predictions.as_strings(),
+    }
+    labels = ["" if row.label is None or row.problem else row.label for row in rows]
+    if any(label != "" for label in labels):
+        columns["label"] = labels
+    if is_halved:
+        columns["half"] = [half(row) for row in rows]
+    if confidences := predictions.confidences():
+        columns["confidence"] = [f"{value:.4f}" for value in confidences]
+    if "label" in columns:
+        losses = predictions.losses(encode_targets(predictions.task, rows))
+        columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
 
 
 FLAT = 0.01  # of the range: a similarity that varies less than this says nothing

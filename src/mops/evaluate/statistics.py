@@ -1,15 +1,8 @@
-"""Is a mean other than zero, and how many such means are chance? numpy only.
+"""Tests, the bootstrap over rows, and the noise of scores over seeds. numpy and scipy only.
 
-How the scores of many runs would move together on other rows: the bootstrap. numpy only.
+The noise model. A score of candidate c, trained with seed s, is its true mean plus four terms:
 
-All runs meet the same resampled rows, so what is hard for all of them cancels in a difference.
-
-Shapes: N rows, R runs (a candidate with a seed), B resamples at once.
-What rows and runs add to the error of a mean over seeds, and of a difference of two. numpy only.
-
-A score of candidate c, trained with seed s, is its true mean plus four kinds of noise:
-
-    run      a_cs    the run: first weights, order, dropout
+    run      a_cs    the run: initial weights, order, dropout
     rows     r       these rows suit all models
              r_c     these rows suit this candidate, whatever the seed
              e_cs    these rows suit this one run
@@ -18,33 +11,33 @@ The difference d_s of two candidates on the same rows has lost r. Its mean over 
 
     variance = V(r_c - r_b) + [ V(a_c) + V(e_c) + V(a_b) + V(e_b) ] / S
 
-Resampled rows (`resampling.py`) move d_s by r_c - r_b + e_cs - e_bs: the covariance between two
+Resampled rows (`row_covariance`) move d_s by r_c - r_b + e_cs - e_bs: the covariance between two
 seeds is the first term. The variance of a score over seeds, where r_c is constant, is V(a) + V(e).
-So their sum counts each noise once. (Rows resampled for the mean over seeds hold V(e) / S too;
-added to the variance over seeds, it would count twice.) What rows alone move it by is a floor.
+So their sum counts each term once. (Rows resampled for the mean over seeds contain V(e) / S too;
+added to the variance over seeds, it would count twice.) The variance over rows alone is a floor.
 
-The part of the rows is well known; the variance over two to five seeds is not. So it is pooled over
-the candidates of the survey, as in an analysis of variance, and the sum has the degrees of freedom
-of Satterthwaite (1946):
+The row part is well known; the variance over two to five seeds is not. So it is pooled over the
+candidates of the survey, as in an analysis of variance, and the sum has the degrees of freedom of
+Satterthwaite (1946):
 
-    freedom = freedom of the runs x (variance / part of the runs)^2
+    freedom = freedom of the runs x (variance / run part)^2
 
-Pooling assumes that the runs of all candidates scatter alike. Two guards: one that scatters clearly
-more (Fisher's test against the median) is left out of the pool and has its own variance, and no
-pair has less than its own two variances. The runs of two candidates are taken as independent: if a
-seed moves both the same way, the true error is smaller than what is said here.
+Pooling assumes that the runs of all candidates scatter alike. There are two guards: a candidate
+that scatters clearly more (Fisher's test against the median) is left out of the pool and keeps its
+own variance, and no pair has less than its own two variances. The runs of two candidates are taken
+as independent: if a seed moves both the same way, the true error is smaller.
 
 Why seeds matter: Bouthillier et al. 2021, Accounting for variance in machine learning benchmarks.
+
+Shapes: N rows, R runs (a candidate with a seed), B resamples at once, C candidates, S seeds.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,45 +48,53 @@ from mops.tasks import Task
 
 Values = NDArray[np.float64]
 LEVEL = 0.05  # of the tests, after Holm's correction
-ENDLESS = 1e6  # degrees of freedom from which on Student's distribution is the normal one
-CLOSE = 1e-15  # the continued fraction has converged
+RESAMPLES = 1000  # a standard error to about 2 %
+AT_ONCE = 50  # resamples in memory
+FLAT = 1e-12  # of the mean square: a smaller variance is rounding
+ODD = 0.01  # level of the test for a candidate that scatters more, over all candidates
 
 
-# ------------------------------------------------------------------ tests of one mean
+# ------------------------------------------------------------------ tests
+
+
+def student_tail(t: float, freedom: float) -> float:
+    """P(T > t) of Student's distribution; infinite freedom is the normal distribution."""
+    from scipy.special import stdtr  # here: scipy takes longer to import than most commands run
+
+    return float(stdtr(freedom, -t))
+
+
+def student_quantile(tail: float, freedom: float) -> float:
+    """The t with P(T > t) = tail."""
+    from scipy.special import stdtrit
+
+    return -float(stdtrit(freedom, tail))
 
 
 def below_zero(mean: float, stderr: float, count: int) -> float:
-    """The p-value of so low a mean of `count` values if the true one were 0: Student's test."""
+    """One-sided p-value of a mean of `count` values this low if the true mean is 0."""
     if stderr == 0:
         return 0.0 if mean < 0 else 1.0
     return student_tail(-mean / stderr, count - 1)
 
 
 def off_zero(mean: float, stderr: float, freedom: float) -> float:
-    """The p-value of a mean so far from 0, on either side, if the true one were 0."""
+    """Two-sided p-value of a mean this far from 0 if the true mean is 0."""
     if stderr == 0:
         return 0.0 if mean else 1.0
     return min(1.0, 2 * student_tail(abs(mean) / stderr, freedom))
 
 
 def mcnemar(right: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> float:
-    """Exact two-sided p-value (McNemar 1947) that two models are equally often right.
+    """Exact two-sided p-value (McNemar 1947) that two models are equally often right."""
+    from scipy.special import bdtr
 
-    Of the rows that only one has right, each is the one's or the other's like the toss of a coin.
-    """
-    only = int(np.sum(right & ~baseline)), int(np.sum(baseline & ~right))
-    tosses, ways, total = sum(only), 1, 0
-    for heads in range(min(only) + 1):
-        total += ways
-        ways = ways * (tosses - heads) // (heads + 1)
-    return min(1.0, 2 * total / (1 << tosses))
-
-
-# ------------------------------------------------------------------ many tests at once
+    only, other = int(np.sum(right & ~baseline)), int(np.sum(baseline & ~right))
+    return min(1.0, 2 * float(bdtr(min(only, other), only + other, 0.5)))
 
 
 def holm(p: Sequence[float]) -> Values:
-    """Adjusted p-values of tests made at once (Holm 1979): a single false one is that rare."""
+    """Adjusted p-values of a family of tests (Holm 1979)."""
     given = np.asarray(p, dtype=float)
     order = np.argsort(given, kind="stable")
     stepped = np.maximum.accumulate(given[order] * (len(given) - np.arange(len(given))))
@@ -102,72 +103,14 @@ def holm(p: Sequence[float]) -> Values:
     return adjusted
 
 
-# ------------------------------------------------------------------ distributions
-
-
-def student_tail(t: float, freedom: float) -> float:
-    """P(T > t) of Student's distribution, also for broken or endless degrees of freedom."""
-    if freedom > ENDLESS:
-        return math.erfc(t / math.sqrt(2)) / 2
-    beyond = beta_share(freedom / (freedom + t * t), freedom / 2, 0.5) / 2
-    return beyond if t > 0 else 1 - beyond
-
-
-def student_quantile(tail: float, freedom: float) -> float:
-    """The t with P(T > t) = tail, for a tail below a half.
-
-    By Newton's method: it starts at the normal quantile, which lies below, and the tail falls and
-    is convex, so that each step goes up and none too far.
-    """
-    t = NormalDist().inv_cdf(1 - tail)
-    if freedom > ENDLESS:
-        return t
-    scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
-    peak = math.exp(scale) / math.sqrt(freedom * math.pi)
-    for _ in range(100):
-        density = peak * (1 + t * t / freedom) ** (-(freedom + 1) / 2)
-        step = (student_tail(t, freedom) - tail) / density
-        t += step
-        if step < 1e-12 * t:
-            break
-    return t
-
-
-def fisher_tail(ratio: float, upper: float, lower: float) -> float:
-    """P(F > ratio) of Fisher's distribution: two variances, each with its degrees of freedom."""
-    return beta_share(lower / (lower + upper * ratio), lower / 2, upper / 2)
-
-
-def beta_share(x: float, a: float, b: float) -> float:
-    """The incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
-    if x <= 0 or x >= 1:
-        return float(x > 0)
-    if x > (a + 1) / (a + b + 2):  # beyond, the fraction of the other side converges faster
-        return 1 - beta_share(1 - x, b, a)
-    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(scale + a * math.log(x) + b * math.log1p(-x)) / a
-    above, below, value = 1.0, 0.0, 1.0  # Lentz's method: ratios of neighbouring convergents
-    for d in beta_terms(x, a, b):
-        below, above = 1 / (1 + d * below), 1 + d / above
-        value *= above * below
-        if abs(above * below - 1) < CLOSE:
-            break
-    return front / value
-
-
-def beta_terms(x: float, a: float, b: float) -> Iterator[float]:
-    for m in itertools.count():
-        yield -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        yield (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
-
-
-RESAMPLES = 1000  # a standard error to about 2 %
-AT_ONCE = 50  # resamples in memory
-FLAT = 1e-12  # of the mean square: a smaller variance is rounding
+# ------------------------------------------------------------------ the bootstrap over rows
 
 
 def row_covariance(task: Task, targets_N: Values, predictions_RN: Values) -> Values:
-    """R x R: of the task's own score between runs, over resampled rows (Efron 1979)."""
+    """R x R: covariance of the runs' scores over resampled rows (Efron 1979).
+
+    All runs meet the same resampled rows, so what is hard for all cancels in a difference.
+    """
     name = task.score_name
     score_BR = BY_PRODUCTS.get(name) or partial(one_by_one, scores_of(task)[name])
     moved = [score_BR(c, targets_N, predictions_RN) for c in resamples(task.name, len(targets_N))]
@@ -175,7 +118,7 @@ def row_covariance(task: Task, targets_N: Values, predictions_RN: Values) -> Val
 
 
 def resamples(name: str, rows: int) -> Iterator[Values]:
-    """B x N: how often each row was drawn. The same whenever the name and the rows are."""
+    """B x N: how often each row was drawn; follows from the task's name and the number of rows."""
     draw = generator(0, "resampled-rows", name)
     for _ in range(0, RESAMPLES, AT_ONCE):
         picks = draw.integers(0, rows, (AT_ONCE, rows)) + rows * np.arange(AT_ONCE)[:, None]
@@ -190,7 +133,7 @@ def accuracies(counts_BN: Values, targets_N: Values, predictions_RN: Values) -> 
 
 
 def pearsons(counts_BN: Values, targets_N: Values, predictions_RN: Values) -> Values:
-    """By weighted moments; 0 where a side is constant, as in `scores.pearson`."""
+    """By weighted moments; 0 where a side is constant, as in `metrics.pearson`."""
     rows = len(targets_N)
     x_N = targets_N - targets_N.mean()
     y_RN = predictions_RN - predictions_RN.mean(1, keepdims=True)
@@ -226,7 +169,7 @@ BY_PRODUCTS: dict[str, Callable[[Values, Values, Values], Values]] = {
 }
 
 
-ODD = 0.01  # level of the test for a candidate that scatters more, over all candidates
+# ------------------------------------------------------------------ the noise over seeds
 
 
 @dataclass(frozen=True)
@@ -248,7 +191,7 @@ class RunNoise:
     pooled: float  # of each of the others
     pooled_freedom: int
 
-    def together(self, names: Collection[str]) -> tuple[float, float]:
+    def sum_variances(self, names: Collection[str]) -> tuple[float, float]:
         """The sum of the candidates' variances, and its degrees of freedom."""
         odd = [name for name in names if name in self.own]
         pooled = (len(names) - len(odd)) * self.pooled
@@ -259,15 +202,15 @@ class RunNoise:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRuns:
     """One score of every run on the same rows."""
 
-    at: Mapping[str, Mapping[int, int]]  # candidate -> seed -> where that run stands
+    at: Mapping[str, Mapping[int, int]]  # candidate -> seed -> index of that run
     values_R: Values
     covariance_RR: Values  # over resampled rows
 
     def seeds(self, *names: str) -> list[int]:
-        """Those that all of these candidates were trained with."""
+        """The seeds that all of these candidates have."""
         return sorted(set.intersection(*(set(self.at.get(name, ())) for name in names)))
 
     def values(self, name: str) -> Values:
@@ -278,7 +221,7 @@ class Scored:
         return run_noise({name: self.values(name) for name in self.at})
 
     def mean(self, name: str, minus: str = "") -> Mean | None:
-        """Over the seeds of a candidate, or those it shares with another; none without any."""
+        """The mean over a candidate's seeds, or of its difference over common seeds."""
         names = [name, minus] if minus else [name]
         seeds = self.seeds(*names)
         if not seeds:
@@ -287,12 +230,12 @@ class Scored:
         sign_C = np.array([1.0, -1.0])[: len(names)]
         moved_CSCS = self.covariance_RR[at_CS[:, :, None, None], at_CS]
         rows_SS = np.einsum("c,csdt,d->st", sign_C, moved_CSCS, sign_C)
-        stderr, freedom = error(rows_SS, self.values_R[at_CS], *self.noise.together(names))
+        stderr, freedom = error(rows_SS, self.values_R[at_CS], *self.noise.sum_variances(names))
         return Mean(float(sign_C @ self.values_R[at_CS].mean(1)), stderr, freedom, len(seeds))
 
 
 def error(rows_SS: Values, values_CS: Values, noise: float, freedom: float) -> tuple[float, float]:
-    """Standard error of a mean over seeds and its degrees of freedom; of one seed, over rows."""
+    """Standard error of a mean over seeds and its degrees of freedom; with one seed, over rows."""
     count = len(rows_SS)
     floor = max(0.0, float(rows_SS.mean()))
     if count == 1:
@@ -322,11 +265,13 @@ def run_noise(values: Mapping[str, Values]) -> RunNoise:
 
 
 def scattered(own: Mapping[str, float], freedom: Mapping[str, int]) -> set[str]:
-    """Candidates whose variance is clearly above what the median of all says of a common one.
+    """Candidates whose variance is clearly above the common one that the median suggests.
 
-    The median, since a learning rate that is too high may wreck several candidates; it is set right
-    by that of chi-squared, about k (1 - 2/9k)^3 (Wilson and Hilferty 1931).
+    The median, because a learning rate that is too high may wreck several candidates; it is
+    corrected by that of chi-squared, about k (1 - 2/9k)^3 (Wilson and Hilferty 1931).
     """
+    from scipy.special import fdtrc
+
     if not own:
         return set()
     usual = float(np.median([v / (1 - 2 / (9 * freedom[name])) ** 3 for name, v in own.items()]))
@@ -336,5 +281,5 @@ def scattered(own: Mapping[str, float], freedom: Mapping[str, int]) -> set[str]:
     return {
         name
         for name, variance in own.items()
-        if fisher_tail(variance / usual, freedom[name], all_freedom) < level
+        if fdtrc(freedom[name], all_freedom, variance / usual) < level
     }

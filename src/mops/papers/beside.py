@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mops.papers.measures import MEASURES, Asked
 from mops.papers.ours import Ours
 from mops.papers.paper import OURS, Column, PaperRow, PaperTable
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult
 from mops.tables import Cell, Table
 
 WRONG = "†"
@@ -87,7 +87,7 @@ def notes(table: PaperTable, ours: Ours) -> Iterator[str]:
         yield table.note
     yield from wrong_numbers(table)
     yield from called(table, ours)
-    others = len(ours.summary.standings) - len({one.name for one in shown(table, ours)})
+    others = len(ours.summary.candidates) - len({one.name for one in shown(table, ours)})
     if others:
         yield f"Candidates of ours that are not in this table: {others}."
 
@@ -101,7 +101,7 @@ def wrong_numbers(table: PaperTable) -> Iterator[str]:
             yield f"{WRONG} {row.label}: {told}, should be {as_printed(measure, right)}{why}."
 
 
-def shown(table: PaperTable, ours: Ours) -> list[Standing]:
+def shown(table: PaperTable, ours: Ours) -> list[CandidateResult]:
     matches = [m for row in table.rows for m in (row.match, *row.matches.values())]
     return [one for match in matches if (one := ours.find(match))]
 

@@ -7,8 +7,7 @@ from mops.papers.measures import checkpoint_bytes
 from mops.papers.ours import Ours
 from mops.papers.paper import Judgement, Match, Test
 from mops.papers.verdicts import FAILS, HOLDS, UNTOLD, judged
-from mops.surveys.results.expense import PASS
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import COST_PASS, CandidateResult
 from mops.units import format_count, format_seconds
 
 
@@ -24,24 +23,24 @@ def has_at_most(share: float, one: Match, other: Match) -> Test:
     return judged(test)
 
 
-def counted(one: Standing) -> float:
-    if not one.costs.get("parameters"):
+def counted(one: CandidateResult) -> float:
+    if not one.costs.parameters:
         raise UntoldError(f"the parameters of {one.name} are not recorded")
-    return float(one.costs["parameters"])
+    return float(one.costs.parameters)
 
 
-def stored(one: Standing) -> float:
+def stored(one: CandidateResult) -> float:
     size = checkpoint_bytes(one)
     if not size:
         raise UntoldError(f"the size of {one.name} is not recorded")
     return size
 
 
-def noise_of(ours: Ours, *some: Standing) -> float:
+def noise_of(ours: Ours, *some: CandidateResult) -> float:
     """The share by which the baseline's own time varied in the cost pass."""
-    if any(one.costs.get("source") != PASS for one in some):
+    if any(one.costs.source != COST_PASS for one in some):
         raise UntoldError("times were not measured side by side: `mops survey` does so at its end")
-    found = [one.costs["noise"] for one in ours.summary.standings if one.costs.get("noise")]
+    found = [one.costs.noise for one in ours.summary.candidates if one.costs.noise]
     if not found:
         raise UntoldError("the machine's noise is not known")
     return float(max(found))
@@ -53,7 +52,7 @@ def slower(one: Match, other: Match) -> Test:
     def test(ours: Ours) -> Judgement:
         a, b = present(ours, one), present(ours, other)
         noise = noise_of(ours, a, b)
-        seconds = [each.costs["train_seconds"] for each in (a, b)]
+        seconds = [each.costs.train_seconds for each in (a, b)]
         ratio = seconds[0] / seconds[1]
         said = (
             f"time of {a.name} {format_seconds(seconds[0])}, {b.name} {format_seconds(seconds[1])}"
@@ -71,7 +70,7 @@ def as_quick(one: Match, other: Match, margin: float) -> Test:
     def test(ours: Ours) -> Judgement:
         a, b = present(ours, one), present(ours, other)
         noise = noise_of(ours, a, b)
-        ratio = a.costs["train_seconds"] / b.costs["train_seconds"]
+        ratio = a.costs.train_seconds / b.costs.train_seconds
         said = f"time of {a.name}: {ratio:.0%} of that of {b.name}; noise {noise:.0%}"
         said += f", up to {margin:.0%} is taken for equal"
         if abs(ratio - 1) + noise <= margin:
@@ -91,7 +90,7 @@ def pays_more(one: Match, other: Match) -> Test:
         score = b.overall.mean
         if score <= 0:
             raise UntoldError(f"the score of {b.name} is not above 0")
-        cheaper = b.costs["train_seconds"] / a.costs["train_seconds"] * stored(b) / stored(a)
+        cheaper = b.costs.train_seconds / a.costs.train_seconds * stored(b) / stored(a)
         low = (1 + found.low / score) * cheaper / (1 + noise)
         high = (1 + found.high / score) * cheaper * (1 + noise)
         said = f"TM of {a.name} between {low:.2f} and {high:.2f}, {b.name} being 1"

@@ -34,17 +34,17 @@ def a_searched_rate_wins(ours: Ours) -> Judgement:
     """Of the regimes that were searched, at any rate but the default."""
     base = present(ours, BASE_FROZEN)
     plans = {frozen(regime).plan for regime in BEST_FROZEN}
-    tried = [one for one in ours.summary.standings if one.plan in plans]
+    tried = [one for one in ours.summary.candidates if one.plan in plans]
     tried = [one for one in tried if not agree(FROZEN, one.learning_rate)]
     if not tried:
         raise UntoldError(f"{ABSENT}: another rate than {FROZEN:g} on a frozen encoder")
     gaps = [gap_between(ours, one, base, OVERALL) for one in tried]
-    better = [found for found in gaps if found.is_real and found.mean > 0]
+    better = [found for found in gaps if found.is_significant and found.mean > 0]
     best = max(better or gaps, key=lambda found: found.mean)
     said = f"best of {len(gaps)} with another rate: {best.said}"
     if better:
         return HOLDS, said
-    is_refuted = all(found.is_real for found in gaps)
+    is_refuted = all(found.is_significant for found in gaps)
     return (FAILS, said) if is_refuted else (UNTOLD, f"{said}; none is really better")
 
 

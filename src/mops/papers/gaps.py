@@ -11,7 +11,7 @@ from mops.evaluate.metrics import OVERALL
 from mops.evaluate.statistics import LEVEL, student_quantile
 from mops.papers.ours import Ours
 from mops.papers.paper import Match
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult
 from mops.tasks import CORRELATIONS
 
 ABSENT = "not in this survey"
@@ -29,7 +29,7 @@ class Gap:
     mean: float
     low: float
     high: float
-    is_real: bool
+    is_significant: bool
     seeds: int
     said: str
 
@@ -48,7 +48,7 @@ def gap(ours: Ours, one: Match, other: Match, by: str) -> Gap:
     return gap_between(ours, present(ours, one), present(ours, other), by)
 
 
-def gap_between(ours: Ours, a: Standing, b: Standing, by: str) -> Gap:
+def gap_between(ours: Ours, a: CandidateResult, b: CandidateResult, by: str) -> Gap:
     if a.name == b.name:
         raise UntoldError(f"{a.name} stands for both here")
     if not (by in a.scores and by in b.scores):
@@ -62,7 +62,7 @@ def gap_between(ours: Ours, a: Standing, b: Standing, by: str) -> Gap:
     return estimated(a, b, by)
 
 
-def present(ours: Ours, match: Match) -> Standing:
+def present(ours: Ours, match: Match) -> CandidateResult:
     found = ours.find(match)
     if found is None:
         yet = " yet" if is_waiting(ours, match) else ""
@@ -72,7 +72,7 @@ def present(ours: Ours, match: Match) -> Standing:
 
 def is_waiting(ours: Ours, match: Match) -> bool:
     """Whether trials of this plan are still to come; a candidate's name begins with its plan."""
-    plans = {trial.candidate.partition(", ")[0] for trial in ours.summary.waiting}
+    plans = {trial.candidate.partition(", ")[0] for trial in ours.summary.in_state("waiting")}
     return ours.plan_of(match) in plans
 
 
@@ -94,7 +94,9 @@ def named(key: str, part: object) -> str:
     return f"{'' if part else 'no '}{key}" if isinstance(part, bool) else short(part)
 
 
-def compared_in(ours: Ours, one: Standing, other: Standing, by: str) -> Difference | None:
+def compared_in(
+    ours: Ours, one: CandidateResult, other: CandidateResult, by: str
+) -> Difference | None:
     """One against the baseline, or its gain over the single-task candidate."""
     if one.reference == other.name and by in one.against:
         return one.against[by]
@@ -103,7 +105,9 @@ def compared_in(ours: Ours, one: Standing, other: Standing, by: str) -> Differen
     return one.gains.get(by) or overall_gain(ours, one, other, by)
 
 
-def overall_gain(ours: Ours, one: Standing, other: Standing, by: str) -> Difference | None:
+def overall_gain(
+    ours: Ours, one: CandidateResult, other: CandidateResult, by: str
+) -> Difference | None:
     """The mean of its tasks' gains, their errors added up: the most that the error can be."""
     if by not in OVERALL or not set(one.tasks) <= set(one.gains):
         return None
@@ -113,8 +117,10 @@ def overall_gain(ours: Ours, one: Standing, other: Standing, by: str) -> Differe
         for name in ("mean", "low", "high", "stderr")
     )
     seeds = min(one.gains[task].seeds for task in one.tasks)
-    is_real = other.name in one.apart if by == "overall" else seeds > 1 and not low <= 0 <= high
-    return Difference(middle, stderr, low, high, math.nan, math.nan, is_real, seeds)
+    is_significant = (
+        other.name in one.apart if by == "overall" else seeds > 1 and not low <= 0 <= high
+    )
+    return Difference(middle, stderr, low, high, math.nan, math.nan, is_significant, seeds)
 
 
 def weight(score: str, by: str) -> float:
@@ -123,28 +129,30 @@ def weight(score: str, by: str) -> float:
 
 
 def turned(of: Difference) -> Difference:
-    return Difference(-of.mean, of.stderr, -of.high, -of.low, of.p, of.p_holm, of.is_real, of.seeds)
+    return Difference(
+        -of.mean, of.stderr, -of.high, -of.low, of.p, of.p_holm, of.is_significant, of.seeds
+    )
 
 
-def told(a: Standing, b: Standing, by: str, of: Difference) -> Gap:
+def told(a: CandidateResult, b: CandidateResult, by: str, of: Difference) -> Gap:
     said = words(by, f"{a.name} minus {b.name}", of.mean, of.low, of.high)
-    return Gap(of.mean, of.low, of.high, of.is_real, of.seeds, said)
+    return Gap(of.mean, of.low, of.high, of.is_significant, of.seeds, said)
 
 
 def words(by: str, what: str, mean: float, low: float, high: float) -> str:
     return f"{WORDS.get(by, by)}, {what}: {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def estimated(a: Standing, b: Standing, by: str) -> Gap:
+def estimated(a: CandidateResult, b: CandidateResult, by: str) -> Gap:
     """Of two that the survey did not compare in this score.
 
     Errors are taken as if they had answered different rows. They have answered the same, so the
     true error is smaller: what is real here is real. For `overall` the survey compared all pairs.
     """
     mean, reach, seeds = contrast({a.name: a.scores[by]}, {b.name: b.scores[by]})
-    is_real = b.name in a.apart if by == "overall" else seeds > 1 and abs(mean) > reach
+    is_significant = b.name in a.apart if by == "overall" else seeds > 1 and abs(mean) > reach
     said = words(by, f"{a.name} minus {b.name}", mean, mean - reach, mean + reach)
-    return Gap(mean, mean - reach, mean + reach, is_real, seeds, said)
+    return Gap(mean, mean - reach, mean + reach, is_significant, seeds, said)
 
 
 def contrast(

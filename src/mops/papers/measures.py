@@ -9,7 +9,7 @@ from statistics import mean
 
 from mops.evaluate.cost import FLOAT_BYTES, tm_relative
 from mops.papers.ours import SCORES, Ours
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult
 from mops.units import format_seconds
 
 THOUSAND_KIB = 1000 * 1024  # the founding paper prints thousands of KiB
@@ -20,8 +20,8 @@ class Asked:
     """Our candidate beside a row of a paper, and the one beside the table's first row."""
 
     ours: Ours
-    one: Standing
-    base: Standing | None
+    one: CandidateResult
+    base: CandidateResult | None
     split: str
 
 
@@ -49,16 +49,16 @@ def epoch_of(asked: Asked) -> float | None:
 
 
 def seconds_of(asked: Asked) -> float | None:
-    found = asked.one.costs.get("train_seconds")
+    found = asked.one.costs.train_seconds
     return None if found is None else float(found)
 
 
-def checkpoint_bytes(one: Standing) -> float | None:
+def checkpoint_bytes(one: CandidateResult) -> float | None:
     """A checkpoint as the founding paper stored it: weights, and Adam's two moments of what learns.
 
     Its "model size" is this file; weights alone hardly differ between regimes.
     """
-    weights, trained = one.costs.get("weight_bytes"), one.costs.get("trained_parameters")
+    weights, trained = one.costs.weight_bytes, one.costs.trained_parameters
     return None if weights is None or trained is None else weights + 2 * trained * FLOAT_BYTES
 
 
@@ -70,10 +70,10 @@ def size_of(asked: Asked) -> float | None:
 def tm_of(asked: Asked) -> float | None:
     """The founding paper's formula (figure 3), with its size; the first row's is 1."""
     base = asked.base
-    if base is None or base.costs.get("source") != asked.one.costs.get("source"):
+    if base is None or base.costs.source != asked.one.costs.source:
         return None  # times of different moments say nothing of each other
     facts = [
-        (asked.ours.overall(one, asked.split, "overall"), one.costs.get("train_seconds"),
+        (asked.ours.overall(one, asked.split, "overall"), one.costs.train_seconds,
          checkpoint_bytes(one))
         for one in (asked.one, base)
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from mops.evaluate.metrics import OVERALL
 from mops.papers.paper import TASKS, Match
 from mops.reports.material import Material, TrialFiles
 from mops.surveys.expansion import value_at
-from mops.surveys.results.standings import Standing, Summary
+from mops.surveys.results.results import CandidateResult, Results
 
 SCORES = {"sentiment": "accuracy", "paraphrase": "accuracy", "similarity": "pearson",
           "movies": "accuracy"}  # fmt: skip
@@ -27,7 +27,7 @@ class Ours:
     material: Material
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> Results:
         return self.material.summary
 
     @cached_property
@@ -44,22 +44,22 @@ class Ours:
     def plan_of(self, match: Match) -> str:
         return match.plan.format(half=self.depth // 2 or "half")
 
-    def find(self, match: Match) -> Standing | None:
+    def find(self, match: Match) -> CandidateResult | None:
         """The candidate that is meant; of several that agree the baseline, or the first."""
         plan = self.plan_of(match)
-        found = [one for one in self.summary.standings if one.plan == plan]
+        found = [one for one in self.summary.candidates if one.plan == plan]
         found = [one for one in found if self.agrees(one, match)]
         for key, wanted in match.rather.items():
             found = [one for one in found if agree(wanted, self.setting(one, key))] or found
         found.sort(key=lambda one: one.name != self.summary.baseline)
         return found[0] if found else None
 
-    def agrees(self, one: Standing, match: Match) -> bool:
+    def agrees(self, one: CandidateResult, match: Match) -> bool:
         trained = tuple(self.setting(one, "training.train_tasks") or ())
         is_asked = all(agree(wanted, self.setting(one, key)) for key, wanted in match.needs.items())
         return is_asked and trained == match.trains
 
-    def setting(self, one: Standing, key: str) -> Any:
+    def setting(self, one: CandidateResult, key: str) -> Any:
         """A key of its recipe; the record has those that do not vary in the survey."""
         told = {
             **one.settings,
@@ -73,18 +73,18 @@ class Ours:
 
     # -------------------------------------------------------------- how good
 
-    def scores(self, one: Standing, task: str, split: str) -> list[float]:
+    def scores(self, one: CandidateResult, task: str, split: str) -> list[float]:
         """On a whole split, a number for each seed; also of tasks that it was not taught."""
         return self.metric(one, task, split, SCORES[task])
 
-    def metric(self, one: Standing, task: str, split: str, name: str) -> list[float]:
+    def metric(self, one: CandidateResult, task: str, split: str, name: str) -> list[float]:
         found = [
             value_at(trial.record.scores.tasks, f"{task}.{split}.{name}")
             for trial in self.material.of(one.name)
         ]
         return [float(value) for value in found if value is not None and math.isfinite(value)]
 
-    def overall(self, one: Standing, split: str, convention: str) -> float | None:
+    def overall(self, one: CandidateResult, split: str, convention: str) -> float | None:
         """Over the papers' three tasks, by one of the two conventions; none where one is missing.
 
         A task that was not taught counts, as it does in the papers' baselines.
@@ -97,7 +97,7 @@ class Ours:
             means["similarity"] = (means["similarity"] + 1) / 2
         return mean(means.values())
 
-    def is_comparable(self, one: Standing) -> bool:
+    def is_comparable(self, one: CandidateResult) -> bool:
         """Whether its judged overall score is over the papers' three tasks."""
         return set(one.tasks) == set(TASKS) and set(OVERALL) <= set(one.scores)
 

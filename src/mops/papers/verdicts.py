@@ -49,7 +49,7 @@ def beats(one: Match, other: Match, by: str) -> Test:
 
     def test(ours: Ours) -> Judgement:
         found = gap(ours, one, other, by)
-        if not found.is_real:
+        if not found.is_significant:
             return UNTOLD, f"{found.said}; {found.doubt}"
         return (HOLDS if found.mean > 0 else FAILS), found.said
 
@@ -61,7 +61,7 @@ def not_worse(one: Match, other: Match, by: str, margin: float = MARGIN) -> Test
 
     def test(ours: Ours) -> Judgement:
         found = gap(ours, one, other, by)
-        is_within, is_refuted = found.low > -margin, found.is_real and found.mean < 0
+        is_within, is_refuted = found.low > -margin, found.is_significant and found.mean < 0
         return within(found, is_within, is_refuted, f"a loss of {margin:g} or more")
 
     return judged(test)
@@ -73,7 +73,7 @@ def matches(one: Match, other: Match, by: str, margin: float = MARGIN) -> Test:
     def test(ours: Ours) -> Judgement:
         found = gap(ours, one, other, by)
         is_within = -margin < found.low and found.high < margin
-        return within(found, is_within, found.is_real, f"a difference of {margin:g} or more")
+        return within(found, is_within, found.is_significant, f"a difference of {margin:g} or more")
 
     return judged(test)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 from mops.data.dataset import read_split, read_task
 from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
+from mops.evaluate.predictions import SPLIT_FILE, read_predictions
 from mops.files import file_digest
 from mops.reports.material import Material, TrialFiles
-from mops.surveys.results.rescoring import SPLIT_OF, number_of
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -46,30 +45,23 @@ def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
     """The labelled rows that judge, out of the trial's prediction file."""
     task = trial.recipe.task_values()[name]
     path = trial.predictions(name, on)
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = csv.reader(file)
-        columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-        halves = columns.get("half") or (on,) * len(rows)
-        kept = [n for n, half in enumerate(halves) if half == on and columns["label"][n]]
-        own = {key: [column[n] for n in kept] for key, column in columns.items()}
-        number = number_of(task)
-        targets, predictions = (
-            np.array([number(word) for word in own[key]], np.float64)
-            for key in ("label", "prediction")
-        )
-        confidences = None if task.is_similarity else optional_values(own.get("confidence"))
-        losses = optional_values(own.get("loss"))
-        words = (own["id"], own["label"], own["prediction"])
-    except (OSError, ValueError, KeyError, IndexError) as cause:
-        raise RunError(f"{path} cannot be read as predictions: {cause!r}") from cause
-    if not kept:
+    rows = read_predictions(path, task).part(on)
+    if not len(rows.targets):
         raise RunError(f"{path} has no labelled row that judges")
-    return Answers(trial, task, kept, *words, targets, predictions, confidences, losses)
-
-
-def optional_values(words: Sequence[str] | None) -> Values | None:
-    return np.array(words, np.float64) if words and all(words) else None
+    ids, labels, words = (rows.columns[key].tolist() for key in ("id", "label", "prediction"))
+    confidences = None if task.is_similarity else rows.numbers("confidence")
+    return Answers(
+        trial=trial,
+        task=task,
+        places=rows.places.tolist(),
+        ids=ids,
+        labels=labels,
+        words=words,
+        targets=rows.targets,
+        predictions=rows.values,
+        confidences=confidences,
+        losses=rows.numbers("loss"),
+    )
 
 
 # ------------------------------------------------------------------ several candidates
@@ -144,9 +136,9 @@ def compared_candidates(material: Material, task: str) -> list[str]:
     Where these are few, the best of the others follow.
     """
     summary, decision = material.summary, material.decision
-    able = {o.name: o for o in summary.standings if task in o.tasks and material.of(o.name)}
+    able = {o.name: o for o in summary.candidates if task in o.tasks and material.of(o.name)}
     by_score = sorted(able.values(), key=lambda one: -one.overall.mean)
-    blocks: dict[tuple[str, int], Standing] = {}
+    blocks: dict[tuple[str, int], CandidateResult] = {}
     for one in by_score:
         blocks.setdefault((one.reference, one.tie), one)
     best = [one.name for one in able.values() if one in blocks.values()]
@@ -162,7 +154,7 @@ def compared_candidates(material: Material, task: str) -> list[str]:
 def read_texts(answers: Answers, on: str) -> tuple[Sequence[Texts], str]:
     """The texts of the rows as training read them, or none and the reason."""
     trial, task = answers.trial, answers.task
-    entry, split = trial.recipe.tasks[task.name], SPLIT_OF[on]
+    entry, split = trial.recipe.tasks[task.name], SPLIT_FILE[on]
     file = entry.files().get(split) or entry.train or ""
     if reason := why_changed(file, trial.record.meta_info.data_sha256.get(file)):
         return (), reason

@@ -15,8 +15,8 @@ from mops.errors import MopsError
 from mops.reports.figures.style import Picture
 from mops.reports.material import Material, TrialFiles
 from mops.reports.plan_figure import draw_plan
-from mops.surveys.results.cells import COSTS, cost_cell, estimate_cell
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult
+from mops.surveys.results.tables import COSTS, cost_cell, estimate_cell
 from mops.yaml_io import format_yaml
 
 
@@ -37,17 +37,18 @@ def make_cards(material: Material) -> tuple[Card, ...]:
     """One per candidate, in the order of the results; equal plans share one figure."""
     pictures: dict[str, Picture] = {}
     layouts = material.layouts
-    for place, one in enumerate(material.summary.standings):
+    for place, one in enumerate(material.summary.candidates):
         if one.name in layouts and one.plan not in pictures:
             pictures[one.plan] = draw_plan(layouts[one.name], f"plan-{place}")
     base = complete(material.survey.recipe) if material.survey else {}
     return tuple(
-        make_card(material, one, pictures.get(one.plan), base) for one in material.summary.standings
+        make_card(material, one, pictures.get(one.plan), base)
+        for one in material.summary.candidates
     )
 
 
 def make_card(
-    material: Material, one: Standing, picture: Picture | None, base: Mapping[str, Any]
+    material: Material, one: CandidateResult, picture: Picture | None, base: Mapping[str, Any]
 ) -> Card:
     best = best_trial(material, one)
     return Card(
@@ -61,7 +62,7 @@ def make_card(
     )
 
 
-def best_trial(material: Material, one: Standing) -> TrialFiles | None:
+def best_trial(material: Material, one: CandidateResult) -> TrialFiles | None:
     """By the score on the selection rows."""
     return max(
         material.of(one.name),
@@ -70,13 +71,13 @@ def best_trial(material: Material, one: Standing) -> TrialFiles | None:
     )
 
 
-def list_facts(one: Standing) -> Iterator[tuple[str, str]]:
+def list_facts(one: CandidateResult) -> Iterator[tuple[str, str]]:
     """Scores, seeds and costs, as in the tables."""
     for key in ("overall", *one.tasks):
         yield key, estimate_cell(one.scores.get(key)).text
     yield "seeds", ", ".join(str(trial.seed) for trial in one.trials)
     for fact, (name, *_) in COSTS.items():
-        text = cost_cell(one.costs, fact).text
+        text = cost_cell(fact, getattr(one.costs, fact)).text
         if text:
             yield name, text
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from mops.reports.data_table import data_table
 from mops.reports.material import Material, TrialFiles
 from mops.reports.pretraining_data import describe_pretraining
-from mops.surveys.results.guards import listed
-from mops.surveys.results.reasons import counted
-from mops.surveys.results.wording import what_was_chosen
+from mops.surveys.results.caveats import list_names
+from mops.surveys.results.recommend import count_of
+from mops.surveys.results.tables import describe_rows
 from mops.tables import Cell, Table, number_cell
 
 MACHINE = ("processor", "platform", "device", "threads", "python")
@@ -52,21 +52,21 @@ def data_lines(material: Material) -> Iterator[str]:
 
 def selection_lines(material: Material) -> Iterator[str]:
     summary = material.summary
-    if not summary.standings:
+    if not summary.candidates:
         yield "No trial is finished, so nothing was selected yet."
         return
-    yield what_was_chosen(summary)
-    if len(summary.standings) > 1:
+    yield describe_rows(summary)
+    if len(summary.candidates) > 1:
         yield (
             "The candidates are compared on the reporting rows. The highest of "
-            f"{len(summary.standings)} means is partly luck, so candidates that are not "
+            f"{len(summary.candidates)} means is partly luck, so candidates that are not "
             "significantly different are ranked by cost and not by score."
         )
 
 
 def statistics_lines(material: Material) -> Iterator[str]:
     seeds = material.summary.seeds
-    yield f"{counted(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
+    yield f"{count_of(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     yield (
         "Standard errors include the sampling of rows (resampled, the same rows for all "
         "candidates) and the variation between runs (over seeds, pooled over candidates). "
@@ -99,7 +99,7 @@ def machine_lines(material: Material) -> Iterator[str]:
             "and the last digits of scores may differ."
         )
     else:
-        yield f"{counted(len(records), 'trial')} on one kind of machine with the same versions."
+        yield f"{count_of(len(records), 'trial')} on one kind of machine with the same versions."
     started = [record.run_info.started for record in records]
     finished = [record.run_info.finished for record in records]
     if all(started) and all(finished):
@@ -134,13 +134,13 @@ def machine_facts(material: Material) -> Mapping[str, Counter[str]]:
 def warning_lines(material: Material) -> Iterator[str]:
     """Flags of the whole survey, then each warning of a training once with its candidates."""
     candidates: dict[str, list[str]] = {}
-    for one in material.summary.standings:
+    for one in material.summary.candidates:
         for warning in (warning for trial in one.trials for warning in trial.warnings):
             candidates.setdefault(warning, []).append(one.name)
-    lines = [finding.text for finding in material.summary.findings]
+    lines = [finding.text for finding in material.summary.caveats]
     for warning, names in candidates.items():
-        trainings = counted(len(names), "training")
-        lines.append(f"{listed(list(dict.fromkeys(names)))} ({trainings}): {warning}")
+        trainings = count_of(len(names), "training")
+        lines.append(f"{list_names(list(dict.fromkeys(names)))} ({trainings}): {warning}")
     yield from map(full_stop, lines or ["There are no warnings."])
 
 
@@ -148,12 +148,12 @@ def missing_lines(material: Material, left_out: Sequence[str]) -> Iterator[str]:
     summary = material.summary
     lines = [
         *material.broken,
-        *(f"{one.name} is left out: {one.reason}" for one in summary.doubtful),
-        *(f"{one.name} failed: {one.reason}" for one in summary.failed),
+        *(f"{one.name} is left out: {one.reason}" for one in summary.in_state("left out")),
+        *(f"{one.name} failed: {one.reason}" for one in summary.in_state("failed")),
         *left_out,
     ]
-    if summary.waiting:
-        lines.append(f"{counted(len(summary.waiting), 'trial')} not finished: results may change")
+    if waiting := summary.in_state("waiting"):
+        lines.append(f"{count_of(len(waiting), 'trial')} not finished: results may change")
     complete = "Nothing: every record was read, and its predictions give the recorded scores."
     yield from map(full_stop, lines or [complete])
 

@@ -10,15 +10,14 @@ from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.errors import MopsError, UsageError
+from mops.evaluate.predictions import SPLIT_FILE
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape
 from mops.record import Record, read_curve, read_record
 from mops.surveys.design import Survey, read_survey
-from mops.surveys.results.one_run import summarise_run
+from mops.surveys.results.judge import judge_run, judge_survey
 from mops.surveys.results.recommend import Decision, recommend
-from mops.surveys.results.rescoring import SPLIT_OF
-from mops.surveys.results.standings import Summary, TrialFacts, read_summary
-from mops.surveys.results.summary import summarise
+from mops.surveys.results.results import Results, TrialResult, read_results
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class TrialFiles:
     """A finished trial as it lies on the disk."""
 
     candidate: str
-    facts: TrialFacts
+    facts: TrialResult
     folder: Path
     record: Record
 
@@ -40,7 +39,7 @@ class TrialFiles:
 
     def predictions(self, task: str, on: str) -> Path:
         """The file with its answers to the rows that judge."""
-        return self.folder / "predictions" / f"{task}-{SPLIT_OF[on]}.csv"
+        return self.folder / "predictions" / f"{task}-{SPLIT_FILE[on]}.csv"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Material:
 
     folder: Path
     survey: Survey | None  # the design; a single run has none
-    summary: Summary
+    summary: Results
     decision: Decision | None  # none while no trial is finished
     trials: tuple[TrialFiles, ...]  # in the order of the standings, then of the seeds
     broken: tuple[str, ...]  # what could not be read, and why
@@ -79,30 +78,30 @@ def read_material(folder: Path) -> Material:
     if (folder / "survey.yaml").is_file():
         survey, summary = read_survey(folder / "survey.yaml"), read_judged(folder)
     elif (folder / "record.json").is_file():
-        survey, summary = None, summarise_run(folder)
+        survey, summary = None, judge_run(folder)
     else:
         raise UsageError(
             f"{folder} is neither a survey (survey.yaml) nor a finished run (record.json)"
         )
     trials: list[TrialFiles] = []
     broken: list[str] = []
-    finished = [(one.name, facts) for one in summary.standings for facts in one.trials]
+    finished = [(one.name, facts) for one in summary.candidates for facts in one.trials]
     for name, facts in finished:
         place = folder / "trials" / facts.id if survey else folder
         try:
             trials.append(TrialFiles(name, facts, place, read_record(place / "record.json")))
         except MopsError as error:
             broken.append(f"{name}, seed {facts.seed}: {error}")
-    decision = recommend(summary) if summary.standings else None
+    decision = recommend(summary) if summary.candidates else None
     return Material(folder, survey, summary, decision, tuple(trials), tuple(broken))
 
 
-def read_judged(folder: Path) -> Summary:
+def read_judged(folder: Path) -> Results:
     """summary.json, or the survey judged again where a file is newer than that."""
     stored = folder / "summary.json"
     if stored.is_file() and not any(is_newer(path, stored) for path in judged_files(folder)):
-        return read_summary(stored)
-    return summarise(read_survey(folder / "survey.yaml"), folder)
+        return read_results(stored)
+    return judge_survey(read_survey(folder / "survey.yaml"), folder)
 
 
 def judged_files(folder: Path) -> Iterator[Path]:

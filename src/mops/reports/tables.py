@@ -6,23 +6,21 @@ from dataclasses import replace
 
 from mops.reports.figures.curves import convergence_table
 from mops.reports.material import Material
-from mops.surveys.results.cells import (
-    COSTS,
-    behind,
-    cost_cell,
-    estimate_cell,
-    interval_cell,
-    star,
-)
-from mops.surveys.results.standings import Standing, Summary
+from mops.surveys.results.results import CandidateResult, Results
 from mops.surveys.results.tables import (
+    COSTS,
+    INTERVAL,
+    TESTED,
+    cost_cell,
     cost_table,
+    difference_cell,
     difference_table,
+    estimate_cell,
     front_table,
     gain_table,
     mcnemar_table,
+    missing_table,
     name_cell,
-    outside_table,
     seeds_note,
     training_table,
 )
@@ -49,7 +47,7 @@ PLAN_COSTS = (
 def make_tables(material: Material) -> tuple[Table, ...]:
     """All tables with rows; the first is the table of plans."""
     summary, decision = material.summary, material.decision
-    outside = outside_table(summary)
+    outside = missing_table(summary)
     broken = [line.partition(": ") for line in material.broken]
     unreadable = tuple((Cell(name), Cell("not readable"), Cell(why)) for name, _, why in broken)
     tables = [
@@ -66,9 +64,11 @@ def make_tables(material: Material) -> tuple[Table, ...]:
     return tuple(with_minus_signs(without_empty_columns(table)) for table in tables if table.rows)
 
 
-def plan_table(summary: Summary) -> Table:
+def plan_table(summary: Results) -> Table:
     """A row for each candidate, in blocks of candidates that are not significantly different."""
-    known = [key for key in PLAN_COSTS if any(one.costs.get(key) for one in summary.standings)]
+    known = [
+        key for key in PLAN_COSTS if any(getattr(one.costs, key) for one in summary.candidates)
+    ]
     columns = (
         "tie",
         "candidate",
@@ -84,40 +84,41 @@ def plan_table(summary: Summary) -> Table:
             Cell(str(one.tie), one.tie),
             name_cell(one, summary),
             estimate_cell(one.scores.get("overall")),
-            interval_cell(one.against.get("overall")),
+            difference_cell(one.against.get("overall"), INTERVAL),
             *(task_cell(one, task, summary) for task in summary.tasks),
-            *(cost_cell(one.costs, key) for key in known),
+            *(cost_cell(key, getattr(one.costs, key)) for key in known),
             number_cell(one.tm_relative, "{:.3f}"),
             warning_cell(one),
         )
-        for one in summary.standings
+        for one in summary.candidates
     )
     return Table("plans", "Plans", columns, rows, plan_note(summary))
 
 
-def task_cell(one: Standing, task: str, summary: Summary) -> Cell:
+def task_cell(one: CandidateResult, task: str, summary: Results) -> Cell:
     """A task's score; in brackets its gain over the model per task."""
     cell, gain = estimate_cell(one.scores.get(task)), one.gains.get(task)
     if gain is None or cell is EMPTY:
         return cell
-    interval = interval_cell(gain)
+    interval = difference_cell(gain, INTERVAL)
+    tested = ((f"gain_{name}", getattr(gain, name)) for name in TESTED)
     return replace(
         cell,
-        text=f"{cell.text} ({gain.mean:+.3f}{star(gain)})",
+        text=f"{cell.text} ({gain.mean:+.3f}{'*' if gain.is_significant else ''})",
         hint=to_minus(f"against {summary.single}: {interval.text}, {interval.hint}"),
-        more=(*cell.more, ("gain", gain.mean), *behind(gain, "gain_")),
+        more=(*cell.more, ("gain", gain.mean), *tested),
     )
 
 
-def warning_cell(one: Standing) -> Cell:
+def warning_cell(one: CandidateResult) -> Cell:
     """The number of warnings; the hint lists them."""
     warnings = [warning for trial in one.trials for warning in trial.warnings]
     return Cell(str(len(warnings) or ""), len(warnings), "\n".join(dict.fromkeys(warnings)))
 
 
-def plan_note(summary: Summary) -> str:
-    reference = next((one.reference for one in summary.standings), summary.baseline)
-    has_gains = any(one.gains for one in summary.standings)
+def plan_note(summary: Results) -> str:
+    reference = next((one.reference for one in summary.candidates), summary.baseline)
+    has_gains = any(one.gains for one in summary.candidates)
     parts = [
         "Mean over seeds ± one standard error (rows and runs).",
         "Candidates of a tie are not significantly different and are in no particular order.",
@@ -126,6 +127,6 @@ def plan_note(summary: Summary) -> str:
         "* significant after Holm's correction.",
         "Memory: peak during training. Training: time of the training steps. TM: score x time x "
         f"memory (weights), each relative to {reference}.",
-        seeds_note(summary).strip(),
+        seeds_note(summary),
     ]
     return " ".join(part for part in parts if part)

@@ -13,9 +13,9 @@ from mops.surveys.benchmark import measure_costs
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.ledger import Ledger, Trial
 from mops.surveys.local import Job, LocalExecutor, SurveyWatcher, plan_jobs
-from mops.surveys.results.standings import Summary
-from mops.surveys.results.summary import summarise
-from mops.surveys.results.summary_files import write_summary
+from mops.surveys.results.files import write_results
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.results import Results
 from mops.training.tracking import refuse_missing_trackers
 
 FILE = "survey.yaml"
@@ -39,7 +39,7 @@ def run_survey(
     executor: MakeExecutor = LocalExecutor,
     workers: int = 1,
     keep: str = "best",
-) -> Summary:
+) -> Results:
     """Train all open trials, measure the costs of the candidates, compare them, write the results.
 
     The folder may hold an earlier, smaller survey: finished trials are not trained again.
@@ -49,9 +49,9 @@ def run_survey(
     drop_models(survey, ledger, keep)
     measure_costs(survey.candidates(), folder, survey.baseline, watcher)
     watcher.phase("comparing candidates")
-    summary = summarise(survey, folder)
-    write_summary(folder, summary)
-    return summary
+    results = judge_survey(survey, folder)
+    write_results(results)
+    return results
 
 
 def begin(survey: Survey, folder: Path) -> Ledger:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from mops.errors import RunError
-from mops.evaluate.compare import Answered, Difference, compare
+from mops.evaluate.compare import Difference, compare
 from mops.files import write_text
 from mops.record import read_curve
 from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.local import MOST_DEATHS
 from mops.surveys.ray_executor import ray_session
-from mops.surveys.results.results import read_result
+from mops.surveys.results.trials import check_trial
 from mops.surveys.search_space import EVALUATIONS
 from mops.surveys.worker import train_trials
 from mops.training.trainer import Silent
@@ -222,23 +222,21 @@ def compare_two(
 ) -> Difference:
     results = {
         one.name: {
-            seed: read_result(trial, ledger.run_folder(trial.id), "report")
+            seed: check_trial(trial, ledger.run_folder(trial.id), "report")
             for seed in seeds
             if ledger.is_finished((trial := one.trial(seed)).id)
         }
         for one in (default, winner)
     }
     first = next(iter(results[default.name].values()))
-    answered = [
-        Answered(
-            name,
-            {s: {t: a.predictions for t, a in of.judged.items()} for s, of in by_seed.items()},
-        )
+    answers = {
+        name: {s: {t: rows.values for t, rows in of.judged.items()} for s, of in by_seed.items()}
         for name, by_seed in results.items()
-    ]
-    targets = {task: answers.targets for task, answers in first.judged.items()}
+    }
+    targets = {task: rows.targets for task, rows in first.judged.items()}
     by = default.recipe.training.best_by
-    return compare(first.tasks, targets, answered, default.name, by=by)[1].against[by]
+    compared = compare(first.tasks, targets, answers, baseline=default.name, by=by)
+    return compared[winner.name].against[by]
 
 
 def find_warning(winner: Candidate, default: Candidate, difference: Difference | None) -> str:
@@ -255,7 +253,7 @@ def find_warning(winner: Candidate, default: Candidate, difference: Difference |
             f"one seed does not show that the winner is better than the default ({shown}, for "
             "these two models alone): --seeds 3 trains both with two more"
         )
-    if not difference.is_real:
+    if not difference.is_significant:
         seeds = f"{difference.seeds} seeds"
         return f"the winner is not significantly different from the default ({shown}, {seeds})"
     return ""

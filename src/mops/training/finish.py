@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,15 +12,18 @@ import numpy as np
 
 from mops.config.recipe import Recipe
 from mops.data.dataset import encode_targets
-from mops.data.examples import Row
 from mops.data.schedule import schedule_warnings, task_budgets
-from mops.data.splits import half
 from mops.evaluate.cost import analytic_costs
-from mops.evaluate.evaluate import Answerer, answer_dataset, judge, score_table, suspicious
-from mops.files import atomic_write
+from mops.evaluate.evaluate import (
+    Answerer,
+    answer_dataset,
+    judge,
+    score_table,
+    suspicious,
+    write_predictions,
+)
 from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
-from mops.predict.inference import Predictions
 from mops.predict.predictor import Predictor
 from mops.record import (
     Record,
@@ -106,34 +108,6 @@ def judge_run(
             known = ~np.isnan(targets)
             warnings += suspicious(answers.task, targets[known], answers.values[known])
     return scores, warnings
-
-
-def write_predictions(
-    path: Path, rows: Sequence[Row], answers: Predictions, *, is_halved: bool
-) -> None:
-    """Every input row in input order, with its label and its loss where it was scored.
-
-    Of a class also how sure the answer is; of a validation row its half: whether it picked the
-    best state or is reported.
-    """
-    columns: dict[str, Sequence[object]] = {
-        "id": [row.id for row in rows],
-        "prediction": answers.as_strings(),
-    }
-    labels = ["" if row.label is None or row.problem else row.label for row in rows]
-    if any(label != "" for label in labels):
-        columns["label"] = labels
-    if is_halved:
-        columns["half"] = [half(row) for row in rows]
-    if confidences := answers.confidences():
-        columns["confidence"] = [f"{value:.4f}" for value in confidences]
-    if "label" in columns:
-        losses = answers.losses(encode_targets(answers.task, rows))
-        columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
-    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
 
 
 # ------------------------------------------------------------------ the record

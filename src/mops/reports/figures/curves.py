@@ -184,7 +184,7 @@ class Pace:
 def convergence_table(material: Material) -> Table:
     """A row per candidate that was evaluated twice or more."""
     rows = []
-    for one in material.summary.standings:
+    for one in material.summary.candidates:
         measured = [measure_pace(list(evaluations(trial))) for trial in material.of(one.name)]
         paces = [pace for pace in measured if pace is not None]
         if paces:

@@ -16,7 +16,7 @@ from mops.reports.figures import style
 from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material
 from mops.surveys.expansion import abbreviate
-from mops.surveys.results.standings import Standing
+from mops.surveys.results.results import CandidateResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ FEW_LOG, FEW = 4, 8  # so many values all get their ticks
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
 Settings = Mapping[str, Any]
-Points = Sequence[tuple[float, Standing]]
+Points = Sequence[tuple[float, CandidateResult]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Response:
 def draw_responses(material: Material) -> Iterator[Chart]:
     looks = style.candidate_looks(material)
     keys = ["overall", *material.summary.tasks]
-    standings = material.summary.standings
+    standings = material.summary.candidates
     for response in (*setting_responses(standings), *plan_responses(material)):
         figure, panels = style.make_panels(keys, xlabel=response.label)
         for axes, key in zip(panels, keys, strict=True):
@@ -106,7 +106,7 @@ def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, s
 # ------------------------------------------------------------------ numbers of the recipe
 
 
-def setting_responses(standings: Sequence[Standing]) -> Iterator[Response]:
+def setting_responses(standings: Sequence[CandidateResult]) -> Iterator[Response]:
     """For each number among the settings; keys that always change together count once."""
     flat = {one.name: dict(flatten(one.settings)) for one in standings}
     keys = list(dict.fromkeys(key for settings in flat.values() for key in settings))
@@ -124,11 +124,14 @@ def setting_responses(standings: Sequence[Standing]) -> Iterator[Response]:
 
 
 def lines_along(
-    key: str, others: Sequence[str], standings: Sequence[Standing], flat: Mapping[str, Settings]
+    key: str,
+    others: Sequence[str],
+    standings: Sequence[CandidateResult],
+    flat: Mapping[str, Settings],
 ) -> Iterator[ResponseLine]:
     """Groups of two or more candidates that are equal in all other keys."""
     varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
-    groups: dict[str, list[tuple[float, Standing]]] = {}
+    groups: dict[str, list[tuple[float, CandidateResult]]] = {}
     for one in standings:
         own = flat[one.name]
         if is_number(own.get(key)):
@@ -207,8 +210,8 @@ def plan_responses(material: Material) -> Iterator[Response]:
     """Numbers that follow from the layouts, whatever the plans are called."""
     layouts = material.layouts
     for label, (rows, number) in PLAN_NUMBERS.items():
-        groups: dict[str, list[tuple[float, Standing]]] = {}
-        for one in (one for one in material.summary.standings if one.name in layouts):
+        groups: dict[str, list[tuple[float, CandidateResult]]] = {}
+        for one in (one for one in material.summary.candidates if one.name in layouts):
             value = number(layouts[one.name])
             if value is not None:
                 same = without_rows(one, layouts[one.name], rows)
@@ -219,7 +222,7 @@ def plan_responses(material: Material) -> Iterator[Response]:
             yield Response(label.replace(" ", "-"), label, lines, {NONE_SHARED: "none"})
 
 
-def without_rows(one: Standing, layout: Layout, rows: str) -> str:
+def without_rows(one: CandidateResult, layout: Layout, rows: str) -> str:
     """All that defines a candidate except these rows of its plan."""
     plan = layout.plan.to_data()
     kept = {key: plan[key] for key in plan if key not in (rows, "name", "about", "source", "depth")}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mops.reports.figures import style
 from mops.reports.figures.style import Chart, Look
 from mops.reports.material import Material
-from mops.surveys.results.standings import Standing, Summary
+from mops.surveys.results.results import CandidateResult, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ class CostPoint:
     """A candidate in the chart of a cost."""
 
     cost: float
-    candidate: Standing
+    candidate: CandidateResult
     look: Look
     role: str
 
@@ -77,8 +77,8 @@ class CostPoint:
 
 def draw_pareto(material: Material) -> Iterator[Chart]:
     """A chart for each cost that is known for two candidates or more."""
-    costs = [one.costs for one in material.summary.standings]
-    is_all_trained = all(own.get("trained_parameters") == own["parameters"] for own in costs)
+    costs = [one.costs for one in material.summary.candidates]
+    is_all_trained = all(own.trained_parameters == own.parameters for own in costs)
     for axis in COSTS[:3] if is_all_trained else COSTS:
         yield from draw_cost(material, axis)
 
@@ -115,12 +115,12 @@ def draw_cost(material: Material, axis: CostAxis) -> Iterator[Chart]:
 def cost_points(material: Material, axis: CostAxis) -> tuple[list[CostPoint], str]:
     """Candidates that learnt the same tasks, and the unit of their costs."""
     looks, roles = style.candidate_looks(material), style.candidate_roles(material)
-    standings = material.summary.standings
-    known = [o for o in standings if o.costs.get(axis.fact) and o.tasks == standings[0].tasks]
-    most = max((one.costs[axis.fact] for one in known), default=0)
+    standings = material.summary.candidates
+    known = [o for o in standings if getattr(o.costs, axis.fact) and o.tasks == standings[0].tasks]
+    most = max((getattr(one.costs, axis.fact) for one in known), default=0)
     factor, unit = next((unit for unit in axis.units if most >= unit[0]), axis.units[-1])
     points = [
-        CostPoint(one.costs[axis.fact] / factor, one, looks[one.name], roles[one.name])
+        CostPoint(getattr(one.costs, axis.fact) / factor, one, looks[one.name], roles[one.name])
         for one in known
     ]
     return points, unit
@@ -192,7 +192,7 @@ def left_out(
 ) -> Iterator[str]:
     """Sentences about marks and names that the chart does not have."""
     shown = {point.candidate.name for point in points}
-    missing = [one.name for one in material.summary.standings if one.name not in shown]
+    missing = [one.name for one in material.summary.candidates if one.name not in shown]
     if missing:
         yield f"Not shown (other tasks, or cost not measured): {', '.join(missing)}."
     if unnamed:
@@ -206,7 +206,7 @@ def left_out(
 
 def draw_scores(material: Material) -> Iterator[Chart]:
     summary = material.summary
-    if not summary.standings:
+    if not summary.candidates:
         return
     looks, heights = style.candidate_looks(material), row_heights(summary)
     lowest = max(heights.values()) + 0.5
@@ -228,11 +228,11 @@ def draw_scores(material: Material) -> Iterator[Chart]:
     yield Chart(figure, "scores", "Scores of all candidates", caption)
 
 
-def row_heights(summary: Summary) -> Mapping[str, float]:
+def row_heights(summary: Results) -> Mapping[str, float]:
     """Candidate -> its row; blocks of candidates that do not differ are set apart."""
     heights: dict[str, float] = {}
     height, previous = 0.0, None
-    for one in summary.standings:
+    for one in summary.candidates:
         block = one.reference, one.tie
         height += GAP if previous not in (None, block) else 0.0
         heights[one.name], previous = height, block
@@ -241,9 +241,9 @@ def row_heights(summary: Summary) -> Mapping[str, float]:
 
 
 def draw_panel(
-    axes: Axes, summary: Summary, key: str, heights: Mapping[str, float], looks: Mapping[str, Look]
+    axes: Axes, summary: Results, key: str, heights: Mapping[str, float], looks: Mapping[str, Look]
 ) -> None:
-    for one in summary.standings:
+    for one in summary.candidates:
         score = one.scores.get(key)
         if score is None:
             continue
@@ -253,7 +253,7 @@ def draw_panel(
             axes, score.mean, height, look, xerr=score.stderr, is_filled=is_best, size=6
         )
         difference = one.against.get(key)
-        if difference is not None and difference.is_real:
+        if difference is not None and difference.is_significant:
             axes.text(
                 score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
             )

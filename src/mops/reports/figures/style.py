@@ -172,7 +172,7 @@ class Look:
 
 def candidate_looks(material: Material) -> dict[str, Look]:
     """Colours go by plan where several candidates share a plan, otherwise by candidate."""
-    standings = material.summary.standings
+    standings = material.summary.candidates
     plans = {one.name: one.plan for one in standings}
     is_by_plan = 1 < len(set(plans.values())) < len(plans)
     keys = plans if is_by_plan else {name: name for name in plans}
@@ -195,7 +195,7 @@ def candidate_looks(material: Material) -> dict[str, Look]:
 def main_candidates(material: Material) -> list[str]:
     """The recommended candidate, the baseline and the model per task, as far as they exist."""
     chosen = material.decision.candidate if material.decision else None
-    known = {one.name for one in material.summary.standings}
+    known = {one.name for one in material.summary.candidates}
     wanted = (chosen, material.summary.baseline, material.summary.single)
     return [name for name in dict.fromkeys(wanted) if name in known and name is not None]
 
@@ -203,7 +203,7 @@ def main_candidates(material: Material) -> list[str]:
 def by_interest(material: Material) -> list[str]:
     """All candidates: the main ones, then the Pareto front, then the others."""
     front = [point.name for point in material.decision.front] if material.decision else []
-    names = [one.name for one in material.summary.standings]
+    names = [one.name for one in material.summary.candidates]
     return list(dict.fromkeys((*main_candidates(material), *front, *names)))
 
 
@@ -213,7 +213,7 @@ def candidate_roles(material: Material) -> Mapping[str, str]:
     roles = {"recommended": chosen, "baseline": material.summary.baseline}
     return {
         one.name: ", ".join(role for role, name in roles.items() if name == one.name)
-        for one in material.summary.standings
+        for one in material.summary.candidates
     }
 
 

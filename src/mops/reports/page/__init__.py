@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mops.surveys.results.wording import decided
 from mops.tables import Cell, Table, escape_markdown, markdown_lines, markdown_table
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def headline(material: Material) -> Sequence[str]:
     """The decision, then notes on it."""
     if material.decision is None:
         return ["No trial is finished yet."]
-    return list(decided(material.decision))
+    return list(material.decision.lines)
 
 
 def eyebrow(material: Material) -> str:
@@ -109,7 +108,7 @@ def eyebrow(material: Material) -> str:
     if not material.survey:
         return f"Run {summary.name}: {judged}"
     return (
-        f"Survey {summary.name}: {len(summary.standings)} candidates, {len(summary.seeds)} seeds, "
+        f"Survey {summary.name}: {len(summary.candidates)} candidates, {len(summary.seeds)} seeds, "
         f"{judged}"
     )
 
@@ -136,7 +135,7 @@ def page_candidates(material: Material) -> Mapping[str, PageCandidate]:
     if material.survey:
         roles |= {"baseline": summary.baseline, "a model per task": summary.single}
     candidates = {}
-    for number, one in enumerate(summary.standings):
+    for number, one in enumerate(summary.candidates):
         tags = [role for role, name in roles.items() if name == one.name]
         if one.missing_seeds:
             tags.append(f"{len(one.trials)} of {len(summary.seeds)} seeds")

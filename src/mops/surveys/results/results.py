@@ -1,148 +1,194 @@
-"""The trials of a survey as they lie in its folder: finished, failed, doubtful or waiting."""
+"""`Results`: one survey, judged. Tables, figures, page, papers and recommendation read this table.
+
+    results = read_results(folder)                    # summary.json; judge_survey makes it anew
+    for candidate in results.candidates:              # one group of ties after the other
+        candidate.overall.mean, candidate.scores["sentiment"].stderr    # over seeds: Estimate
+        candidate.against["overall"].low              # minus its reference: Difference
+        candidate.gains["sentiment"]                  # minus a model of its own: Difference
+        candidate.costs.parameters, candidate.costs.latency_seconds     # None: no cost pass
+        candidate.values("sentiment", "test", "f1")   # one number for each seed
+        for trial in candidate.trials:                # one training: candidate x seed
+            trial.metrics["sentiment"]["validation"]["accuracy"]  # task x split x metric
+            trial.steps, trial.best_epoch, trial.warnings
+            read_record(results.run_folder(trial) / "record.json")
+    results["hybrid:3"], results.missing, results.caveats
+
+The keys of scores, against and metrics are the tasks and "overall", "overall_normalised" (in
+metrics: the task "overall" with both as metrics). What was not measured or learnt has no key.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from mops.config.recipe import Recipe
-from mops.errors import MopsError, RunError
-from mops.record import Record, read_record
-from mops.surveys.ledger import Candidate, Trial
-from mops.surveys.results.rescoring import SPLIT_OF, Values, mismatches, read_predictions
-from mops.tasks import Task
+from mops.errors import UsageError
+from mops.evaluate.compare import Difference, Estimate
+from mops.record import Metrics, read_format
+from mops.yaml_io import to_value
 
-DIGEST_LENGTH = 16
-
-
-class Design(Protocol):
-    """What a summary asks of a survey."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def seeds(self) -> Sequence[int]: ...
-    @property
-    def baseline(self) -> str: ...
-    @property
-    def single(self) -> str | None: ...
-    @property
-    def on(self) -> str: ...
-    def candidates(self) -> Sequence[Candidate]: ...
+FORMAT = 1  # of summary.json
+FAILED, LEFT_OUT, WAITING = "failed", "left out", "waiting"  # states of a trial without a result
+COST_PASS, RECORDS = "cost pass", "records of the trainings"  # where times come from
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a trial answered to the rows of a task that judge."""
-
-    rows: str  # equal where the rows and their targets are
-    predictions: Values
-    targets: Values
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished trial whose predictions give the scores that it recorded."""
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """One finished training."""
 
     id: str  # the name of its folder
-    trial: Trial
-    record: Record
-    on: str  # the rows that judge: report or test
-    tasks: Mapping[str, Task]  # that it has learnt, their labels known
-    judged: Mapping[str, Answers]
-    chosen_on: Mapping[str, int]  # rows of each task that chose the best evaluation
-    digest: str  # of all predictions: equal digests, equal answers
+    seed: int
+    digest: str  # of its predictions: equal digests, equal predictions
+    selection: float | None  # overall on the rows that chose the best evaluation
+    scores: Mapping[str, float]  # main metric of each task and both overall scores, as judged
+    metrics: Mapping[str, Mapping[str, Metrics]]  # task -> split -> metric -> value
+    steps: int
+    planned_steps: int
+    best_step: int
+    best_epoch: float
+    rows: Mapping[str, int]  # training rows of each task, counting repetitions
+    passes: Mapping[str, float]
+    train_seconds: float
+    batched: int  # trainings that shared the time
+    is_stopped_early: bool
+    is_best_last: bool  # the last evaluation was the best: the budget may be too small
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateCosts:
+    """What one candidate costs. Only the cost pass measures what may be None."""
+
+    parameters: int
+    trained_parameters: int
+    parameters_by_owner: Mapping[str, int]
+    parameters_by_task: Mapping[str, int]
+    weight_bytes: int
+    training_state_bytes: int
+    flops_per_example: Mapping[str, float]
+    flops_per_step: float
+    train_seconds: float  # training steps only
+    step_seconds: float
+    peak_memory_bytes: int  # of a training
+    disk_bytes: int
+    source: str  # of the times: the cost pass, or the records of the trainings
+    latency_seconds: float | None = None  # of one request to all tasks
+    throughput: float | None = None  # rows per second
+    planned_steps: int | None = None
+    step_seconds_spread: float | None = None
+    encode_seconds: float | None = None  # of the frozen prefix, once before the training
+    encode_sequences: int | None = None
+    encode_measured: int | None = None
+    noise: float | None = None  # relative spread of the baseline's own step time
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateResult:
+    """One candidate over its seeds: how good it is, what it costs, and what it differs from."""
+
+    name: str
+    plan: str
+    settings: Mapping[str, Any]  # what varies in the survey
+    learning_rate: float
+    head_learning_rate: float
+    loss_weights: Mapping[str, float]
+    tasks: tuple[str, ...]  # that it has learnt
+    reference: str  # what it is compared with: the baseline, if that learns the same tasks
+    tie: int  # 1: not significantly different from the best
+    apart: tuple[str, ...]  # candidates that it differs from significantly
+    scores: Mapping[str, Estimate]
+    against: Mapping[str, Difference]  # this candidate minus its reference
+    gains: Mapping[str, Difference]  # by task, over the single-task candidate
+    mcnemar: Mapping[str, tuple[float, ...]]  # exact p against the reference, for each seed
+    costs: CandidateCosts
+    trials: tuple[TrialResult, ...]
+    missing_seeds: tuple[int, ...]
+    tm_relative: float | None = None  # score per time and memory; the reference's is 1
 
     @property
-    def candidate(self) -> str:
-        return self.trial.candidate.name
+    def overall(self) -> Estimate:
+        return self.scores["overall"]
+
+    def values(self, task: str, split: str, metric: str) -> list[float]:
+        """The metric of each seed that has it."""
+        found = (trial.metrics.get(task, {}).get(split, {}).get(metric) for trial in self.trials)
+        return [float(value) for value in found if value is not None]
 
 
 @dataclass(frozen=True)
-class Outside:
-    """A trial that takes no part in the comparison."""
+class MissingTrial:
+    """A trial without a result: failed, left out of the comparison, or waiting."""
 
     id: str
     name: str
     candidate: str
     seed: int
+    state: str
     reason: str
 
 
 @dataclass(frozen=True)
+class RowCounts:
+    """How many rows of a task chose the best evaluation, and how many judge it."""
+
+    selection: int
+    judged: int
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """What makes the comparison less certain than it looks."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Results:
-    """Every trial of a survey, in one of four states."""
+    """A survey, judged."""
 
-    finished: tuple[Result, ...]
-    failed: tuple[Outside, ...]
-    doubtful: tuple[Outside, ...]  # finished, but their files do not belong together
-    waiting: tuple[Outside, ...]
+    folder: Path  # of the survey, or of the single run; not in summary.json
+    name: str
+    baseline: str
+    single: str | None  # the candidate with one model per task
+    on: str  # the rows that judge: report or test
+    seeds: tuple[int, ...]
+    tasks: Mapping[str, str] = field(default_factory=dict)  # task -> its main metric
+    rows: Mapping[str, RowCounts] = field(default_factory=dict)
+    candidates: tuple[CandidateResult, ...] = ()  # by tie; inside a tie as in the design
+    missing: tuple[MissingTrial, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)  # of tasks; empty: all count 1
+    format: int = FORMAT
 
+    def __getitem__(self, name: str) -> CandidateResult:
+        return next(one for one in self.candidates if one.name == name)
 
-def read_results(survey: Design, folder: Path) -> Results:
-    """Every trial that the survey asks for, as far as it is there."""
-    finished: list[Result] = []
-    others: dict[str, list[Outside]] = {"failed": [], "doubtful": [], "waiting": []}
-    for candidate in survey.candidates():
-        for trial in (candidate.trial(seed) for seed in survey.seeds):
-            state, found = read_trial(trial, folder, survey.on)
-            if isinstance(found, Result):
-                finished.append(found)
-            else:
-                others[state].append(outside(trial, found))
-    return Results(tuple(finished), *(tuple(of) for of in others.values()))
+    def __contains__(self, name: object) -> bool:
+        return any(one.name == name for one in self.candidates)
 
+    def in_state(self, state: str) -> list[MissingTrial]:
+        return [trial for trial in self.missing if trial.state == state]
 
-def outside(trial: Trial, reason: str) -> Outside:
-    return Outside(trial.id, trial.name, trial.candidate.name, trial.seed, reason)
+    def run_folder(self, trial: TrialResult) -> Path:
+        """Where the record, the curve and the predictions of a trial lie."""
+        is_run = (self.folder / "record.json").is_file()
+        return self.folder if is_run else self.folder / "trials" / trial.id
 
+    def to_data(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if key != "folder"}
 
-def read_trial(trial: Trial, folder: Path, on: str) -> tuple[str, Result | str]:
-    """A trial's state, and its result or why there is none."""
-    run, failed = folder / "trials" / trial.id, folder / "failed" / f"{trial.id}.json"
-    if (run / "record.json").is_file():
-        try:
-            return "finished", read_result(trial, run, on)
-        except MopsError as error:
-            return "doubtful", str(error)
-    return ("failed", reason_in(failed)) if failed.is_file() else ("waiting", "not finished yet")
-
-
-def reason_in(path: Path) -> str:
-    try:
-        return str(json.loads(path.read_text("utf-8"))["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"{path} cannot be read"
+    def to_json(self) -> str:
+        return json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_result(trial: Trial, run: Path, on: str) -> Result:
-    """A finished trial, if its predictions still give its recorded scores."""
-    record = read_record(run / "record.json")
-    tasks = trained_tasks(record, run)
-    digest, judged = hashlib.sha256(), {}
-    for name, task in tasks.items():
-        path = run / "predictions" / f"{name}-{SPLIT_OF[on]}.csv"
-        rows = read_predictions(path, task)
-        for problem in mismatches(task, rows, record.scores.tasks.get(name, {}), on):
-            raise RunError(f"{path}: {problem}: not the predictions that were recorded")
-        judging = rows.part(on)
-        judged[name] = Answers(judging.key, judging.predictions, judging.targets)
-        digest.update(f"{name}:".encode() + rows.predictions.tobytes())
-    scores = record.scores.tasks
-    chosen_on = {name: int(scores[name].get("selection", {}).get("rows", 0)) for name in tasks}
-    key = digest.hexdigest()[:DIGEST_LENGTH]
-    return Result(run.name, trial, record, on, tasks, judged, chosen_on, key)
-
-
-def trained_tasks(record: Record, run: Path) -> dict[str, Task]:
-    """The tasks that a run has learnt, with the labels it found."""
-    try:
-        tasks = Recipe.model_validate(record.run_info.recipe).task_values()
-        scored, untrained = record.scores.tasks, record.scores.untrained
-        return {name: tasks[name] for name in scored if name not in untrained}
-    except (KeyError, ValueError, TypeError) as cause:
-        raise RunError(f"{run}/record.json is not complete: {cause!r}") from cause
+def read_results(path: Path) -> Results:
+    """The results in a file summary.json, or in the folder of a survey."""
+    path = path / "summary.json" if path.is_dir() else path
+    data = read_format(path, FORMAT, "the results of a survey (`mops survey` writes them)")
+    data["folder"] = path.parent
+    return to_value(Results, data, where=str(path), error=UsageError)
