@@ -1,8 +1,8 @@
-"""Run benchmarks one after the other, each in a process of its own, and show what they found.
+"""Run benchmarks one after the other, each in its own process, and print a summary.
 
 python -m benchmarks                     all of them, on the sample
 python -m benchmarks memory lengths      these two
-python -m benchmarks --quick             one small case each, results thrown away: does it run?
+python -m benchmarks --quick             one small case each, results discarded: does it run?
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def known() -> list[str]:
 
 
 def main() -> None:
-    asked = read_arguments(known())
-    with tempfile.TemporaryDirectory() as thrown_away:
-        folder = Path(thrown_away) if asked.quick else RESULTS
-        failed = [name for name in asked.names if not run(name, asked, folder)]
-        done = [name for name in asked.names if name not in failed]
+    options = read_arguments(known())
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if options.quick else RESULTS
+        failed = [name for name in options.names if not run(name, options, folder)]
+        done = [name for name in options.names if name not in failed]
         print("\n" + table([row for name in done for row in rows(folder / f"{name}.json")]))
     if failed:
-        sys.exit(f"failed: {', '.join(failed)}; what they said is above")
+        sys.exit(f"failed: {', '.join(failed)}; see their output above")
 
 
 def read_arguments(names: Sequence[str]) -> argparse.Namespace:
@@ -49,34 +49,34 @@ def read_arguments(names: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data", help="folder of data; default: the sample")
     parser.add_argument("--encoder", help="name or folder; default: the bundled one")
     parser.add_argument("--quick", action="store_true", help="one round of the first case")
-    asked = parser.parse_args()
-    unknown = [name for name in asked.names if name not in names]
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in names]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(names)}")
-    asked.names = asked.names or list(names)
-    return asked
+    options.names = options.names or list(names)
+    return options
 
 
-def run(name: str, asked: argparse.Namespace, folder: Path) -> bool:
-    """Whether it ended well and left a result."""
+def run(name: str, options: argparse.Namespace, folder: Path) -> bool:
+    """Whether it succeeded and left a result."""
     print(f"\n=== {name}", flush=True)
     started = time.monotonic()
     words = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(folder)]
-    words += ["--data", asked.data] if asked.data else []
-    words += ["--encoder", asked.encoder] if asked.encoder else []
-    words += ["--quick", "--rounds", "1"] if asked.quick else []
+    words += ["--data", options.data] if options.data else []
+    words += ["--encoder", options.encoder] if options.encoder else []
+    words += ["--quick", "--rounds", "1"] if options.quick else []
     paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     one_thread = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     child = os.environ | one_thread | {"PYTHONPATH": paths}
     code = subprocess.run(words, env=child, check=False).returncode
-    is_well = code == 0 and (folder / f"{name}.json").is_file()
-    said = f"done in {time.monotonic() - started:.0f} s" if is_well else f"FAILED (exit {code})"
-    print(f"=== {name}: {said}", flush=True)
-    return is_well
+    is_done = code == 0 and (folder / f"{name}.json").is_file()
+    status = f"done in {time.monotonic() - started:.0f} s" if is_done else f"FAILED (exit {code})"
+    print(f"=== {name}: {status}", flush=True)
+    return is_done
 
 
 def rows(path: Path) -> Iterator[tuple[str, ...]]:
-    """Benchmark, case, alternative, how many times faster than the reference, share of the peak."""
+    """(benchmark, case, alternative, speed relative to the reference, fraction of the peak)."""
     found = list(comparisons(json.loads(path.read_text("utf-8"))))
     for case, data in found:
         for name, facts in data["alternatives"].items():

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
+from benchmarks.harness import arguments, compare_apart, limit, print_comparison, write_result
 from benchmarks.training_step import (
     Case,
     batch_tokens,
     data_name,
     linear_flops,
-    made_ready,
     our_step,
+    prepare_case,
     their_step,
     typical_batch,
 )
@@ -26,16 +26,16 @@ PAIR = "bi"
 
 
 def main() -> None:
-    asked = arguments(__doc__ or "").parse_args()
-    case = Case(asked.data, asked.encoder, PAIR, max(SIZES))
-    ready = made_ready(case)
+    options = arguments(__doc__ or "").parse_args()
+    case = Case(options.data, options.encoder, PAIR, max(SIZES))
+    ready = prepare_case(case)
     cases = {}
-    for size in few(SIZES, asked):
-        data = measure(case, ready, size, asked.rounds)
+    for size in limit(SIZES, options):
+        data = measure(case, ready, size, options.rounds)
         cases[str(size)] = data
         print_comparison(f"training step, {PAIR} pairs, {size} rows per task", data)
-    facts = {"data": data_name(asked.data), "pair": PAIR, "cases": cases}
-    print(write_result("batch_sizes", facts, asked.out))
+    facts = {"data": data_name(options.data), "pair": PAIR, "cases": cases}
+    print(write_result("batch_sizes", facts, options.out))
 
 
 def measure(case: Case, ready: Prepared, size: int, rounds: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A training step above a frozen prefix: computed anew, and with what the cache has kept.
+"""A training step above a frozen prefix, with and without the cache of its outputs.
 
 python -m benchmarks.frozen_prefix --data DIR
 """
@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import arguments, compare, few, print_comparison, write_result
-from benchmarks.training_step import Case, batch_tokens, data_name, made_ready, typical_batch
+from benchmarks.harness import arguments, compare, limit, print_comparison, write_result
+from benchmarks.training_step import Case, batch_tokens, data_name, prepare_case, typical_batch
 from mops.data.batches import Batch
 from mops.model.network import Network
 from mops.model.packing import Packer
@@ -34,31 +34,31 @@ def plans(depth: int) -> tuple[str, str]:
 
 
 def main() -> None:
-    asked = arguments(__doc__ or "").parse_args()
+    options = arguments(__doc__ or "").parse_args()
     cases = {}
     with tempfile.TemporaryDirectory() as folder:
-        for pair, size in few(CASES, asked):
-            case = Case(asked.data, asked.encoder, pair, size, REFERENCE)
-            data = measure(case, asked.rounds, Store(Path(folder)))
+        for pair, size in limit(CASES, options):
+            case = Case(options.data, options.encoder, pair, size, REFERENCE)
+            data = measure(case, options.rounds, Store(Path(folder)))
             cases[f"{pair} {size}"] = data
             print_comparison(f"{STEPS} training steps, {pair} pairs, {size} rows per task", data)
-    facts = {"data": data_name(asked.data), "steps": STEPS, "cases": cases}
-    print(write_result("frozen_prefix", facts, asked.out))
+    facts = {"data": data_name(options.data), "steps": STEPS, "cases": cases}
+    print(write_result("frozen_prefix", facts, options.out))
 
 
 def measure(case: Case, rounds: int, store: Store) -> dict[str, Any]:
-    ready = made_ready(case)
+    ready = prepare_case(case)
     batch = typical_batch(ready, case.size)
-    steps = {REFERENCE: step_of(build(ready), ready, batch)}
+    steps = {REFERENCE: make_step(build(ready), ready, batch)}
     for plan in plans(ready.layout.encoder.depth):
-        here = made_ready(replace(case, plan=plan))
+        here = prepare_case(replace(case, plan=plan))
         network = build(here)
         cache = open_cache(network, store)
         assert cache is not None
         for task in here.layout.tasks:
             cache.fill(task, [s for s in batch.segments if s.tasks == (task,)])
-        steps[plan] = step_of(network, here, batch)
-        steps[f"{plan}, cached"] = step_of(network, here, batch, cache.pack)
+        steps[plan] = make_step(network, here, batch)
+        steps[f"{plan}, cached"] = make_step(network, here, batch, cache.pack)
     found = compare(steps, rounds=rounds).to_data()
     return {**found, "tokens": batch_tokens(batch), "sequences": len(batch.segments)}
 
@@ -69,15 +69,15 @@ def build(ready: Prepared) -> Network:
     return network
 
 
-def step_of(
+def make_step(
     network: Network, ready: Prepared, batch: Batch, pack: Packer | None = None
 ) -> Callable[[], None]:
     training = ready.recipe.training
-    optimiser = build_optimiser(network, training)
+    optimizer = build_optimiser(network, training)
 
     def run() -> None:
         for _ in range(STEPS):
-            take_step(network, optimiser, batch, training, step=0, total=1, pack=pack)
+            take_step(network, optimizer, batch, training, step=0, total=1, pack=pack)
 
     return run
 

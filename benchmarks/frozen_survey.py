@@ -9,7 +9,7 @@ pair apart, the similarity as a cosine behind a linear layer. Not as there: mean
 paraphrase loss that has a gradient, on the difference and the product of the two vectors.
 
 The texts are encoded once, on all cores. Then every core has a process of its own, on one thread,
-that trains its part of a stage's networks abreast. All times are wall times.
+that trains its part of a stage's networks as one batch. All times are wall times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import mops
-from benchmarks.harness import arguments, few, write_result
+from benchmarks.harness import arguments, limit, write_result
 from benchmarks.training_step import data_name
 from mops.config.recipe import Recipe
 from mops.training.batched.family import frozen_network
@@ -60,15 +60,15 @@ def main() -> None:
     parser.add_argument("--steps-per-epoch", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=own_cores(), help="processes; default: cores")
     parser.add_argument("--runs", help="folder of the runs; default: one that is removed")
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.epochs, asked.steps_per_epoch, asked.jobs = 1, QUICK_STEPS, 1
+    options = parser.parse_args()
+    if options.quick:
+        options.epochs, options.steps_per_epoch, options.jobs = 1, QUICK_STEPS, 1
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
         os.environ["MOPS_CACHE"] = f"{scratch}/cache"  # empty: the encoding counts
-        survey = Survey(asked, Path(asked.runs or scratch))
+        survey = Survey(options, Path(options.runs or scratch))
         result = survey.run()
-    facts = {"data": data_name(asked.data), **result}
-    print(write_result("frozen_survey", facts, asked.out))
+    facts = {"data": data_name(options.data), **result}
+    print(write_result("frozen_survey", facts, options.out))
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,11 @@ def train_part(setting: Setting, choices: Sequence[Choice], outs: Sequence[Path]
 class Survey:
     """Three stages, each from the results of the ones before; texts are encoded once for all."""
 
-    def __init__(self, asked: Any, out: Path) -> None:
-        self.setting = Setting(asked.data, asked.encoder, asked.epochs, asked.steps_per_epoch)
-        self.jobs, self.out, self.few = asked.jobs, out, partial(few, asked=asked)
+    def __init__(self, options: Any, out: Path) -> None:
+        self.setting = Setting(
+            options.data, options.encoder, options.epochs, options.steps_per_epoch
+        )
+        self.jobs, self.out, self.limit = options.jobs, out, partial(limit, options=options)
         self.found: dict[Choice, mops.Run] = {}
 
     def run(self) -> dict[str, Any]:
@@ -151,18 +153,18 @@ class Survey:
     def stages(self) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (
             "regimes",
-            self.stage("regimes", [(regime, 1e-3, EVENLY) for regime in self.few(REGIMES)]),
+            self.stage("regimes", [(regime, 1e-3, EVENLY) for regime in self.limit(REGIMES)]),
         )
         draw = np.random.default_rng(SEED)
         others = [choice for choice in self.ranked() if choice[0] != BASELINE][:BEST]
         trials = [
             (regime, float(10 ** draw.uniform(LOWEST, HIGHEST)), EVENLY)
             for regime, _, _ in others
-            for _ in self.few(range(RATES))
+            for _ in self.limit(range(RATES))
         ]
         yield "learning_rates", self.stage("learning_rates", trials)
         regime, rate, _ = self.ranked()[0]
-        weighted = [(regime, rate, weights) for weights in self.few(WEIGHTS)]
+        weighted = [(regime, rate, weights) for weights in self.limit(WEIGHTS)]
         yield "loss_weights", self.stage("loss_weights", weighted)
 
     def stage(self, name: str, choices: Sequence[Choice]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""How a benchmark measures: alternatives in turn, again and again, in one process.
+"""How a benchmark measures: alternatives take turns, round after round.
 
-A machine's speed changes from minute to minute, so a time alone says nothing. Every round runs
-each alternative once, on one thread, in processor time, beside a large matrix product whose rate
-is the most this machine reaches just then. What is reported is the median over the rounds: of the
-time, of its ratio to the reference in the same round, of the share of the peak.
+The speed of a machine changes from minute to minute, so a single time means little. Every round
+runs each alternative once, on one thread, in processor time, and measures the peak rate of a large
+matrix product. The report has medians over the rounds: the time, its ratio to the reference in the
+same round, and the fraction of the peak.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Comparison:
         return median(theirs / ours for theirs, ours in pairs)
 
     def share_of_peak(self, name: str) -> float | None:
-        """The rate of the linear layers' FLOPs, as a share of a large product's."""
+        """The FLOP rate of the linear layers as a fraction of the peak."""
         timing = self.timings[name]
         if not timing.flops:
             return None
@@ -114,19 +114,19 @@ def compare_apart(
     flops: Mapping[str, float] | None = None,
     rounds: int = ROUNDS,
 ) -> Comparison:
-    """As `compare`, each alternative in a process of its own, as a user would run it.
+    """Like `compare`, with each alternative in its own process, as a user would run it.
 
-    They still take turns; a process that waits costs nothing. Settings that hold for a whole
-    process (how memory is kept) then help only the one that makes them.
+    They still take turns; a waiting process costs nothing. Process-wide settings, such as those of
+    malloc, then affect only the alternative that makes them.
     """
     context = multiprocessing.get_context("spawn")
     pipes = {}
     for name, build in builders.items():
         pipes[name], theirs = context.Pipe()
-        context.Process(target=answer_rounds, args=(build, theirs), daemon=True).start()
+        context.Process(target=serve_rounds, args=(build, theirs), daemon=True).start()
         theirs.close()  # so that a child that dies is noticed
     found = compare(
-        {name: partial(ask_round, pipe) for name, pipe in pipes.items()},
+        {name: partial(request_round, pipe) for name, pipe in pipes.items()},
         flops=flops, rounds=rounds, clock=lambda run: float(str(run())),
     )  # fmt: skip
     for pipe in pipes.values():
@@ -134,8 +134,8 @@ def compare_apart(
     return found
 
 
-def answer_rounds(build: Callable[[], Callable[[], object]], pipe: Connection) -> None:
-    """In the child: build once, then run whenever asked, and tell the processor time."""
+def serve_rounds(build: Callable[[], Callable[[], object]], pipe: Connection) -> None:
+    """In the child: build once, then run on request and send the processor time."""
     torch.set_num_threads(1)
     run = build()
     with suppress(EOFError):
@@ -144,7 +144,7 @@ def answer_rounds(build: Callable[[], Callable[[], object]], pipe: Connection) -
             pipe.send(processor_time(run))
 
 
-def ask_round(pipe: Connection) -> float:
+def request_round(pipe: Connection) -> float:
     pipe.send("run")
     seconds: float = pipe.recv()
     return seconds
@@ -157,7 +157,7 @@ def processor_time(run: Callable[[], object]) -> float:
 
 
 def matrix_peak() -> float:
-    """FLOPs per second of the faster of two large float32 products, just now."""
+    """FLOPs per second of the faster of two large float32 products."""
     return max(2 * m * k * n / min(product_times(m, k, n)) for m, k, n in PEAK_SHAPES)
 
 
@@ -167,7 +167,7 @@ def product_times(rows: int, inner: int, columns: int, repeats: int = 3) -> list
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """What every benchmark understands."""
+    """The options of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", default="sample", help="folder of data; default: the sample")
     parser.add_argument("--encoder", default="minilm", help="name or folder")
@@ -177,9 +177,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def few(items: Sequence[T], asked: argparse.Namespace) -> Sequence[T]:
-    """All of them, or the first alone where it only has to run."""
-    return items[:1] if asked.quick else items
+def limit(items: Sequence[T], options: argparse.Namespace) -> Sequence[T]:
+    """All items, or only the first with --quick."""
+    return items[:1] if options.quick else items
 
 
 def write_result(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> Path:
@@ -192,7 +192,7 @@ def write_result(name: str, data: Mapping[str, Any], folder: Path = RESULTS) -> 
 
 
 def command(name: str) -> str:
-    """As it was typed, but for where folders lie; where the result goes changes nothing."""
+    """The command as it was typed, without folders and without --out."""
     words = iter(sys.argv[1:])
     kept = [Path(word).name for word in words if word != "--out" or not next(words, None)]
     return shlex.join(["python", "-m", f"benchmarks.{name}", *kept])
@@ -201,7 +201,7 @@ def command(name: str) -> str:
 def machine() -> dict[str, Any]:
     facts = {key: value for key, value in machine_info().items() if key != "command"}  # has paths
     facts["packages"]["transformers"] = package_version("transformers")
-    load = round(os.getloadavg()[1], 1)  # over five minutes: about 1 where nothing else ran
+    load = round(os.getloadavg()[1], 1)  # over five minutes: about 1 if nothing else ran
     return {**facts, "cores": own_cores(), "torch_threads": 1, "load": load}
 
 

@@ -13,9 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.forward import our_forward, their_forward
-from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
-from benchmarks.training_step import Case, linear_flops, made_ready, our_step, their_step
+from benchmarks.harness import arguments, compare_apart, limit, print_comparison, write_result
+from benchmarks.training_step import (
+    Case,
+    linear_flops,
+    our_forward,
+    our_step,
+    prepare_case,
+    their_forward,
+    their_step,
+)
 from mops.data.batches import Batch, Segment
 from mops.training.prepare import Prepared
 
@@ -26,21 +33,21 @@ SEED = 11711
 
 
 def main() -> None:
-    asked = arguments(__doc__ or "").parse_args()
-    case = Case(asked.data, asked.encoder, "bi", 8)
-    longest = made_ready(case).layout.encoder.longest
-    lengths = few([n for n in LENGTHS if n <= longest], asked)
+    options = arguments(__doc__ or "").parse_args()
+    case = Case(options.data, options.encoder, "bi", 8)
+    longest = prepare_case(case).layout.encoder.longest
+    lengths = limit([n for n in LENGTHS if n <= longest], options)
     found: dict[str, dict[str, Any]] = {"training": {}, "prediction": {}}
     for length in lengths:
-        for work, data in measure(case, length, asked.rounds).items():
+        for work, data in measure(case, length, options.rounds).items():
             found[work][str(length)] = data
             print_comparison(f"{work}, up to {length} tokens", data)
-    print(write_result("lengths", {"tokens": TOKENS, **found}, asked.out))
+    print(write_result("lengths", {"tokens": TOKENS, **found}, options.out))
 
 
 def measure(case: Case, length: int, rounds: int) -> dict[str, dict[str, Any]]:
     """Work -> comparison, on one batch of about this length."""
-    ready = made_ready(case)
+    ready = prepare_case(case)
     batch = random_batch(ready, length)
     lengths = [len(segment.ids) for segment in batch.segments]
     facts = {"sequences": len(lengths), "padding": 1 - np.mean(lengths) / max(lengths)}

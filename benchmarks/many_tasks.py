@@ -1,4 +1,4 @@
-"""What one more task costs: 1, 3, 8 and 32 classifications of the same texts with `shared`.
+"""The cost of one more task: 1, 3, 8 and 32 classifications of the same texts with `shared`.
 
 python -m benchmarks.many_tasks --data DIR
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import arguments, compare, few, print_comparison, write_result
+from benchmarks.harness import arguments, compare, limit, print_comparison, write_result
 from benchmarks.prediction import read_pairs
 from benchmarks.three_models import build_predictor
 from benchmarks.training_step import data_name
@@ -32,60 +32,60 @@ STEP_ROWS = 32  # of all tasks together: with more tasks each has fewer
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--rows", type=int, default=500, help="texts of the long prediction")
-    asked = parser.parse_args()
-    source = find_encoder(asked.encoder)
-    texts = [pair[0] for pair in read_pairs(asked.data, asked.rows)]
-    predictors = {count: predictor_of(source, count) for count in COUNTS}
+    options = parser.parse_args()
+    source = find_encoder(options.encoder)
+    texts = [pair[0] for pair in read_pairs(options.data, options.rows)]
+    predictors = {count: make_predictor(source, count) for count in COUNTS}
     cases = {
-        "one text": (prediction_runs(predictors, texts[:1]), 10 * asked.rounds),
-        f"{len(texts)} texts": (prediction_runs(predictors, texts), asked.rounds),
-        "training step": (step_runs(source, texts), asked.rounds),
+        "one text": (prediction_runs(predictors, texts[:1]), 10 * options.rounds),
+        f"{len(texts)} texts": (prediction_runs(predictors, texts), options.rounds),
+        "training step": (step_runs(source, texts), options.rounds),
     }
     found: dict[str, Any] = {}
-    for title, (runs, rounds) in few(list(cases.items()), asked):
+    for title, (runs, rounds) in limit(list(cases.items()), options):
         found[title] = compare(runs, rounds=rounds).to_data()
         print_comparison(title, found[title])
-    facts = {"data": data_name(asked.data), "cases": found}
-    print(write_result("many_tasks", facts, asked.out))
+    facts = {"data": data_name(options.data), "cases": found}
+    print(write_result("many_tasks", facts, options.out))
 
 
-def entries_of(count: int) -> dict[str, TaskEntry]:
+def make_entries(count: int) -> dict[str, TaskEntry]:
     labels = tuple(range(CLASSES))
     entry = TaskEntry(type="classification", text="text", label="label", labels=labels)
     return {f"task{number}": entry for number in range(count)}
 
 
-def predictor_of(source: EncoderSource, count: int) -> Predictor:
-    tasks = [entry.task(name) for name, entry in entries_of(count).items()]
+def make_predictor(source: EncoderSource, count: int) -> Predictor:
+    tasks = [entry.task(name) for name, entry in make_entries(count).items()]
     return build_predictor(source, "shared", "cross", tasks)
 
 
 def prediction_runs(
     predictors: dict[int, Predictor], texts: list[str]
 ) -> dict[str, Callable[[], object]]:
-    """Every task answers every text."""
+    """Every task predicts every text."""
     return {
-        f"{count} tasks": partial(predictor.answers, dict.fromkeys(predictor.tasks, texts))
+        f"{count} tasks": partial(predictor.predict_tasks, dict.fromkeys(predictor.tasks, texts))
         for count, predictor in predictors.items()
     }
 
 
 def step_runs(source: EncoderSource, texts: list[str]) -> dict[str, Callable[[], object]]:
-    """A step on the same rows, dealt out to the tasks."""
+    """A step on the same rows, divided among the tasks."""
     return {f"{count} tasks": step_run(source, texts[:STEP_ROWS], count) for count in COUNTS}
 
 
 def step_run(source: EncoderSource, texts: list[str], count: int) -> Callable[[], object]:
-    predictor = predictor_of(source, count)
+    predictor = make_predictor(source, count)
     tasks, training = predictor.bundle.layout.tasks, Training()
-    tokens = predictor.tokenised({"any": [(text,) for text in texts]})["any"]
+    tokens = predictor.tokenise({"any": [(text,) for text in texts]})["any"]
     targets = np.arange(len(texts)) % CLASSES * 1.0
     data = {name: TaskData(task, tokens, targets) for name, task in tasks.items()}
     batch = make_batch(data, {name: range(len(texts))[n::count] for n, name in enumerate(tasks)})
     network = Network(predictor.bundle.layout, dropout=0.1, head_dropout=0.1)
     load_pretrained(network, source)
-    optimiser = build_optimiser(network, training)
-    return lambda: take_step(network, optimiser, batch, training, step=0, total=1)
+    optimizer = build_optimiser(network, training)
+    return lambda: take_step(network, optimizer, batch, training, step=0, total=1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Peak memory of a training and of a prediction, each in a process of its own.
+"""Peak memory of training and of prediction, each in its own process.
 
 python -m benchmarks.memory
 
-Every process has loaded the same libraries; what they take is measured before anything is built.
+Every process loads the same libraries; their memory is measured before anything is built.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from benchmarks.forward import our_forward, their_forward
-from benchmarks.harness import arguments, few, write_result
+from benchmarks.harness import arguments, limit, write_result
 from benchmarks.resident import MIB, peak, resident
 from benchmarks.training_step import (
     Case,
     data_name,
-    made_ready,
+    our_forward,
     our_step,
+    prepare_case,
+    their_forward,
     their_step,
     typical_batch,
 )
@@ -39,23 +40,23 @@ Builder = Callable[[], Run]
 
 
 def main() -> None:
-    asked = arguments(__doc__ or "").parse_args()
+    options = arguments(__doc__ or "").parse_args()
     found: dict[str, dict[str, dict[str, dict[str, float]]]] = {work: {} for work in WORKS}
-    for size in few(SIZES, asked):
-        kinds = builders(Case(asked.data, asked.encoder, PAIR, size))
-        for work in few(WORKS, asked):
+    for size in limit(SIZES, options):
+        kinds = builders(Case(options.data, options.encoder, PAIR, size))
+        for work in limit(WORKS, options):
             found[work][str(size)] = {}
-            for kind, build in few(list(kinds[work].items()), asked):
+            for kind, build in limit(list(kinds[work].items()), options):
                 used = measure_apart(build)
                 found[work][str(size)][kind] = used
                 print(f"{work}, {size} rows, {kind}: {used['peak_mib']:.0f} MiB", flush=True)
-    facts = {"data": data_name(asked.data), "pair": PAIR, "steps": STEPS, "works": found}
-    print(write_result("memory", facts, asked.out))
+    facts = {"data": data_name(options.data), "pair": PAIR, "steps": STEPS, "works": found}
+    print(write_result("memory", facts, options.out))
 
 
 def builders(case: Case) -> dict[str, dict[str, Builder]]:
-    """Work -> who does it -> how it is built, in the process that does it."""
-    ready = made_ready(case)
+    """Work -> alternative -> its builder, which runs in the process that is measured."""
+    ready = prepare_case(case)
     batch = typical_batch(ready, case.size)
     theirs = str(ready.source.folder), dict(ready.layout.tasks), case.pair, batch
     training: dict[str, Builder] = {
@@ -80,26 +81,28 @@ def one_per_task(
     pair: str,
     batch: Batch,
 ) -> Run:
-    """A model of its own for each task, all at once."""
-    runs = [build(folder, {name: task}, pair, only(batch, name)) for name, task in tasks.items()]
+    """One model for each task, all in memory at once."""
+    runs = [
+        build(folder, {name: task}, pair, select_task(batch, name)) for name, task in tasks.items()
+    ]
     return lambda: [run() for run in runs]
 
 
-def only(batch: Batch, task: str) -> Batch:
+def select_task(batch: Batch, task: str) -> Batch:
     segments = tuple(segment for segment in batch.segments if task in segment.tasks)
     return Batch(segments, {task: batch.targets[task]})
 
 
 def measure_apart(build: Builder) -> dict[str, float]:
-    """The same in a new process."""
+    """`measure_here` in a new process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    context.Process(target=tell, args=(build, theirs), daemon=True).start()
+    context.Process(target=send_memory, args=(build, theirs), daemon=True).start()
     theirs.close()  # so that a child that dies is noticed
     return dict(ours.recv())
 
 
-def tell(build: Builder, pipe: Connection) -> None:
+def send_memory(build: Builder, pipe: Connection) -> None:
     pipe.send(measure_here(build))
 
 

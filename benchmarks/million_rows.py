@@ -1,9 +1,9 @@
-"""`mops predict` on a file of any length: does its memory stay where it is?
+"""`mops predict` on long files: does its memory stay constant?
 
 python -m benchmarks.million_rows --encoder DIR
 
-The rows are short texts with numbers, each different, so that nothing is answered twice. The heads
-are as they start; answers are counted, not judged.
+The rows are short, distinct texts, so that no sequence is computed twice. The heads are untrained;
+the predictions are counted, not scored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import arguments, few, write_result
+from benchmarks.harness import arguments, limit, write_result
 from benchmarks.resident import MIB
 from benchmarks.three_models import ENTRIES, build_predictor
 from mops.model.sources import find_encoder
@@ -36,12 +36,16 @@ print(peak())
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
-    asked = parser.parse_args()
-    sizes = [min(count, 100) for count in few(asked.rows, asked)] if asked.quick else asked.rows
+    options = parser.parse_args()
+    sizes = (
+        [min(count, 100) for count in limit(options.rows, options)]
+        if options.quick
+        else options.rows
+    )
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
-        model = write_model(Path(scratch), asked.encoder)
+        model = write_model(Path(scratch), options.encoder)
         cases = {str(count): measure(Path(scratch), model, count) for count in sizes}
-    print(write_result("million_rows", {"cases": cases}, asked.out))
+    print(write_result("million_rows", {"cases": cases}, options.out))
 
 
 def write_model(folder: Path, encoder: str) -> Path:
@@ -53,7 +57,7 @@ def write_model(folder: Path, encoder: str) -> Path:
 
 
 def measure(folder: Path, model: Path, count: int) -> dict[str, Any]:
-    """A process of its own answers a file of so many rows."""
+    """Predict a file of this many rows in a new process."""
     rows, answers = folder / "rows.csv", folder / "answers.csv"
     with rows.open("w", encoding="utf-8") as file:
         file.write("id,text\n")

@@ -1,10 +1,10 @@
-"""Where the time of a training step and of a prediction goes, on both sides.
+"""Where the time of a training step and of a prediction goes, in mops and in transformers.
 
 python -m benchmarks.profile --data DIR
 
-torch's profiler gives each operation the time that it spent itself. An operation belongs to the
-group of the first name that a pattern below knows, looking from itself outwards; what runs while
-one of the MARKED functions does belongs to that, whatever it is.
+torch's profiler gives the self time of each operation. An operation belongs to the first group
+whose pattern matches its name or, going outwards, the name of an enclosing operation. Everything
+inside one of the MARKED functions belongs to that function's group.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.forward import our_forward, their_forward
-from benchmarks.harness import arguments, few, processor_time, write_result
+from benchmarks.harness import arguments, limit, processor_time, write_result
 from benchmarks.training_step import (
     Case,
     data_name,
-    made_ready,
+    our_forward,
     our_step,
+    prepare_case,
+    their_forward,
     their_step,
     typical_batch,
 )
 
 SIZE, PAIR = 8, "bi"  # rows per task
-WARM, TIMES = 3, 5  # runs before it counts, and that count
+WARM, TIMES = 3, 5  # runs that are not counted, and that are
 WHOLE = "mops::whole"  # the root of all events: its own time is Python's
 BACKWARD = "autograd::engine"
 
 # Functions whose whole time is one group, by the module that calls them.
 MARKED = {
     ("mops.training.step", "pack_segments"): "packing and padding",
-    ("benchmarks.forward", "pack_segments"): "packing and padding",
+    ("benchmarks.training_step", "pack_segments"): "packing and padding",
     ("benchmarks.reference", "padded"): "packing and padding",
     ("mops.training.step", "clip"): "clipping",
     ("torch.nn.utils", "clip_grad_norm_"): "clipping",
@@ -70,9 +71,9 @@ GROUPS = (
 
 
 def main() -> None:
-    asked = arguments(__doc__ or "").parse_args()
-    case = Case(asked.data, asked.encoder, PAIR, SIZE)
-    ready = made_ready(case)
+    options = arguments(__doc__ or "").parse_args()
+    case = Case(options.data, options.encoder, PAIR, SIZE)
+    ready = prepare_case(case)
     batch = typical_batch(ready, SIZE)
     theirs = str(ready.source.folder), dict(ready.layout.tasks), PAIR, batch
     runs: dict[str, dict[str, Callable[[], object]]] = {
@@ -86,28 +87,29 @@ def main() -> None:
         },
     }
     works = {}
-    for work in few(tuple(runs), asked):
+    for work in limit(tuple(runs), options):
         works[work] = {
-            name: measure(run, len(few(range(TIMES), asked))) for name, run in runs[work].items()
+            name: measure(run, len(limit(range(TIMES), options)))
+            for name, run in runs[work].items()
         }
         print_shares(work, works[work])
-    facts = {"data": data_name(asked.data), "pair": PAIR, "rows_per_task": SIZE, "works": works}
-    print(write_result("profile", facts, asked.out))
+    facts = {"data": data_name(options.data), "pair": PAIR, "rows_per_task": SIZE, "works": works}
+    print(write_result("profile", facts, options.out))
 
 
 def measure(run: Callable[[], object], times: int) -> dict[str, Any]:
-    """The share of each group, and what watching costs."""
+    """The fraction of each group, and the time with and without the profiler."""
     torch.set_num_threads(1)
     for _ in range(WARM):
         run()
-    unwatched = processor_time(lambda: [run() for _ in range(times)])
+    plain_seconds = processor_time(lambda: [run() for _ in range(times)])
     with marked(), profile(activities=[ProfilerActivity.CPU]) as watched, record_function(WHOLE):
         for _ in range(times):
             run()
     seconds = group_seconds(watched.events())
     total = sum(seconds.values())
     return {
-        "seconds": unwatched / times,
+        "seconds": plain_seconds / times,
         "watched_seconds": total / times,
         "shares": {group: seconds[group] / total for group in GROUPS},
     }
@@ -115,7 +117,7 @@ def measure(run: Callable[[], object], times: int) -> dict[str, Any]:
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """Put the names of groups around the functions that have one."""
+    """Record the MARKED functions under the names of their groups."""
     with ExitStack() as stack:
         for (module, name), group in MARKED.items():
             function = getattr(importlib.import_module(module), name)
@@ -133,23 +135,23 @@ def recorded(function: Callable[..., Any], group: str) -> Callable[..., Any]:
 
 
 def group_seconds(events: Sequence[FunctionEvent]) -> Counter[str]:
-    """Group -> seconds that its operations spent themselves."""
+    """Group -> the self time of its operations in seconds."""
     found: Counter[str] = Counter()
     for event in events:
-        path = list(names_outwards(event))
+        path = list(enclosing_names(event))
         if path[-1] == WHOLE:
             found[group_of(path)] += event.self_cpu_time_total / 1e6
     return found
 
 
-def names_outwards(event: FunctionEvent | None) -> Iterator[str]:
+def enclosing_names(event: FunctionEvent | None) -> Iterator[str]:
     while event is not None:
         yield event.name
         event = event.cpu_parent
 
 
 def group_of(path: Sequence[str]) -> str:
-    """Of an operation, from the names of itself and of what it runs in, outwards."""
+    """The group of an operation, from its name and those of the enclosing operations."""
     if path[0] == WHOLE:
         return PYTHON
     marks = [name.removeprefix("mops::") for name in path[:-1] if name.startswith("mops::")]

@@ -64,17 +64,17 @@ class Reference(nn.Module):
     def forward(self, name: str, segments: Sequence[Segment]) -> Tensor:
         if self.reads_two(self.tasks[name]):
             texts = [mean_vectors(self.encoder, padded(segments[n::2])) for n in range(2)]
-            seen = pair_features(*texts)
+            features = pair_features(*texts)
         else:
-            seen = mean_vectors(self.encoder, padded(segments))
-        outputs: Tensor = self.heads[name](self.dropout(seen))
+            features = mean_vectors(self.encoder, padded(segments))
+        outputs: Tensor = self.heads[name](self.dropout(features))
         return outputs
 
 
-def reference_step(model: Reference, optimiser: torch.optim.Optimizer, batch: Batch) -> float:
-    """Forward of each task, the sum of the losses, backward, clip, move."""
+def reference_step(model: Reference, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
+    """Forward of each task, the sum of the losses, backward, clipping, optimizer step."""
     model.train()
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     losses = []
     for name, targets in batch.targets.items():
         segments = [segment for segment in batch.segments if name in segment.tasks]
@@ -83,5 +83,5 @@ def reference_step(model: Reference, optimiser: torch.optim.Optimizer, batch: Ba
     loss = torch.stack(losses).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
+    optimizer.step()
     return float(loss.detach())

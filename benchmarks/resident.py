@@ -1,4 +1,4 @@
-"""How much memory this process holds, and held at most."""
+"""The resident memory of this process, now and at its peak."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ MIB = 2**20
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory now; where nobody tells, its peak so far."""
+    """Bytes in memory now; where the system does not say, the peak so far."""
     return status("VmRSS") or used_at_most()
 
 
 def peak() -> int:
-    """Most bytes of this process in memory so far."""
+    """Most bytes in memory so far."""
     return status("VmHWM") or used_at_most()
 
 
 def status(key: str) -> int:
-    """Linux tells it of this program alone; ru_maxrss there begins with the parent's memory."""
+    """A value of /proc/self/status; ru_maxrss on Linux starts at the parent's memory."""
     path = Path("/proc/self/status")
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)

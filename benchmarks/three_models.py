@@ -1,7 +1,7 @@
-"""Prediction as a user would write it with `transformers`: a BertModel of its own for each task.
+"""Prediction as a user would write it with `transformers`: one BertModel for each task.
 
-The same weights, the same fast tokenizer, the same heads as the plan `separate`: sequences by
-length, padded batches of 32, default attention, inference mode. And mops beside it, untrained.
+It has the weights, the fast tokenizer and the heads of the plan `separate`. Sequences are sorted
+by length and padded in batches of 32; default attention, inference mode.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ ENTRIES = {
     ),
 }
 TASKS = tuple(entry.task(name) for name, entry in ENTRIES.items())
-Asked = Mapping[str, Sequence[tuple[str, ...]]]
+Request = Mapping[str, Sequence[tuple[str, ...]]]
 
 
 def build_predictor(
     source: EncoderSource, plan: str, pair: str, tasks: Sequence[Task] = TASKS
 ) -> Predictor:
-    """A predictor on pretrained weights; its heads are as they start."""
+    """A predictor with pretrained weights and untrained heads."""
     reading = Reading(pair=pair, max_length=min(256, source.shape.longest))
     network = Network(lay_out(read_plan(plan), tasks, source.shape, reading))
     load_pretrained(network, source)
@@ -70,9 +70,9 @@ class ThreeModels:
             for task, route in self.layout.routes.items()
         }
 
-    def outputs(self, asked: Asked) -> dict[str, NDArray[np.float32]]:
+    def outputs(self, request: Request) -> dict[str, NDArray[np.float32]]:
         with torch.inference_mode():
-            return {task: self.output(task, texts).numpy() for task, texts in asked.items()}
+            return {task: self.output(task, texts).numpy() for task, texts in request.items()}
 
     def output(self, task: str, texts: Sequence[tuple[str, ...]]) -> Tensor:
         table = tokenise(self.tokenizer, texts, self.layout.reading)
@@ -93,12 +93,12 @@ class ThreeModels:
         return found
 
 
-def check_same_answers(predictor: Predictor, theirs: ThreeModels, asked: Asked) -> None:
-    """Both must do the same work, or the comparison says nothing."""
+def check_same_predictions(predictor: Predictor, theirs: ThreeModels, request: Request) -> None:
+    """Refuse a comparison of two sides that compute different things."""
     from mops.predict.inference import decide
 
-    ours = predictor.predict_tasks(asked)
-    for task, outputs in theirs.outputs(asked).items():
+    ours = predictor.predict_tasks(request)
+    for task, outputs in theirs.outputs(request).items():
         expected = decide(theirs.layout.tasks[task], outputs)
         np.testing.assert_allclose(ours[task].probabilities, expected.probabilities, atol=1e-4)
         np.testing.assert_allclose(ours[task].values, expected.values, atol=1e-3)

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 import mops
-from benchmarks.harness import arguments, compare_apart, few, print_comparison, write_result
+from benchmarks.harness import arguments, compare_apart, limit, print_comparison, write_result
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
 from mops.data.schedule import plan_steps
 from mops.model.network import Network
+from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
 from mops.plans.sizes import forward_flops
 from mops.tasks import Task
@@ -33,15 +34,19 @@ DRAWN = 51  # batches, of which the one with the median number of tokens is meas
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--cases", nargs="*", help="as `bi 8`; default: all")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     cases = {}
-    for pair, size in few(CASES, asked):
-        if asked.cases and f"{pair} {size}" not in asked.cases:
+    for pair, size in limit(CASES, options):
+        if options.cases and f"{pair} {size}" not in options.cases:
             continue
-        data = measure(asked.data, asked.encoder, pair, size, asked.rounds)
+        data = measure(options.data, options.encoder, pair, size, options.rounds)
         cases[f"{pair} {size}"] = data
         print_comparison(f"training step, {pair} pairs, {size} rows per task", data)
-    print(write_result("training_step", {"data": data_name(asked.data), "cases": cases}, asked.out))
+    print(
+        write_result(
+            "training_step", {"data": data_name(options.data), "cases": cases}, options.out
+        )
+    )
 
 
 def data_name(data: str) -> str:
@@ -50,7 +55,7 @@ def data_name(data: str) -> str:
 
 def measure(data: str, encoder: str, pair: str, size: int, rounds: int) -> dict[str, Any]:
     case = Case(data, encoder, pair, size)
-    ready = made_ready(case)
+    ready = prepare_case(case)
     batch = typical_batch(ready, size)
     folder = str(ready.source.folder)
     steps = {
@@ -72,7 +77,7 @@ class Case:
     plan: str = "shared"
 
 
-def made_ready(case: Case) -> Prepared:
+def prepare_case(case: Case) -> Prepared:
     settings = {
         "training.pair": case.pair,
         "training.per_task_batch_size": case.size,
@@ -108,20 +113,47 @@ def linear_flops(ready: Prepared, batch: Batch) -> float:
 
 
 def our_step(case: Case, batch: Batch, dropout: float) -> Callable[[], object]:
-    ready = made_ready(case)
+    ready = prepare_case(case)
     training = ready.recipe.training
     network = Network(ready.layout, dropout=dropout, head_dropout=dropout)
     load_pretrained(network, ready.source)
-    optimiser = build_optimiser(network, training)
-    return lambda: take_step(network, optimiser, batch, training, step=0, total=1)
+    optimizer = build_optimiser(network, training)
+    return lambda: take_step(network, optimizer, batch, training, step=0, total=1)
 
 
 def their_step(
     folder: str, tasks: dict[str, Task], pair: str, batch: Batch
 ) -> Callable[[], object]:
     model = Reference(folder, tasks, pair)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-5)
-    return lambda: reference_step(model, optimiser, batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+    return lambda: reference_step(model, optimizer, batch)
+
+
+def our_forward(case: Case, batch: Batch) -> Callable[[], object]:
+    """The outputs of all tasks: packing, encoder, heads."""
+    ready = prepare_case(case)
+    network = Network(ready.layout).eval()
+    load_pretrained(network, ready.source)
+
+    def forward() -> object:
+        with torch.inference_mode():
+            return network(pack_segments(batch.segments, network.layout))
+
+    return forward
+
+
+def their_forward(
+    folder: str, tasks: dict[str, Task], pair: str, batch: Batch
+) -> Callable[[], object]:
+    """The same with padded batches, a task at a time."""
+    model = Reference(folder, tasks, pair).eval()
+    segments = {task: [s for s in batch.segments if task in s.tasks] for task in batch.targets}
+
+    def forward() -> object:
+        with torch.inference_mode():
+            return [model(task, of) for task, of in segments.items()]
+
+    return forward
 
 
 if __name__ == "__main__":

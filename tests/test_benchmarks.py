@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import __main__ as all_of_them
+from benchmarks import __main__ as runner
 from benchmarks import harness, memory, profile, training_step
 from benchmarks.harness import Comparison, Timing, compare
 from benchmarks.resident import MIB, peak
@@ -119,7 +119,7 @@ def test_a_command_says_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch
 # ------------------------------------------------------------------ each one runs
 
 
-@pytest.mark.parametrize("name", sorted({*all_of_them.known()} - {"profile"}))
+@pytest.mark.parametrize("name", sorted({*runner.known()} - {"profile"}))
 def test_a_benchmark_runs(name: str, run_quick: Callable[[str], dict[str, Any]]) -> None:
     """It leaves a result that names itself, the machine and no folder."""
     before = sorted(harness.RESULTS.glob("*"))
@@ -127,7 +127,7 @@ def test_a_benchmark_runs(name: str, run_quick: Callable[[str], dict[str, Any]])
     assert result["name"] == name
     assert result["machine"]["packages"]["transformers"][0].isdigit()
     assert str(Path.home()) not in json.dumps(result)
-    for _, each in all_of_them.comparisons(result):
+    for _, each in runner.comparisons(result):
         speeds = [facts["speedup"] for facts in each["alternatives"].values()]
         assert speeds[0] == 1.0
         assert all(speed > 0 for speed in speeds)
@@ -220,11 +220,11 @@ def test_a_benchmark_that_fails_is_named_and_the_others_go_on(
             (folder / f"{name}.json").write_text(texts[name], "utf-8")
         return SimpleNamespace(returncode=codes[name])
 
-    monkeypatch.setattr(all_of_them, "known", lambda: list(codes))
-    monkeypatch.setattr(all_of_them.subprocess, "run", run)
+    monkeypatch.setattr(runner, "known", lambda: list(codes))
+    monkeypatch.setattr(runner.subprocess, "run", run)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick"])
     with pytest.raises(SystemExit, match="failed: bad, silent"):
-        all_of_them.main()
+        runner.main()
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].split() == ["good", "bi", "8", "b", "2.00", "x", "a"]
     assert lines[-1].split() == ["plain", "see", "benchmarks/results/plain.json"]
