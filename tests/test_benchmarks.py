@@ -39,10 +39,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def run_quick(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], dict[str, Any]]:
-    """`run_quick(name)`: the result of a benchmark, run in this process.
-
-    Also what has processes of its own: each would load all libraries again.
-    """
+    """`run_quick(name)`: the result of a benchmark, run in this process without children."""
     monkeypatch.setattr(harness, "PEAK_SHAPES", ((8, 8, 8),))
     monkeypatch.setattr(memory, "measure_apart", memory.measure_here)
 
@@ -110,7 +107,7 @@ def test_flops_of_linear_layers_are_counted_by_hand() -> None:
         assert forward_flops(route, shape, length) == matrices + attention
 
 
-def test_a_command_says_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stored_command_has_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["--data", "/home/me/cs224n", "--out", "/tmp/there", "--rounds", "9"]
     monkeypatch.setattr(sys, "argv", ["/x/y.py", *given])
     assert harness.command("lengths") == "python -m benchmarks.lengths --data cs224n --rounds 9"
@@ -119,9 +116,10 @@ def test_a_command_says_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch
 # ------------------------------------------------------------------ each one runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*runner.known()} - {"profile"}))
 def test_a_benchmark_runs(name: str, run_quick: Callable[[str], dict[str, Any]]) -> None:
-    """It leaves a result that names itself, the machine and no folder."""
+    """Its result names the benchmark and the machine, but no folder."""
     before = sorted(harness.RESULTS.glob("*"))
     result = run_quick(name)
     assert result["name"] == name
@@ -134,9 +132,10 @@ def test_a_benchmark_runs(name: str, run_quick: Callable[[str], dict[str, Any]])
     assert sorted(harness.RESULTS.glob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", memory.WORKS)
 def test_memory_is_measured(work: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every kind: more than the libraries take."""
+    """Every alternative takes more memory than the libraries alone."""
     monkeypatch.setattr(memory, "STEPS", 1)
     kinds = memory.builders(Case(words[1], words[3], "bi", 2))[work]
     assert len(kinds) == 2 + len(memory.PLANS)
@@ -158,19 +157,24 @@ def test_a_model_per_task_sees_the_rows_of_its_task() -> None:
     assert all(seen[name].targets[name] is batch.targets[name] for name in NAMES)
 
 
-def test_a_process_of_its_own_answers_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_an_alternative_in_its_own_process_is_timed_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(harness, "matrix_peak", lambda: 1.0)
     found = harness.compare_apart({"a": partial(partial, sum, range(1000))}, rounds=2)
     assert all(0 < seconds < 1 for seconds in found.timings["a"].seconds)
     assert len(found.timings["a"].seconds) == 2
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_is_noticed(capfd: pytest.CaptureFixture[str]) -> None:
-    """One that cannot build ends and says why; its parent does not wait for ever."""
+    """A child that cannot build ends with its error; its parent does not wait for ever."""
     with pytest.raises((EOFError, ConnectionError)):
         harness.compare_apart({"a": partial(int, "no number")}, rounds=1)
 
 
+@pytest.mark.slow
 def test_memory_of_a_child_is_its_own() -> None:
     """What the parent holds is not counted."""
     held = bytearray(200 * MIB)
@@ -178,8 +182,9 @@ def test_memory_of_a_child_is_its_own() -> None:
     assert MIB < int(done.stdout) < len(held) < peak()
 
 
+@pytest.mark.slow
 def test_the_profile_finds_every_group(run_quick: Callable[[str], dict[str, Any]]) -> None:
-    """Shares add up to one; a training step has something of everything."""
+    """Fractions sum to one; a training step has all groups."""
     result = run_quick("profile")
     for side in result["works"]["training step"].values():
         shares = side["shares"]
@@ -206,10 +211,10 @@ def test_operations_belong_to_the_nearest_name_that_is_known() -> None:
 # ------------------------------------------------------------------ all of them
 
 
-def test_a_benchmark_that_fails_is_named_and_the_others_go_on(
+def test_a_failed_benchmark_is_named_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here none is really run: one leaves a result, one ends badly, one leaves nothing."""
+    """Nothing is really run: one leaves a result, one fails, one leaves nothing."""
     result = {"cases": {"bi 8": {"reference": "a", "alternatives": {"a": {}, "b": {"speedup": 2}}}}}
     codes = {"good": 0, "bad": 3, "silent": 0, "plain": 0}
 
@@ -230,6 +235,7 @@ def test_a_benchmark_that_fails_is_named_and_the_others_go_on(
     assert lines[-1].split() == ["plain", "see", "benchmarks/results/plain.json"]
 
 
+@pytest.mark.slow
 def test_an_unknown_benchmark_is_refused() -> None:
     done = run_python("-m", "benchmarks", "lenghts", cwd=ROOT)
     assert done.returncode == 2
