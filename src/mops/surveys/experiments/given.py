@@ -1,9 +1,9 @@
-"""The table of named experiments: each is one function from the user's tasks to blocks."""
+"""What the candidates of an experiment depend on, and the settings that many of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +13,12 @@ from mops.model.sources import find_encoder
 from mops.plans.shapes import EncoderShape
 from mops.surveys.design import Block
 
-NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
+Plans = Iterable[str | Mapping[str, Any]]  # short forms, or rows
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the blocks of an experiment may depend on."""
+    """The tasks and the encoder that the blocks of an experiment depend on."""
 
     name: str  # of the experiment
     recipe: Recipe
@@ -42,11 +42,17 @@ class Given:
         return find_encoder(self.recipe.encoder, ["config.json"]).shape
 
     @property
-    def half(self) -> int:
-        return self.encoder.depth // 2
+    def half(self) -> str:
+        """The plan that shares the lower half of the layers."""
+        return f"hybrid:{self.encoder.depth // 2}"
+
+    def fill_in(self, name: str) -> str:
+        """A candidate's name in which {width} and the like stand for this encoder."""
+        depth, width = (self.encoder.depth, self.encoder.width) if "{" in name else (0, 0)
+        return name.format(width=width, all_shared="S" * depth, all_individual="I" * depth)
 
     def refuse(self, needs: str, advice: str) -> RecipeError:
-        """Why an experiment has no meaning for these tasks."""
+        """The error for tasks that an experiment cannot use."""
         names = ", ".join(self.recipe.tasks)
         return RecipeError(
             f"experiment {self.name!r} needs {needs}; the tasks are {names}; {advice}"
@@ -56,40 +62,14 @@ class Given:
 Build = Callable[[Given], list[Block]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One entry of the table."""
-
-    name: str
-    about: str
-    source: str  # what it reproduces
-    differs: str = ""  # from the source
-    baseline: str | Callable[[Given], str]  # name of a candidate, or a plan
-    single: str | Callable[[Given], str] = ""  # default: the plan with a model per task
-    hours: float  # expected, of all trials, on the sample with minilm at NOMINAL_GFLOPS
-    seeds: int = 3
-    joins: tuple[str, ...] = ()  # tasks that are left out otherwise, and take part where data has
-    build: Build = field(repr=False)
+# ------------------------------------------------------------------ settings
 
 
-ENTRIES: dict[str, Experiment] = {}  # in the order in which families are imported
-
-
-def experiment(name: str, **facts: Any) -> Callable[[Build], Build]:
-    """Enter a function into the table."""
-
-    def enter(build: Build) -> Build:
-        ENTRIES[name] = Experiment(name=name, build=build, **facts)
-        return build
-
-    return enter
-
-
-def text_of(given: str | Callable[[Given], str], about: Given) -> str:
-    return given if isinstance(given, str) else given(about)
-
-
-# ------------------------------------------------------------------ words of many entries
+def compare(settings: Mapping[str, Any], plans: Plans, **axes: Iterable[Any]) -> Block:
+    """Plans on the same settings, and further axes by keys of `training`; axes win."""
+    varied = {f"training.{key}": [*values] for key, values in axes.items()}
+    common = {key: value for key, value in settings.items() if key not in varied}
+    return Block(set=common, axes={"plan": [*plans], **varied})
 
 
 def training(**settings: Any) -> dict[str, Any]:
@@ -98,18 +78,17 @@ def training(**settings: Any) -> dict[str, Any]:
 
 
 def rates(rate: float) -> dict[str, Any]:
-    """The papers train everything that learns with one rate."""
+    """The papers train all weights with one learning rate."""
     return training(learning_rate=rate, head_learning_rate=rate)
 
 
 def budget(epochs: int, steps: int) -> dict[str, Any]:
-    """Epochs of a fixed number of steps, an evaluation after each."""
+    """Epochs of a fixed number of steps, with an evaluation after each."""
     return training(
         stages=[], max_steps=epochs * steps, steps_per_epoch=steps, eval_steps=None, task_steps={}
     )
 
 
-BOTH_RATES = "training.learning_rate+training.head_learning_rate"
 # All five reports: AdamW at a constant rate, without decay or clipping, dropout 0.3 before heads.
 PLAIN = training(
     lr_scheduler_type="none",
@@ -121,3 +100,10 @@ PLAIN = training(
     per_task_batch_size=8,
     train_tasks=[],
 )
+
+
+def hybrid_report(**settings: Any) -> dict[str, Any]:
+    """Section 5.3: 20 epochs, rate 1e-5, dropout 0.3, decay 1e-3, no scheduler, cross-encoding."""
+    head = {"kind": "mlp", "depth": 2, "width": 256}
+    own = training(weight_decay=1e-3, pair="cross", head=head, schedule="together")
+    return {**PLAIN, **budget(20, 500), **rates(1e-5), **own, **training(**settings)}
