@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mops.config.recipe import to_recipe
-from mops.data.compose import set_key
 from mops.errors import MopsError
 from mops.reports.figures.style import Picture
 from mops.reports.material import Material, TrialFiles
@@ -51,11 +50,12 @@ def make_card(
     material: Material, one: CandidateResult, picture: Picture | None, base: Mapping[str, Any]
 ) -> Card:
     best = best_trial(material, one)
+    own = best.recipe.to_data() if best else {}
     return Card(
         candidate=one.name,
         plan=one.plan,
         picture=picture,
-        recipe=format_yaml(differences(best.recipe.to_data(), base)) if best else "",
+        recipe=format_yaml({"plan": own["plan"], **differences(own, base)}) if own else "",
         command=repeat_command(material, best) if best else "",
         facts=tuple(list_facts(one)),
         warnings=tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings)),
@@ -102,22 +102,15 @@ def complete(base: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def differences(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan, and each key whose value differs from the base."""
-    changed: dict[str, Any] = {"plan": own["plan"]}
-    for key, value in differing_keys(own, base):
-        set_key(changed, key, value)
-    return changed
-
-
-def differing_keys(
-    own: Mapping[str, Any], base: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any]]:
+    """Each key whose value differs from the base."""
+    changed: dict[str, Any] = {}
     for key, value in own.items():
         other = base.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
-            yield from differing_keys(value, other, f"{prefix}{key}.")
+            changed |= {key: nested} if (nested := differences(value, other)) else {}
         elif as_texts(value) != as_texts(other):
-            yield f"{prefix}{key}", value
+            changed[key] = value
+    return changed
 
 
 def as_texts(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, permutations
 from typing import NamedTuple
 
@@ -40,6 +40,8 @@ class Box:
     users: tuple[str, ...]
     is_frozen: bool
     depth: float = 0.24  # opacity of its fill
+    text: str = ""
+    text_x: float = 0.0  # the middle of the text
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,6 @@ class Row:
     added: Cells  # the additions here, if any
     top: float
     height: float
-
-
-class Label(NamedTuple):
-    """Text in the middle of a box; a frozen box has a lock."""
-
-    x: float
-    y: float
-    text: str
-    is_bold: bool
-    lock: tuple[float, float] | None
 
 
 class Arrow(NamedTuple):
@@ -114,9 +106,17 @@ class Diagram:
         return LEFT + self.tasks.index(task) * (self.column + COLUMN_GAP)
 
     def boxes(self) -> Iterator[Box]:
-        for row in self.rows:
-            yield from self.row_boxes(row)
-            yield from self.added_boxes(row)
+        """All boxes; a run of rows that look alike has its texts in the middle one."""
+        for _, run in groupby(self.rows, key=self.row_form):
+            rows = list(run)
+            for n, row in enumerate(rows):
+                is_named = n == len(rows) // 2 and len(row.slices) <= 1 and row.height >= TALL
+                copies, added = list(self.row_boxes(row)), list(self.added_boxes(row))
+                if is_named and row.slices:
+                    copies = [self.with_text(row, box) for box in copies]
+                elif is_named:
+                    added = [self.with_text(row, box) for box in added]
+                yield from (*copies, *added)
 
     def row_boxes(self, row: Row) -> Iterator[Box]:
         """The copies of the encoder, late layers or heads in a row."""
@@ -153,29 +153,18 @@ class Diagram:
             return SHARED
         return SUBSETS[min(map(self.tasks.index, users)) % len(SUBSETS)]
 
-    def labels(self) -> Iterator[Label]:
-        """Who uses a box, once in the middle of a run of equal rows; heads have their task."""
-        for _, run in groupby(self.rows, key=self.row_form):
-            rows = list(run)
-            row = rows[len(rows) // 2]
-            if len(row.slices) <= 1 and row.height >= TALL:
-                boxes = self.row_boxes(row) if row.slices else self.added_boxes(row)
-                yield from (self.label(row, box) for box in boxes)
-
     def row_form(self, row: Row) -> tuple[object, ...]:
         """Equal for rows that look alike."""
         users = [(box.users, box.is_frozen) for box in self.row_boxes(row)]
         return row.name == "head", bool(row.slices), bool(row.added), tuple(users)
 
-    def label(self, row: Row, box: Box) -> Label:
-        """In the middle of the box, or left of the first addition in it."""
+    def with_text(self, row: Row, box: Box) -> Box:
+        """Text in the middle of the box, or left of the first addition in it."""
         width = self.column - SIDE if row.added and row.slices else box.width
         text = self.text(row, box)
         room = int((width - 2 * (16 if box.is_frozen else 4)) / LETTER)
-        text = text if len(text) <= room else f"{text[: max(room - 1, 1)]}…"
-        middle = box.top + box.height / 2
-        lock = (box.left + 6, middle + 5) if box.is_frozen else None
-        return Label(box.left + width / 2, middle, text, row.name == "head", lock)
+        short = text if len(text) <= room else f"{text[: max(room - 1, 1)]}…"
+        return replace(box, text=short, text_x=box.left + width / 2)
 
     def text(self, row: Row, box: Box) -> str:
         if row.name == "head":

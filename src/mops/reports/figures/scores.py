@@ -65,7 +65,6 @@ class CostPoint:
     cost: float
     candidate: CandidateResult
     look: Look
-    role: str
 
     @property
     def score(self) -> float:
@@ -104,8 +103,8 @@ def draw_cost(material: Material, axis: CostAxis) -> Iterator[Chart]:
     x = [*(point.cost for point in front), axes.get_xlim()[1]]
     y = [*(point.score for point in front), front[-1].score]
     axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
-    named = [p for p in points if len(points) <= FEW or p.role or p in front]
-    unnamed = name_points(figure, axes, sorted(named, key=lambda p: not p.role), points)
+    named = [p for p in points if len(points) <= FEW or p.look.role or p in front]
+    unnamed = name_points(figure, axes, sorted(named, key=lambda p: not p.look.role), points)
     notes = left_out(material, points, unnamed, others=len(points) - len(named))
     caption = " ".join((COST_CAPTION, *notes))
     name, title = f"pareto-{axis.label.replace(' ', '-')}", f"Overall score against {axis.label}"
@@ -114,14 +113,16 @@ def draw_cost(material: Material, axis: CostAxis) -> Iterator[Chart]:
 
 def cost_points(material: Material, axis: CostAxis) -> tuple[list[CostPoint], str]:
     """Candidates that learnt the same tasks, and the unit of their costs."""
-    looks, roles = style.candidate_looks(material), style.candidate_roles(material)
-    standings = material.summary.candidates
-    known = [o for o in standings if getattr(o.costs, axis.fact) and o.tasks == standings[0].tasks]
-    most = max((getattr(one.costs, axis.fact) for one in known), default=0)
+    looks = style.candidate_looks(material)
+    candidates = material.summary.candidates
+    tasks = candidates[0].tasks if candidates else ()
+    costs = {one.name: getattr(one.costs, axis.fact) for one in candidates if one.tasks == tasks}
+    most = max((cost for cost in costs.values() if cost), default=0)
     factor, unit = next((unit for unit in axis.units if most >= unit[0]), axis.units[-1])
     points = [
-        CostPoint(getattr(one.costs, axis.fact) / factor, one, looks[one.name], roles[one.name])
-        for one in known
+        CostPoint(cost / factor, material.summary[name], looks[name])
+        for name, cost in costs.items()
+        if cost
     ]
     return points, unit
 
@@ -159,7 +160,7 @@ def name_points(
         texts = [annotate(axes, point, side) for side in range(len(SIDES))]
         boxes = {text: text.get_window_extent() for text in texts}
         free = [text for text, box in boxes.items() if is_free(box, taken, figure, axes)]
-        kept = next(iter(free), texts[0] if point.role else None)
+        kept = next(iter(free), texts[0] if point.look.role else None)
         for text in texts:
             if text is not kept:
                 text.remove()
@@ -174,9 +175,9 @@ def name_points(
 def annotate(axes: Axes, point: CostPoint, side: int) -> Annotation:
     offset, across, up = SIDES[side]
     text = axes.annotate(
-        f"{point.look.name}\n{point.role}" if point.role else point.look.name,
+        f"{point.look.name}\n{point.look.role}" if point.look.role else point.look.name,
         (point.cost, point.score), offset, textcoords="offset points", ha=across, va=up,
-        weight="bold" if point.role else "normal", gid=point.look.gid,
+        weight="bold" if point.look.role else "normal", gid=point.look.gid,
     )  # fmt: skip
     text.set_in_layout(False)
     return text

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -34,38 +35,7 @@ MARKERS = ("o", "s", "^", "D", "v", "p", ">", "<")
 OTHER = "#808890"  # candidates beyond those
 WIDTH = 460.0  # points; a phone shows a chart at three quarters of that
 LONGEST = 26  # characters of a candidate's name
-STYLE: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "text.color": INK,
-    "text.parse_math": False,  # a $ in a name is a $
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "mops",  # same figure, same bytes
-    "figure.facecolor": GROUND,
-    "figure.constrained_layout.use": True,
-    "axes.facecolor": "none",
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": PALE,
-    "axes.labelsize": 10.5,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.formatter.useoffset": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "xtick.color": PALE,
-    "ytick.color": PALE,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "lines.linewidth": 1.5,
-    "legend.frameon": False,
-    "legend.fontsize": 10.5,
-}
+STYLE = Path(__file__).with_name("house.mplstyle")  # has INK, PALE, GRID and GROUND too
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 NO_METADATA: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
@@ -74,7 +44,7 @@ NO_METADATA: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "T
 def house_style() -> Iterator[None]:
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(fname=STYLE):
         yield
 
 
@@ -107,7 +77,7 @@ class Chart:
 
         out = io.StringIO()
         # Ids that marks and clip paths refer to are hashes with this salt: unique in the page.
-        with matplotlib.rc_context(STYLE | {"svg.hashsalt": self.name}):
+        with matplotlib.rc_context({"svg.hashsalt": self.name}, fname=STYLE):
             self.figure.savefig(out, format="svg", dpi=144, metadata=NO_METADATA)
         svg = to_inline(out.getvalue(), self.title)
         texts = (self.name, self.title, self.caption)
@@ -163,6 +133,7 @@ class Look:
     place: int  # in the results; the page finds its marks by it
     colour: str
     marker: str
+    role: str  # "recommended", "baseline", both or nothing
     is_notable: bool  # named where there is no room for all
 
     @property
@@ -182,13 +153,16 @@ def candidate_looks(material: Material) -> dict[str, Look]:
     notable = {*list(first.values())[: len(SERIES)], *main_candidates(material)}
     ranks = {key: rank for rank, key in enumerate(first)}
     short = short_names(list(plans))
+    chosen = material.decision.candidate if material.decision else None
+    roles = {"recommended": chosen, "baseline": material.summary.baseline}
     looks = {}
     for place, name in enumerate(plans):
         rank = ranks[keys[name]]
         colour, marker = (
             (SERIES[rank], MARKERS[rank]) if rank < len(SERIES) else (OTHER, MARKERS[0])
         )
-        looks[name] = Look(short[place], place, colour, marker, name in notable)
+        role = ", ".join(role for role, owner in roles.items() if owner == name)
+        looks[name] = Look(short[place], place, colour, marker, role, name in notable)
     return looks
 
 
@@ -205,16 +179,6 @@ def by_interest(material: Material) -> list[str]:
     front = [point.name for point in material.decision.front] if material.decision else []
     names = [one.name for one in material.summary.candidates]
     return list(dict.fromkeys((*main_candidates(material), *front, *names)))
-
-
-def candidate_roles(material: Material) -> Mapping[str, str]:
-    """Candidate -> "recommended", "baseline", both or nothing."""
-    chosen = material.decision.candidate if material.decision else None
-    roles = {"recommended": chosen, "baseline": material.summary.baseline}
-    return {
-        one.name: ", ".join(role for role, name in roles.items() if name == one.name)
-        for one in material.summary.candidates
-    }
 
 
 def short_names(names: Sequence[str]) -> list[str]:
