@@ -8,20 +8,23 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import arguments, compare, limit, print_comparison, write_result
 from benchmarks.training_step import Case, batch_tokens, data_name, prepare_case, typical_batch
 from mops.data.batches import Batch
+from mops.data.schedule import PlannedStage
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
 from mops.store import Store
 from mops.training.feature_cache import open_cache
-from mops.training.optim import build_optimiser
+from mops.training.loss_weights import fixed_weights
+from mops.training.optim import build_optimizer
 from mops.training.prepare import Prepared
-from mops.training.step import take_step
+from mops.training.step import Learner, compute_losses, take_step
 
 CASES = (("bi", 8), ("cross", 8))
 REFERENCE = "shared"
@@ -73,11 +76,13 @@ def make_step(
     network: Network, ready: Prepared, batch: Batch, pack: Packer | None = None
 ) -> Callable[[], None]:
     training = ready.recipe.training
-    optimizer = build_optimiser(network, training)
+    weighting = fixed_weights(training, network.layout.tasks)
+    learner = Learner(network, build_optimizer(network, training), weighting)
+    losses = partial(compute_losses, pack=pack)
 
     def run() -> None:
         for _ in range(STEPS):
-            take_step(network, optimizer, batch, training, step=0, total=1, pack=pack)
+            take_step(learner, batch, PlannedStage(0, 1, training), 0, losses)
 
     return run
 

@@ -33,9 +33,9 @@ from benchmarks.training_step import data_name
 from mops.config.recipe import Recipe
 from mops.training.batched.family import frozen_network
 from mops.training.batched.vectors import build_shelf, pooled_vectors
-from mops.training.prepare import own_cores, prepare
-from mops.training.run import build_loop
-from mops.training.trainer import Silent
+from mops.training.machine import own_cores
+from mops.training.prepare import prepare
+from mops.training.run import build_trainer
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 BASELINE = "III"
@@ -206,11 +206,11 @@ class Survey:
         """Steps of one network that encodes its texts in every step, on all cores; multiplied."""
         ready = prepare(self.setting.recipe(("SIS", 1e-3, EVENLY), threads=None), len)
         with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
-            loop = build_loop(Path(scratch), ready)
-            steps = min(SLICE, len(loop.schedule) - WARM)
+            trainer = build_trainer(Path(scratch), ready)
+            steps = min(SLICE, len(trainer.schedule) - WARM)
             for step in range(WARM + steps):
-                loop.one_step(loop.make_batch(step), Silent())
-            step_seconds = sum(loop.progress.step_seconds[WARM:]) / steps
+                trainer.note_step(trainer.take_step(trainer.objective.make_batch(step)))
+            step_seconds = sum(trainer.state.step_seconds[WARM:]) / steps
         whole = step_seconds * network_steps
         return {
             "about": "training steps only, extrapolated from a slice of one network's steps, whose "

@@ -29,7 +29,7 @@ import torch
 
 from mops.files import write_text
 from mops.record import machine_info, package_version
-from mops.training.prepare import own_cores
+from mops.training.machine import own_cores
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent

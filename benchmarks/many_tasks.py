@@ -17,12 +17,14 @@ from benchmarks.three_models import build_predictor
 from benchmarks.training_step import data_name
 from mops.config.training import TaskEntry, Training
 from mops.data.batches import TaskData, make_batch
+from mops.data.schedule import PlannedStage
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
 from mops.predict.predictor import Predictor
-from mops.training.optim import build_optimiser
-from mops.training.step import take_step
+from mops.training.loss_weights import fixed_weights
+from mops.training.optim import build_optimizer
+from mops.training.step import Learner, take_step
 
 COUNTS = (1, 3, 8, 32)
 CLASSES = 5
@@ -84,8 +86,9 @@ def step_run(source: EncoderSource, texts: list[str], count: int) -> Callable[[]
     batch = make_batch(data, {name: range(len(texts))[n::count] for n, name in enumerate(tasks)})
     network = Network(predictor.bundle.layout, dropout=0.1, head_dropout=0.1)
     load_pretrained(network, source)
-    optimizer = build_optimiser(network, training)
-    return lambda: take_step(network, optimizer, batch, training, step=0, total=1)
+    weighting = fixed_weights(training, network.layout.tasks)
+    learner = Learner(network, build_optimizer(network, training), weighting)
+    return lambda: take_step(learner, batch, PlannedStage(0, 1, training), 0)
 
 
 if __name__ == "__main__":

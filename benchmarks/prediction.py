@@ -19,7 +19,7 @@ from benchmarks.three_models import Request, ThreeModels, build_predictor, check
 from benchmarks.training_step import data_name
 from mops.data.examples import read_rows
 from mops.model.sources import find_encoder
-from mops.training.prepare import keep_memory
+from mops.training.machine import keep_freed_memory
 
 PLANS = ("shared", "hybrid:3", "separate")
 
@@ -77,7 +77,7 @@ def build_ours(
     encoder: str, pair: str, plan: str, parts: Sequence[Request]
 ) -> Callable[[], object]:
     """As `mops predict` does it."""
-    keep_memory()
+    keep_freed_memory()
     return take_turns(build_predictor(find_encoder(encoder), plan, pair).predict_tasks, parts)
 
 

@@ -16,15 +16,16 @@ import mops
 from benchmarks.harness import arguments, compare_apart, limit, print_comparison, write_result
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
-from mops.data.schedule import plan_steps
+from mops.data.schedule import PlannedStage, plan_steps
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
 from mops.plans.sizes import forward_flops
 from mops.tasks import Task
-from mops.training.optim import build_optimiser
+from mops.training.loss_weights import fixed_weights
+from mops.training.optim import build_optimizer
 from mops.training.prepare import Prepared, batch_maker, prepare, training_data
-from mops.training.step import take_step
+from mops.training.step import Learner, take_step
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 CASES = (("bi", 8), ("cross", 8), ("bi", 32), ("cross", 32))
@@ -117,8 +118,9 @@ def our_step(case: Case, batch: Batch, dropout: float) -> Callable[[], object]:
     training = ready.recipe.training
     network = Network(ready.layout, dropout=dropout, head_dropout=dropout)
     load_pretrained(network, ready.source)
-    optimizer = build_optimiser(network, training)
-    return lambda: take_step(network, optimizer, batch, training, step=0, total=1)
+    weighting = fixed_weights(training, network.layout.tasks)
+    learner = Learner(network, build_optimizer(network, training), weighting)
+    return lambda: take_step(learner, batch, PlannedStage(0, 1, training), 0)
 
 
 def their_step(

@@ -17,8 +17,8 @@ from mops.model.packing import pack_segments
 from mops.plans.layout import lay_out
 from mops.tasks import Task
 from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
-from mops.training.optim import build_optimiser
-from mops.training.step import take_step
+from mops.training.optim import build_optimizer
+from stepping import take_step
 
 REGIMES = ("SSS", "SSI", "SIS", "ISS", "SII", "ISI", "IIS", "III")
 GROUPED = ("late:ISS/sentiment+paraphrase", "late:SS/sentiment+similarity", "late:I", "shared")
@@ -117,10 +117,10 @@ def losses_of(
     hows = [training(n, **more) for n in range(len(plans))]
     pairs = list(zip(plans, hows, strict=True))
     alone, stacked = ([build(plan, how, tasks, dtype) for plan, how in pairs] for _ in range(2))
-    optimisers = [build_optimiser(net, how) for net, how in zip(alone, hows, strict=True)]
+    optimizers = [build_optimizer(net, how) for net, how in zip(alone, hows, strict=True)]
     ensemble = Ensemble(
         [
-            Member(net, build_optimiser(net, how), how)
+            Member(net, build_optimizer(net, how), how)
             for net, how in zip(stacked, hows, strict=True)
         ]
     )
@@ -133,8 +133,8 @@ def losses_of(
         rows = rows_of(stacked, batches)
         facts = ensemble.take_step(rows, step, steps)
         single = [
-            take_step(net, optimiser, batch, how, step=step, total=steps)
-            for net, optimiser, batch, how in zip(alone, optimisers, batches, hows, strict=True)
+            take_step(net, optimizer, batch, how, step=step, total=steps)
+            for net, optimizer, batch, how in zip(alone, optimizers, batches, hows, strict=True)
         ]
         for found, given in ((ours, facts), (expected, single)):
             found.append(
@@ -182,7 +182,7 @@ def test_every_head_with_dropout_and_class_weights(head: str) -> None:
 
 
 def test_tasks_that_take_turns_leave_the_others_alone() -> None:
-    """Owners without a gradient in a step neither move nor decay, as with torch's optimiser."""
+    """Owners without a gradient in a step neither move nor decay, as with torch's optimizer."""
     turns = (("sentiment",), ("similarity", "sentiment"), ("paraphrase",), tuple(SIZES))
     plans = ["late:SIS", "late:III", "late:SS/sentiment+similarity"]
     _, _, stacked, alone = losses_of(plans, torch.float64, steps=12, asked=turns, head_dropout=0.2)

@@ -100,13 +100,13 @@ def test_the_profile_names_what_is_largest(maker: ModuleType) -> None:
     theirs = {**dict.fromkeys(shares, 0.0), "linear layers, forward": 1.0}
     works = {
         "prediction": {
-            "mops": {"seconds": 0.5, "shares": {**shares, "optimiser": 0.0}},
-            "transformers": {"seconds": 1.0, "shares": {**theirs, "optimiser": 0.0}},
+            "mops": {"seconds": 0.5, "shares": {**shares, "optimizer": 0.0}},
+            "transformers": {"seconds": 1.0, "shares": {**theirs, "optimizer": 0.0}},
         }
     }
     page = maker.page({"profile": result(works=works)})
     assert "| attention | 30.0% | 0.0% |" in page
-    assert "optimiser |" not in page
+    assert "optimizer |" not in page
     assert "50% of the time are matrix products" in page
     assert "attention (30%), dropout (15%), GELU (5%)" in page
 

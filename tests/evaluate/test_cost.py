@@ -175,7 +175,7 @@ def test_a_group_is_one_sentence_from_the_quickest_to_the_slowest() -> None:
 
 
 def test_more_weights_to_move_are_more_work() -> None:
-    """Equal FLOPs, but the optimiser passes three times as many weights."""
+    """Equal FLOPs, but the optimizer passes three times as many weights."""
     costs = {"shared": facts(1.0), "separate": facts(1.4, trained=3000), "failed": {}}
     (sentence,) = noise_sentences(costs, noise=0.01)
     assert sentence == (

@@ -124,7 +124,9 @@ def corpus(texts: Texts) -> Corpus:
 
 def test_masks_are_new_in_every_pass_and_the_same_in_every_run(corpus: Corpus) -> None:
     size = len(corpus.train)
-    first, again, later = (corpus.batch(step, size, 5) for step in (0, 0, 1))  # a step is a pass
+    first, again, later = (
+        corpus.batch(step, size, 5).sequences for step in (0, 0, 1)
+    )  # a step is a pass
     text = {id(ids): n for n, ids in enumerate(corpus.train)}
     assert len(text) == size
     for one, two in zip(first, again, strict=True):

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 import mops
 from mops.errors import RecipeError, RunError, UsageError
 from mops.model.pretrained import read_weights
-from mops.training.mlm.loop import Loop
 from mops.training.mlm.run import Pretrained
-from mops.training.trainer import Interrupted, Silent
+from mops.training.step import StepFacts
+from mops.training.trainer import Interrupted, Silent, Trainer
 from running import World, world
 
 STEPS = 12
@@ -100,17 +100,18 @@ def test_the_control_moves_the_head_alone_and_leaves_no_trace(
 def test_in_the_control_the_encoder_stays(
     made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, after = [], []
-    one_step = Loop.one_step
+    after = []
+    take_step = Trainer.take_step
 
-    def watched(loop: Loop, watcher: Any) -> None:
-        place = loop.budget.place(loop.progress.step)
-        before.append({n: t.clone() for n, t in loop.network.weights().items()})
-        one_step(loop, watcher)
-        moved = {n for n, t in loop.network.weights().items() if not torch.equal(t, before[-1][n])}
-        after.append((place[0], {name.partition("/")[0] for name in moved}))
+    def watched(trainer: Trainer, batch: Any) -> StepFacts:
+        before = {n: t.clone() for n, t in trainer.network.weights().items()}
+        facts = take_step(trainer, batch)
+        moved = {n for n, t in trainer.network.weights().items() if not torch.equal(t, before[n])}
+        phase = trainer.objective.position(trainer.state.step + 1)["phase"]
+        after.append((phase, {name.partition("/")[0] for name in moved}))
+        return facts
 
-    monkeypatch.setattr(Loop, "one_step", watched)
+    monkeypatch.setattr(Trainer, "take_step", watched)
     run(made, tmp_path / "run", training__max_steps=2)
     parts = {"embeddings.word.weight", "attention", "feedforward", "norms", "head"}
     assert [phase for phase, _ in after] == ["control"] * 2 + ["training"] * 2
@@ -129,7 +130,7 @@ def test_a_second_pretraining_goes_on_with_the_head(
 
 def test_the_encoder_trains_tasks(made: World, whole: Pretrained, tmp_path: Path) -> None:
     trained = mops.train(made.recipe(encoder=whole.folder, training__max_steps=2), tmp_path / "run")
-    assert 0 <= trained.scores["overall"]["report"]["overall_normalised"] <= 1
+    assert 0 <= trained.scores.overall["report"]["overall_normalised"] <= 1
 
 
 def test_record_and_folder(made: World, whole: Pretrained) -> None:
@@ -270,7 +271,7 @@ def test_other_data_and_foreign_folders_are_refused(
 def test_wrong_numbers(made: World, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="batch size is 0; it must be at least 1"):
         mops.pretrain(recipe(made), tmp_path / "run", batch_size=0)
-    with pytest.raises(RecipeError, match="max_length is 300, the encoder takes at most 256"):
+    with pytest.raises(RecipeError, match="max_length is 300, the encoder accepts at most 256"):
         run(made, tmp_path / "run", training__max_length=300)
     with pytest.raises(RunError, match=r"not a number .*lower training\.learning_rate"):
         run(made, tmp_path / "nan", training__learning_rate=1e30, training__max_grad_norm=0)

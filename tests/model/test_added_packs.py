@@ -17,8 +17,8 @@ from building import (
 from mops.config.training import Training
 from mops.model.network import Network
 from mops.plans.shapes import Reading
-from mops.training.optim import build_optimiser
-from mops.training.step import take_step
+from mops.training.optim import build_optimizer
+from stepping import take_step
 
 ADDING = ("pals:parallel", "pals:both-same", "lora:8", "adapters:64", "embert", "bitfit")
 OPEN_TOP = {  # a plan whose tasks part only after the last layer
@@ -75,10 +75,10 @@ def parts_after_each_step(plan: str, folder: Any) -> tuple[set[str], set[str]]:
     """Which parts of the additions moved in the first step, and which in the first two."""
     network = build_network(plan, folder("bert"))
     before = {key: value.clone() for key, value in network.weights().items()}
-    optimiser, batch, found = build_optimiser(network, TRAINING), mixed_batch(network), []
+    optimizer, batch, found = build_optimizer(network, TRAINING), mixed_batch(network), []
     names = tuple(f"{row.name}_" for row in network.layout.plan.additions)
     for step in range(2):
-        take_step(network, optimiser, batch, TRAINING, step=step, total=2)
+        take_step(network, optimizer, batch, TRAINING, step=step, total=2)
         found.append(
             {
                 key.split("/")[0].split(".")[0].rsplit("_", 1)[1]

@@ -27,9 +27,10 @@ from mops.plans.parser import read_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import load_bundle, save_bundle
-from mops.training.optim import build_optimiser, keep_start
-from mops.training.step import compute_losses, take_step
+from mops.training.optim import build_optimizer, keep_anchors
+from mops.training.step import compute_losses
 from mops.yaml_io import format_yaml, parse_yaml
+from stepping import take_step
 
 READING = Reading(
     pair="bi",
@@ -126,23 +127,23 @@ def a_loss_reaches_exactly_its_route(plan: SharingPlan) -> None:
 
 def frozen_owners_never_move(plan: SharingPlan) -> None:
     """Over three steps with weight decay and dropout a frozen owner keeps its bits, has no
-    optimiser state and stays in eval mode; every other owner moves."""
+    optimizer state and stays in eval mode; every other owner moves."""
     network = build_network(plan, reading=reading_for(plan), dropout=0.1)
     rates = network.layout.rates
     if not any(rates.values()):
         return
     before = {key: value.clone() for key, value in network.weights().items()}
-    optimiser, start = build_optimiser(network, TRAINING), keep_start(network)
+    optimizer, start = build_optimizer(network, TRAINING), keep_anchors(network)
     batch = mixed_batch(network)
     for step in range(3):
-        take_step(network, optimiser, batch, TRAINING, step=step, total=3, start=start)
+        take_step(network, optimizer, batch, TRAINING, step=step, total=3, anchors=start)
     moved = {
         key.split(".")[0]
         for key, value in network.weights().items()
         if not torch.equal(value, before[key])
     }
     assert moved == {owner for owner, rate in rates.items() if rate > 0}
-    states = {owner for owner, _, p in network.owner_parameters() if p in optimiser.state}
+    states = {owner for owner, _, p in network.owner_parameters() if p in optimizer.state}
     assert states == moved
     network.train()
     for owner, module in network.bank.items():

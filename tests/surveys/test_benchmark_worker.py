@@ -27,7 +27,7 @@ from mops.surveys.benchmark_worker import (
     make_request,
     sample_stage,
 )
-from mops.training.prepare import peak_memory
+from mops.training.machine import peak_memory
 from running import SOURCE, world
 
 FROZEN = "frozen+late:SIS"
@@ -64,14 +64,14 @@ def test_a_stage_counts_by_its_steps() -> None:
 def test_weights_do_not_change(tmp_path: Path) -> None:
     """Also with a learning rate at which a training would diverge."""
     here = CandidateBenchmark(world().recipe("hybrid:1", training__learning_rate=1e6), tmp_path)
-    before = {name: weight.clone() for name, weight in here.loop.network.weights().items()}
+    before = {name: weight.clone() for name, weight in here.trainer.network.weights().items()}
     here.warm()
     measured = here.round()
     assert all(measured[what] > 0 for what in ("step", "latency", "batch", "peak", "clock"))
     assert 0 <= measured["waited"] <= measured["clock"]
-    after = here.loop.network.weights()
+    after = here.trainer.network.weights()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    moments = [of["exp_avg"] for of in here.loop.optimiser.state.values()]
+    moments = [of["exp_avg"] for of in here.trainer.learner.optimizer.state.values()]
     assert any(bool(moment.any()) for moment in moments)  # a whole step was taken
 
 
@@ -79,11 +79,11 @@ def test_frozen_steps_begin_above_the_encoder(tmp_path: Path, monkeypatch: Any) 
     """Once warm, a step does not encode; all distinct sequences of the training are counted."""
     here = prepared(tmp_path, FROZEN)
     (encoding,) = here.encodings.values()
-    loop, splits = here.loop, here.ready.dataset.splits
+    trainer, splits = here.trainer, here.ready.dataset.splits
     taken = {
         splits[task]["train"].good[place.row].texts
-        for task, rows in loop.schedule.rows_before(len(loop.schedule)).items()
-        for place in loop.schedule.places(task, 0, rows)
+        for task, rows in trainer.schedule.rows_before(len(trainer.schedule)).items()
+        for place in trainer.schedule.places(task, 0, rows)
     }
     assert encoding.sequences == len(taken)
     assert encoding.time_encoding() > 0
@@ -111,8 +111,10 @@ def test_every_stage_is_measured_as_it_is_trained(tmp_path: Path) -> None:
     assert here.round()["step"] > 0
     first, second = here.encodings.values()
     assert first.sequences > 0 and second.sequences == 0
-    learning = {id(p) for group in here.loop.optimiser.param_groups for p in group["params"]}
-    assert learning == {id(p) for p in here.loop.network.parameters()}
+    learning = {
+        id(p) for group in here.trainer.learner.optimizer.param_groups for p in group["params"]
+    }
+    assert learning == {id(p) for p in here.trainer.network.parameters()}
 
 
 def test_a_request_is_a_pair_for_all_tasks() -> None:

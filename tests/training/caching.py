@@ -18,8 +18,8 @@ from mops.model.network import Network
 from mops.plans.shapes import Reading
 from mops.store import Store
 from mops.training.feature_cache import FeatureCache, open_cache
-from mops.training.optim import build_optimiser
-from mops.training.step import take_step
+from mops.training.optim import build_optimizer
+from stepping import take_step
 
 FROZEN_FIRST: dict[str, Any] = {
     "name": "separate, its first layers frozen",
@@ -106,11 +106,11 @@ def filled(network: Network, store: Store, every: int = 1) -> FeatureCache:
 
 def train(network: Network, cache: FeatureCache | None, steps: int = 3) -> list[Any]:
     training = Training(learning_rate=1e-2, head_learning_rate=1e-2, max_steps=steps, seed=5)
-    optimiser = build_optimiser(network, training)
+    optimizer = build_optimizer(network, training)
     pack = cache.pack if cache else None
     return [
         take_step(
-            network, optimiser, mixed_batch(network), training, step=n, total=steps, pack=pack
+            network, optimizer, mixed_batch(network), training, step=n, total=steps, pack=pack
         )
         for n in range(steps)
     ]

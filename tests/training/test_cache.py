@@ -26,8 +26,8 @@ from mops.plans.shapes import Reading
 from mops.store import Store, find_store
 from mops.training import feature_cache as cache_module
 from mops.training.feature_cache import find_prefix, open_cache
-from mops.training.optim import build_optimiser
-from mops.training.step import take_step
+from mops.training.optim import build_optimizer
+from stepping import take_step
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_no_graph_gradient_or_moment_for_what_is_frozen(name: str, encoder_folde
     below = cache_module.pack_segments(mixed_segments(network), prefix.layout)
     assert not encode(network.bank, below).requires_grad
     training = Training(max_steps=1)
-    optimiser = build_optimiser(network, training)
-    take_step(network, optimiser, mixed_batch(network), training, step=0, total=1)
+    optimizer = build_optimizer(network, training)
+    take_step(network, optimizer, mixed_batch(network), training, step=0, total=1)
     frozen = [p for owner, _, p in network.owner_parameters() if network.rates[owner] == 0]
-    assert frozen and all(p.grad is None and p not in optimiser.state for p in frozen)
+    assert frozen and all(p.grad is None and p not in optimizer.state for p in frozen)

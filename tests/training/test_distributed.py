@@ -14,7 +14,7 @@ import mops
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.errors import RecipeError, UsageError
-from mops.training.prepare import own_device, prepare_machine
+from mops.training.machine import own_device, prepare_machine
 from mops.training.step import step_seed
 from running import one_core, run_python, world
 
@@ -185,7 +185,7 @@ def test_another_number_of_processes_is_refused(ended: tuple[Path, list[list[Any
 
 
 def test_processes_share_the_cores_of_their_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mops.training.prepare.cores", lambda: 7)
+    monkeypatch.setattr("mops.training.machine.cores", lambda: 7)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # torchrun sets it by itself
     for key, value in {"MASTER_ADDR": "here", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3"}.items():
         monkeypatch.setenv(key, value)

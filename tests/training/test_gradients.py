@@ -30,11 +30,13 @@ from mops.training.gradients import (
     build_gradients,
     shared_parameters,
 )
-from mops.training.optim import build_optimiser
+from mops.training.optim import build_optimizer
 from mops.training.prepare import prepare
-from mops.training.run import build_loop
-from mops.training.step import compute_losses, take_step
+from mops.training.run import build_trainer
+from mops.training.step import compute_losses, refuse_nan
+from mops.training.step import take_step as step_of_learner
 from running import world
+from stepping import take_step
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
 USABLE = [n for n, row in AGGREGATORS.items() if all(find_spec(p) for p in row.needs)]
@@ -195,11 +197,12 @@ def test_gradients_that_are_no_numbers_stop_the_run_with_any_solver() -> None:
     with torch.no_grad():
         network.bank["head/sentiment"].output.weight[0, 0] = float("nan")
     how = Training()
+    facts = take_step(
+        network, build_optimizer(network, how), mixed_batch(network), how, step=0, total=9,
+        gradients=Combined("config"),
+    )  # fmt: skip
     with pytest.raises(RunError, match="not a number"):
-        take_step(
-            network, build_optimiser(network, how), mixed_batch(network), how, step=0, total=9,
-            gradients=Combined("config"),
-        )  # fmt: skip
+        refuse_nan(facts, 0)
 
 
 def test_what_gradvac_remembers_comes_back() -> None:
@@ -231,15 +234,10 @@ def test_one_batch_is_learned(settings: dict[str, Any], tmp_path: Path) -> None:
         "hybrid:1", training__learning_rate=2e-3, training__head_learning_rate=5e-3,
         training__dropout=0.0, training__head_dropout=0.0, training__max_steps=40, **settings,
     )  # fmt: skip
-    loop = build_loop(tmp_path, prepare(recipe, lambda phase: None))
-    batch = make_batch(loop.data, {task: range(5) for task in loop.data})
-    seen = [
-        take_step(
-            loop.network, loop.optimiser, batch, loop.training, step=step, total=40,
-            weighting=loop.weighting, gradients=loop.gradients,
-        ).losses
-        for step in range(12)
-    ]  # fmt: skip
+    trainer = build_trainer(tmp_path, prepare(recipe, lambda phase: None))
+    data, stage = trainer.objective.data, trainer.schedule.stages[0]
+    batch = make_batch(data, {task: range(5) for task in data})
+    seen = [step_of_learner(trainer.learner, batch, stage, step).losses for step in range(12)]
     for task, loss in seen[0].items():
         assert seen[-1][task] < 0.9 * loss, task
 

@@ -15,8 +15,8 @@ import mops
 from building import THREE_TASKS
 from mops.errors import GuardError, RunError
 from mops.evaluate.evaluate import suspicious
-from mops.training import losses
-from mops.training.checkpoint import Progress
+from mops.training import losses, trainer
+from mops.training.checkpoint import TrainerState
 from mops.training.finish import budget_warnings
 from mops.training.trainer import Silent
 from running import world
@@ -61,7 +61,7 @@ def test_a_task_that_teaches_nothing_stops_the_run_at_its_third_step(
     with pytest.raises(GuardError) as refused:
         mops.train(world().recipe(), tmp_path / "run", watcher)
     message = str(refused.value)
-    assert watcher.steps == [1, 2]  # the third is not reported: the guard came first
+    assert watcher.steps == [1, 2, 3]
     assert "similarity -> attention/layer01/similarity" in message
     assert "similarity -> embeddings" in message
     assert "sentiment ->" not in message and "paraphrase ->" not in message
@@ -77,7 +77,7 @@ def test_the_third_step_is_the_tasks_own_not_the_runs(
     recipe = world().recipe(training__schedule="in-turn", training__max_steps=28)
     with pytest.raises(GuardError, match="similarity"):
         mops.train(recipe, tmp_path / "run", watcher)
-    assert watcher.steps[-1] == 15 + 8 + 2
+    assert watcher.steps[-1] == 15 + 8 + 3
 
 
 def test_an_owner_without_gradient_is_named_alone(
@@ -104,12 +104,8 @@ def test_healthy_runs_of_every_kind_pass(
     plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[int] = []
-    from mops.training import trainer as loop
-
-    check = loop.check_gradients
-    monkeypatch.setattr(
-        loop, "check_gradients", lambda *given: (called.append(1), check(*given))[1]
-    )
+    check = trainer.check_reach
+    monkeypatch.setattr(trainer, "check_reach", lambda *given: (called.append(1), check(*given))[1])
     mops.train(world().recipe(plan, training__max_steps=4), tmp_path / "run")
     assert called == [1]
 
@@ -191,7 +187,7 @@ def test_what_a_guard_says_of_each_task_is_written_down(
     assert run.record.warnings[:3] == tuple(f"{task.name}: 20 rows" for task in THREE_TASKS)
 
 
-BEST_IS_LAST = Progress(step=8, evaluations=2, best_step=8)
+BEST_IS_LAST = TrainerState(step=8, evaluations=2, best_step=8)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +199,7 @@ BEST_IS_LAST = Progress(step=8, evaluations=2, best_step=8)
         (replace(BEST_IS_LAST, is_stopped=True), False),
     ],
 )
-def test_a_budget_that_ended_too_early_is_named(progress: Progress, is_warned: bool) -> None:
-    found = budget_warnings(SimpleNamespace(progress=progress))
+def test_a_budget_that_ended_too_early_is_named(progress: TrainerState, is_warned: bool) -> None:
+    found = budget_warnings(SimpleNamespace(state=progress))
     assert bool(found) == is_warned
     assert all("larger budget" in warning for warning in found)

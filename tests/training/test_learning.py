@@ -27,8 +27,9 @@ from mops.tasks import Task
 from mops.training.gradients import build_gradients
 from mops.training.loss_weights import build_weighting
 from mops.training.losses import LOSSES
-from mops.training.optim import build_optimiser
-from mops.training.step import compute_losses, take_step
+from mops.training.optim import build_optimizer
+from mops.training.step import compute_losses
+from stepping import take_step
 
 STEPS = 28
 ROWS = 6
@@ -84,8 +85,8 @@ def train_on_one_batch(
     training = Training(**{**HOW, **settings})
     network = build_network(plan, shape=shape(), reading=READING, tasks=tasks or tasks_with())
     schedule = plan_steps(dict.fromkeys(network.layout.tasks, ROWS), training)
-    weighting = build_weighting(training, network.layout.tasks, schedule, "cpu")
-    optimiser = build_optimiser(network, training, weighting.parameters().values())
+    weighting = build_weighting(training, network.layout.tasks, schedule, torch.device("cpu"))
+    optimizer = build_optimizer(network, training, weighting.parameters().values())
     gradients = build_gradients(training.gradients)
     before = mean_losses(network)
     for step in range(len(schedule)):
@@ -94,7 +95,7 @@ def train_on_one_batch(
         batch = batch_of(tuple(task for task, count in here if count > earlier[task]))
         take_step(
             network,
-            optimiser,
+            optimizer,
             batch,
             training,
             step=step,

@@ -15,7 +15,7 @@ from mops.model.packing import pack_segments
 from mops.plans.rows import Rate, SharingPlan
 from mops.tasks import Task, canonical_label, sorted_labels
 from mops.training.losses import loss_of
-from mops.training.step import StepFacts, check_gradients, compute_losses, refuse_nan
+from mops.training.step import StepFacts, check_reach, compute_losses, refuse_nan
 
 DRAW = np.random.default_rng(0)
 LOGITS = DRAW.normal(size=(9, 3)) * 3
@@ -162,11 +162,11 @@ def test_labels_have_one_spelling_and_an_order() -> None:
 def test_the_guard_finds_a_task_that_teaches_nothing() -> None:
     network = build_network("late:I")
     batch = mixed_batch(network)
-    check_gradients(network, batch)  # all is well
+    check_reach(network, compute_losses(network, batch))  # all is well
     with torch.no_grad():
         network.bank["head/paraphrase"].output.weight.zero_()
     with pytest.raises(GuardError, match="paraphrase -> embeddings") as caught:
-        check_gradients(network, batch)
+        check_reach(network, compute_losses(network, batch))
     assert "sentiment ->" not in str(caught.value)
 
 
@@ -174,7 +174,7 @@ def test_the_guard_asks_nothing_of_what_is_frozen() -> None:
     frozen = SharingPlan(name="x", rates=(Rate(owner="*", factor=0.0),))
     for plan in ("frozen+shared", frozen):
         network = build_network(plan)
-        check_gradients(network, mixed_batch(network))
+        check_reach(network, compute_losses(network, mixed_batch(network)))
 
 
 @pytest.mark.parametrize("facts", [(float("nan"), 1.0), (1.0, float("inf"))])

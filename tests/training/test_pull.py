@@ -18,12 +18,13 @@ from mops.errors import PlanError
 from mops.model.network import Network
 from mops.plans.parser import parse_plan
 from mops.plans.shapes import Reading
-from mops.training.optim import build_optimiser, keep_start, pull
+from mops.training.optim import build_optimizer, keep_anchors, pull
 from mops.training.prepare import prepare
-from mops.training.run import build_loop
-from mops.training.step import compute_losses, take_step
+from mops.training.run import build_trainer
+from mops.training.step import compute_losses
 from mops.training.trainer import Silent
 from running import world
+from stepping import take_step
 
 PARTS = ("attention", "feedforward", "norms")
 OWN = [{"part": "*", "per": ["layer", "task"]}]
@@ -134,14 +135,14 @@ def added_terms(network: Network, start: dict[str, Tensor]) -> Iterator[Tensor]:
 )
 def test_the_gradient_is_that_of_the_l2_terms(plan: Any, terms: Any) -> None:
     network = spread(plan)
-    start = keep_start(network)
+    start = keep_anchors(network)
     for n, module in enumerate(network.bank.values()):
         shake(module, seed=100 + n, size=0.1)
     everything = dict(network.named_parameters())
     found = torch.autograd.grad(
         sum(terms(network, start)), list(everything.values()), allow_unused=True
     )
-    pull(network, start, list(network.layout.tasks))
+    pull(network, start, Training())
     for (name, parameter), expected in zip(everything.items(), found, strict=True):
         if expected is None:
             assert parameter.grad is None, name
@@ -157,7 +158,7 @@ def test_it_is_added_to_the_gradient_of_the_losses() -> None:
         sum(compute_losses(each, batch).values()).backward()
     for term in soft_terms(plain, {}):
         term.backward()
-    pull(network, {}, list(network.layout.tasks))
+    pull(network, {}, Training())
     for ours, theirs in zip(network.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad.to_dense(), rtol=1e-7, atol=1e-9)
 
@@ -177,9 +178,9 @@ def distance(network: Network) -> float:
 
 
 def steps_of(network: Network, batch: Batch, training: Training, count: int) -> Iterator[float]:
-    optimiser = build_optimiser(network, training)
+    optimizer = build_optimizer(network, training)
     for step in range(count):
-        take_step(network, optimiser, batch, training, step=step, total=count)
+        take_step(network, optimizer, batch, training, step=step, total=count)
         yield distance(network)
 
 
@@ -222,14 +223,14 @@ def copies_and_first(network: Network) -> Iterator[tuple[Any, Any]]:
 
 
 def test_only_what_is_pulled_to_its_start_is_kept() -> None:
-    kept = {key.split(".")[0] for key in keep_start(spread(TO_START))}
+    kept = {key.split(".")[0] for key in keep_anchors(spread(TO_START))}
     assert kept == {f"attention/layer01/{task}" for task in NAMES} | {"embeddings/sentiment"}
-    assert keep_start(spread("soft:0.1")) == {}
+    assert keep_anchors(spread("soft:0.1")) == {}
 
 
 def test_the_start_does_not_move_with_the_weights() -> None:
     network = spread(TO_START)
-    start = keep_start(network)
+    start = keep_anchors(network)
     before = {key: value.clone() for key, value in start.items()}
     shake(network, seed=1)
     assert all(torch.equal(start[key], before[key]) for key in before)
@@ -239,13 +240,13 @@ def test_a_resumed_run_pulls_to_the_first_weights(tmp_path: Path) -> None:
     """Two loops over one folder: the second goes on from moved weights, its start is the same."""
     recipe = world().recipe(TO_START, training__save_steps=3)
     ready = prepare(recipe, lambda _: None)
-    first = build_loop(tmp_path, ready)
-    begun = {key: value.clone() for key, value in first.start.items()}
+    first = build_trainer(tmp_path, ready)
+    begun = {key: value.clone() for key, value in first.learner.anchors.items()}
     first.run(Silent())
-    again = build_loop(tmp_path, ready)
-    assert again.progress.step == first.progress.step > 0
-    assert begun and set(begun) == set(again.start)
-    for key, value in again.start.items():
+    again = build_trainer(tmp_path, ready)
+    assert again.state.step == first.state.step > 0
+    assert begun and set(begun) == set(again.learner.anchors)
+    for key, value in again.learner.anchors.items():
         assert torch.equal(value, begun[key])
         owner, name = key.split(".", 1)
         assert not torch.equal(again.network.bank[owner].get_parameter(name), value)

@@ -12,11 +12,20 @@ from torch import nn
 from building import DEPTH, NAMES, build_network, mixed_batch
 from mops.config.training import Training
 from mops.data.batches import Batch
+from mops.data.schedule import PlannedStage
 from mops.errors import PlanError
 from mops.plans.rows import Copies, Rate, SharingPlan
 from mops.plans.shapes import HeadShape, Reading
-from mops.training.optim import build_optimiser, clip, dense, owner_rates, rate_factor, warmup_of
-from mops.training.step import compute_losses, take_step
+from mops.training.optim import (
+    build_optimizer,
+    clip,
+    dense_gradients,
+    owner_rates,
+    rate_factor,
+    warmup_steps,
+)
+from mops.training.step import compute_losses
+from stepping import take_step
 
 POOLER = Reading(pool="pooler")
 
@@ -55,7 +64,7 @@ def test_adamw_is_the_papers_rule() -> None:
     """
     network = build_network("late:I", reading=POOLER).double()
     how = training(learning_rate=1e-3, head_learning_rate=1.5e-3, weight_decay=0.01)
-    optimiser = build_optimiser(network, how)
+    optimizer = build_optimizer(network, how)
     parameters = list(network.owner_parameters())
     starts = [p.detach().clone() for _, _, p in parameters]
     gradients: list[list[torch.Tensor]] = [[] for _ in parameters]
@@ -65,7 +74,7 @@ def test_adamw_is_the_papers_rule() -> None:
             drawn = torch.randn(p.shape, generator=draw, dtype=p.dtype)
             p.grad = (drawn + 0.5 * drawn.sign()) * 10 ** (step % 3)
             seen.append(p.grad.clone())
-        optimiser.step()
+        optimizer.step()
     for start, seen, (owner, name, p) in zip(starts, gradients, parameters, strict=True):
         rate = 1.5e-3 if owner.startswith(("late", "head")) else 1e-3
         decay = 0.0 if "bias" in name or "norm" in owner or "norm" in name else 0.01
@@ -76,8 +85,8 @@ def test_adamw_is_the_papers_rule() -> None:
 def test_no_decay_on_biases_and_norms_and_on_the_line_of_a_cosine() -> None:
     head = HeadShape(kind="cosine", scale="learned", norm=True, project=True)
     network = build_network("shared", reading=Reading(pair="bi", heads={"similarity": head}))
-    optimiser = build_optimiser(network, training(weight_decay=0.3))
-    decays = {p: g["weight_decay"] for g in optimiser.param_groups for p in g["params"]}
+    optimizer = build_optimizer(network, training(weight_decay=0.3))
+    decays = {p: g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
     without = {
         f"{owner}.{name}" for owner, name, p in network.owner_parameters() if decays[p] == 0.0
     }
@@ -124,11 +133,11 @@ def test_rates_of_owners() -> None:
     assert all(found[owner] == pytest.approx(rate) for owner, rate in expected.items())
 
 
-def test_optimiser_gives_each_owner_its_rate() -> None:
+def test_optimizer_gives_each_owner_its_rate() -> None:
     network = build_network("frozen+late:SI", reading=POOLER)
     how = training(layer_decay=0.5)
-    optimiser = build_optimiser(network, how)
-    rates = {id(p): g["lr"] for g in optimiser.param_groups for p in g["params"]}
+    optimizer = build_optimizer(network, how)
+    rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     for owner, _, parameter in network.owner_parameters():
         assert rates.get(id(parameter), 0.0) == owner_rates(network.layout, how)[owner]
 
@@ -136,17 +145,17 @@ def test_optimiser_gives_each_owner_its_rate() -> None:
 def test_a_step_uses_the_rate_of_the_schedule() -> None:
     network = build_network("shared")
     how = training(lr_scheduler_type="linear", warmup_steps=2, max_steps=10)
-    optimiser = build_optimiser(network, how)
+    optimizer = build_optimizer(network, how)
     for step in (0, 1, 2, 9):
-        take_step(network, optimiser, mixed_batch(network), how, step=step, total=10)
-        for group in optimiser.param_groups:
-            assert group["lr"] == group["base"] * rate_factor(how, step, 10)
+        take_step(network, optimizer, mixed_batch(network), how, step=step, total=10)
+        for group in optimizer.param_groups:
+            assert group["lr"] == group["base"] * rate_factor(PlannedStage(0, 10, how), step)
 
 
 def test_a_plan_in_which_nothing_learns_is_refused_in_one_line() -> None:
     plan = SharingPlan(name="still", rates=(Rate(owner="*", factor=0.0),))
     with pytest.raises(PlanError, match="'still'"):
-        build_optimiser(build_network(plan), training())
+        build_optimizer(build_network(plan), training())
 
 
 # ------------------------------------------------------------------ schedules
@@ -154,7 +163,7 @@ def test_a_plan_in_which_nothing_learns_is_refused_in_one_line() -> None:
 
 def factors(name: str, warmup: float, total: int) -> list[float]:
     how = training(lr_scheduler_type=name, warmup_steps=warmup)
-    return [rate_factor(how, step, total) for step in range(total)]
+    return [rate_factor(PlannedStage(0, total, how), step) for step in range(total)]
 
 
 def theirs(scheduler: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[float]:
@@ -207,7 +216,7 @@ def test_one_cycle_is_that_of_torch() -> None:
     [(0, 100, 0), (0.1, 100, 10), (0.06, 50, 3), (1, 100, 1), (30, 100, 30), (0.999, 10, 10)],
 )
 def test_warm_up_is_a_number_or_a_share(given: float, total: int, steps: int) -> None:
-    assert warmup_of(training(warmup_steps=given), total) == steps
+    assert warmup_steps(training(warmup_steps=given), total) == steps
 
 
 @pytest.mark.parametrize("name", ["none", "linear", "cosine", "one-cycle"])
@@ -238,7 +247,7 @@ def test_clipping(most: float) -> None:
     torch.testing.assert_close(gradients(network), before * factor, rtol=1e-4, atol=1e-7)
 
 
-def test_gradients_of_words_are_rows_and_dense_for_the_optimiser_alone() -> None:
+def test_gradients_of_words_are_rows_and_dense_for_the_optimizer_alone() -> None:
     """Two batches one after the other: nothing of the first is left in the second's gradient."""
     network = build_network("shared")
     word = network.bank["embeddings"].word.weight
@@ -249,7 +258,7 @@ def test_gradients_of_words_are_rows_and_dense_for_the_optimiser_alone() -> None
         sum(compute_losses(network, batch).values()).backward()
         assert word.grad.is_sparse
         expected = word.grad.coalesce().to_dense()  # each row summed once
-        with dense(network):
+        with dense_gradients(network):
             assert torch.equal(word.grad, expected)
         assert torch.equal(word.grad.to_dense(), expected)
 
@@ -259,7 +268,7 @@ def test_loss_of_a_step_is_the_weighted_sum() -> None:
     batch = mixed_batch(network)
     losses = {task: float(x.detach()) for task, x in compute_losses(network, batch).items()}
     how = training(loss_weights={"sentiment": 0.0, "similarity": 2.0})
-    facts = take_step(network, build_optimiser(network, how), batch, how, step=0, total=20)
+    facts = take_step(network, build_optimizer(network, how), batch, how, step=0, total=20)
     assert facts.losses == pytest.approx(losses)
     assert facts.loss == pytest.approx(losses["paraphrase"] + 2 * losses["similarity"])
 
@@ -276,7 +285,7 @@ def test_a_step_is_a_function_of_seed_and_number() -> None:
                 p.data.normal_(0, 0.1)
         torch.rand(step + seed)
         take_step(
-            network, build_optimiser(network, how), mixed_batch(network), how, step=step, total=9
+            network, build_optimizer(network, how), mixed_batch(network), how, step=step, total=9
         )
         return torch.cat([p.detach().flatten() for p in network.parameters()])
 

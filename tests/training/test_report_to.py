@@ -16,17 +16,11 @@ from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.worker import train_trials
 from mops.training.batched.run import train_many
+from mops.training.curve import TrackerWarning, final_scores, named_scalars
+from mops.training.distributed import ProcessGroup
 from mops.training.mlm.run import pretrain
 from mops.training.run import tracked
-from mops.training.tracking import (
-    TRACKERS,
-    Kind,
-    Label,
-    Start,
-    TrackerWarning,
-    final_scores,
-    scalars_of,
-)
+from mops.training.tracking import TRACKERS, Kind, Label, Start
 from running import StopAt, world
 
 SAVED = {"training__save_steps": 3}  # the last save before a break at step 7 is at 6
@@ -91,16 +85,16 @@ def test_names() -> None:
         "gradient_norm": 3.0, "loss_weights": {"a": 1, "b": 1}, "learning_rate": 1e-4,
         "gradient_shares": {"a": 0.25, "b": 0.75},
     }  # fmt: skip
-    assert dict(scalars_of(step)) == {
+    assert dict(named_scalars(step)) == {
         "train/epoch": 0.5, "train/seconds": 1.5, "train/loss": 2.0, "train/loss/a": 0.5,
         "train/loss/b": 1.5, "train/gradient_norm": 3.0, "train/loss_weight/a": 1.0,
         "train/loss_weight/b": 1.0, "train/learning_rate": 1e-4, "train/gradient_share/a": 0.25,
         "train/gradient_share/b": 0.75,
     }  # fmt: skip
     judged = {"step": 8, "selection": {"a": {"f1": 0.5}}, "overall": 0.6, "best": True}
-    assert dict(scalars_of(judged)) == {"eval/a/f1": 0.5, "eval/overall": 0.6}
+    assert dict(named_scalars(judged)) == {"eval/a/f1": 0.5, "eval/overall": 0.6}
     masked = {"phase": "control", "step": 1, "held_out": {"report": 4.0}, "best": False}
-    assert dict(scalars_of(masked)) == {"control/eval/held_out/report": 4.0}
+    assert dict(named_scalars(masked)) == {"control/eval/held_out/report": 4.0}
 
 
 def test_all_trackers_hear_the_curve_and_the_final_scores(
@@ -143,7 +137,7 @@ def test_a_pretraining_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     runs = record(monkeypatch, "trackio")
     made = pretrain(recipe("trackio", training__max_steps=2), tmp_path / "encoder", batch_size=8)
     (one,) = runs.values()
-    assert one.told == [(line["step"], dict(scalars_of(line))) for line in made.record["curve"]]
+    assert one.told == [(line["step"], dict(named_scalars(line))) for line in made.record["curve"]]
     assert one.ends == [{"final/perplexity": made.record["held_out"]["end"]["perplexity"]}]
 
 
@@ -151,7 +145,7 @@ def test_of_several_processes_the_first_one_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = record(monkeypatch, "wandb")
-    other: Any = SimpleNamespace(together=SimpleNamespace(is_first=False))
+    other: Any = SimpleNamespace(learner=SimpleNamespace(group=ProcessGroup(rank=1)))
     with tracked(other, recipe("wandb"), Label("run", tmp_path)):
         assert not runs
 

@@ -21,7 +21,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
-import torch._dynamo  # an optimiser imports it: here once, not in every fork
+import torch._dynamo  # an optimizer imports it: here once, not in every fork
 import mops.training.run
 from mops.training import finish
 from mops.training.trainer import Silent
@@ -51,7 +51,7 @@ def train():
                 die()
         finish.write_predictions = write_some
     if moment == "writing":  # a draft of the bundle lies beside its place
-        bundle.write_card = die
+        bundle.format_card = die
     if moment == "recorded":  # the record is written, the state not yet removed
         mops.training.run.shutil = SimpleNamespace(rmtree=die)
     mops.train(mops.recipe(config=sys.argv[1]), out, Deadly())

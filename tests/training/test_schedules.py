@@ -13,9 +13,9 @@ from building import WORDS
 from mops.data.batches import make_batch
 from mops.data.samplers import SAMPLERS
 from mops.training.prepare import prepare
-from mops.training.run import Run, begin_folder, build_loop
+from mops.training.run import Run, begin_folder, build_trainer
 from mops.training.step import compute_losses
-from mops.training.trainer import Loop, Silent
+from mops.training.trainer import Silent, Trainer
 from running import TRAIN_ROWS, world, write_toy_data
 
 NAMES = ("sentiment", "paraphrase", "similarity")
@@ -41,11 +41,11 @@ def run_with(tmp_path: Path) -> Any:
     return run
 
 
-def loop_of(folder: Path, **settings: Any) -> Loop:
-    """The loop of a run, before its first step."""
+def trainer_of(folder: Path, **settings: Any) -> Trainer:
+    """The trainer of a run, before its first step."""
     ready = prepare(world().recipe("shared", **settings), lambda _: None)
     begin_folder(folder, ready.recipe)
-    return build_loop(folder, ready)
+    return build_trainer(folder, ready)
 
 
 def facts_of(run: Run, key: str) -> dict[str, Any]:
@@ -59,18 +59,18 @@ def facts_of(run: Run, key: str) -> dict[str, Any]:
 def test_every_order_lowers_the_loss_of_a_fixed_batch(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = loop_of(tmp_path / "run", training__schedule=order, **LEARN)
-    monkeypatch.setattr(Loop, "evaluate", lambda *given: None)
-    fixed = make_batch(loop.data, {name: range(12) for name in NAMES})
+    trainer = trainer_of(tmp_path / "run", training__schedule=order, **LEARN)
+    monkeypatch.setattr(Trainer, "evaluate", lambda *given: None)
+    fixed = make_batch(trainer.objective.data, {name: range(12) for name in NAMES})
 
     def loss() -> float:
-        losses = compute_losses(loop.network.eval(), fixed)
+        losses = compute_losses(trainer.network.eval(), fixed)
         return sum(float(value.detach()) for value in losses.values())
 
     before = loss()
-    loop.run(Silent())
+    trainer.run(Silent())
     assert loss() < 0.9 * before
-    assert loop.progress.step == 36
+    assert trainer.state.step == 36
 
 
 @pytest.mark.parametrize("order", ["round-robin", "mixed", "staggered"])
@@ -89,13 +89,12 @@ def test_realised_numbers_are_in_the_record(run_with: Any, order: str) -> None:
 
 def test_the_loss_of_a_mixed_batch_counts_every_row_the_same(tmp_path: Path) -> None:
     """The sum over rows by the batch size of 4: the mean over rows times the three tasks."""
-    loop = loop_of(tmp_path / "run", training__schedule="mixed", training__dropout=0.0,
+    trainer = trainer_of(tmp_path / "run", training__schedule="mixed", training__dropout=0.0,
                    training__head_dropout=0.0)  # fmt: skip
-    counts = loop.schedule.steps[0]
-    chosen = {task: loop.schedule.places(task, 0, rows) for task, rows in counts.items()}
-    losses = compute_losses(loop.network, loop.take(chosen))
+    counts, batch = trainer.schedule.steps[0], trainer.objective.make_batch(0)
+    losses = compute_losses(trainer.network, batch)
     expected = sum(float(losses[task].detach()) * rows for task, rows in counts.items()) / 4
-    loop.one_step(loop.make_batch(0), Silent())
+    trainer.note_step(trainer.take_step(batch))
     line = json.loads((tmp_path / "run" / "curve.jsonl").read_text().splitlines()[0])
     assert line["loss"] == pytest.approx(expected, rel=1e-5)
 

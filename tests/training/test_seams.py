@@ -14,9 +14,9 @@ from mops.config.training import Training
 from mops.data.schedule import plan_steps, trained_parameters
 from mops.errors import RecipeError
 from mops.training.loss_weights import Uncertainty
-from mops.training.optim import build_optimiser, pull
-from mops.training.step import take_step
+from mops.training.optim import build_optimizer, pull
 from running import QUICK, world
+from stepping import take_step
 
 
 def test_uncertainty_and_rows_that_count_less() -> None:
@@ -24,10 +24,10 @@ def test_uncertainty_and_rows_that_count_less() -> None:
     network = build_network("shared")
     weighting = Uncertainty(network.layout.tasks, "cpu")
     training = Training(max_steps=3, learning_rate=1e-9, head_learning_rate=1e-9)
-    optimiser = build_optimiser(network, training, weighting.parameters().values())
+    optimizer = build_optimizer(network, training, weighting.parameters().values())
     batch = replace(mixed_batch(network), scale={"sentiment": 0.25})
     unclipped = training.model_copy(update={"max_grad_norm": 0.0})
-    facts = take_step(network, optimiser, batch, unclipped, step=0, total=3, weighting=weighting)
+    facts = take_step(network, optimizer, batch, unclipped, step=0, total=3, weighting=weighting)
     gradient = weighting.log_variances["sentiment"].grad
     assert gradient is not None
     expected = 0.25 * (0.5 - facts.losses["sentiment"])
@@ -58,11 +58,11 @@ def test_what_the_best_state_never_saw_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stage 1 trains sentiment, stage 2 paraphrase, and the best state is the end of stage 1."""
-    from mops.training import trainer as loop
+    from mops.training import objective
 
     falling = iter([0.9, 0.1, 0.05])
     monkeypatch.setattr(
-        loop,
+        objective,
         "overall_of",
         lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(falling)),
     )
@@ -77,18 +77,18 @@ def test_what_the_best_state_never_saw_is_untrained(
 
 def test_a_copy_without_a_loss_is_not_pulled() -> None:
     network = build_network("soft:0.5")
-    pull(network, {}, ["sentiment", "paraphrase"])
+    pull(network, {}, Training(train_tasks=("sentiment", "paraphrase")))
     pulled = {owner for owner, _, p in network.owner_parameters() if p.grad is not None}
     assert pulled and not any(owner.endswith("similarity") for owner in pulled)
 
 
 def test_patience_is_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two evaluations without a better one end a stage's patience; the next stage has its own."""
-    from mops.training import trainer as loop
+    from mops.training import objective
 
     scores = iter([0.5, 0.4, 0.3, 0.2])
     monkeypatch.setattr(
-        loop,
+        objective,
         "overall_of",
         lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(scores)),
     )

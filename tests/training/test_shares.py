@@ -12,10 +12,10 @@ import torch
 import mops
 from building import build_network, mixed_batch, shake
 from mops.config.training import Training
+from mops.data.batches import Batch
 from mops.data.schedule import plan_steps
 from mops.training import trainer as loops
-from mops.training.loss_weights import Weighting, build_weighting
-from mops.training.step import compute_losses, gradient_shares
+from mops.training.step import build_learner, compute_losses, gradient_shares
 from running import world
 
 
@@ -26,10 +26,15 @@ def shaken(plan: str) -> Any:
     return network
 
 
-def weighting_of(network: Any, **weights: float) -> Weighting:
-    how = Training(loss_weights=weights)
-    schedule = plan_steps(dict.fromkeys(network.layout.tasks, 8), how)
-    return build_weighting(how, network.layout.tasks, schedule, "cpu")
+def shares_of(network: Any, **weights: float) -> dict[str, float]:
+    """Each task's rows of a mixed batch by themselves."""
+    how, whole = Training(loss_weights=weights), mixed_batch(network)
+    learner = build_learner(network, plan_steps(dict.fromkeys(network.layout.tasks, 8), how), how)
+    batches = {
+        task: Batch(tuple(s for s in whole.segments if task in s.tasks), {task: targets})
+        for task, targets in whole.targets.items()
+    }
+    return gradient_shares(learner, batches, 0, compute_losses)
 
 
 def expected_shares(network: Any, weights: dict[str, float]) -> dict[str, float]:
@@ -51,7 +56,7 @@ def expected_shares(network: Any, weights: dict[str, float]) -> dict[str, float]
 @pytest.mark.parametrize("weights", [{}, {"similarity": 0.1, "paraphrase": 0.0}])
 def test_shares(plan: str, weights: dict[str, float]) -> None:
     network = shaken(plan)
-    found = gradient_shares(network, weighting_of(network, **weights), mixed_batch(network), 0)
+    found = shares_of(network, **weights)
     assert found == pytest.approx(expected_shares(network, weights), rel=1e-4)
     assert sum(found.values()) == pytest.approx(1)
     assert (found["paraphrase"] == 0) == ("paraphrase" in weights)
@@ -60,7 +65,7 @@ def test_shares(plan: str, weights: dict[str, float]) -> None:
 @pytest.mark.parametrize("plan", ["separate", "frozen+shared"])
 def test_nothing_where_nothing_is_shared_and_learns(plan: str) -> None:
     network = shaken(plan)
-    assert gradient_shares(network, weighting_of(network), mixed_batch(network), 0) == {}
+    assert shares_of(network) == {}
 
 
 def test_in_the_record_and_the_curve_and_without_a_trace_in_the_weights(

@@ -1,4 +1,4 @@
-"""Stages: each with its own rates, warm-up, tasks and optimiser; resume inside and between them."""
+"""Stages: each with its own rates, warm-up, tasks and optimizer; resume inside and between them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mops.config.training import Training
 from mops.data.schedule import PlannedStage, plan_steps, trained_parameters
 from mops.errors import GuardError, PlanError
 from mops.plans.rows import Rate, SharingPlan
-from mops.training import trainer as loop_module
+from mops.training import trainer as trainer_module
 from mops.training.loss_weights import Fixed
-from mops.training.optim import enter, owner_rates
+from mops.training.optim import build_optimizer, owner_rates
 from mops.training.prepare import prepare
-from mops.training.run import begin_folder, build_loop
-from mops.training.step import check_gradients
-from mops.training.trainer import Loop, Silent
+from mops.training.run import begin_folder, build_trainer
+from mops.training.step import Learner, check_reach, compute_losses
+from mops.training.trainer import Silent, Trainer
 from running import StopAt, world
 
 NO_WEIGHTS = Fixed({})
@@ -46,14 +46,14 @@ class Looking(Silent):
     """Copies the weights after each step."""
 
     def __init__(self) -> None:
-        self.loop: Loop
+        self.trainer: Trainer
         self.seen: list[Mapping[str, torch.Tensor]] = []
         self.rates: list[set[float]] = []
         self.evaluated: list[int] = []
 
     def step(self, step: int, facts: object) -> None:
-        self.seen.append({n: w.clone() for n, w in self.loop.network.weights().items()})
-        self.rates.append({group["lr"] for group in self.loop.optimiser.param_groups})
+        self.seen.append({n: w.clone() for n, w in self.trainer.network.weights().items()})
+        self.rates.append({group["lr"] for group in self.trainer.learner.optimizer.param_groups})
 
     def evaluation(self, step: int, scores: object, is_best: bool) -> None:
         self.evaluated.append(step)
@@ -63,9 +63,15 @@ def watched(folder: Path, plan: str = "shared", **settings: Any) -> Looking:
     ready = prepare(world().recipe(plan, **settings), lambda _: None)
     begin_folder(folder, ready.recipe)
     watcher = Looking()
-    watcher.loop = build_loop(folder, ready)
-    watcher.loop.run(watcher)
+    watcher.trainer = build_trainer(folder, ready)
+    watcher.trainer.run(watcher)
     return watcher
+
+
+def entered(network: Any, stage: PlannedStage) -> torch.optim.Optimizer:
+    learner = Learner(network, build_optimizer(network, stage.training), NO_WEIGHTS)
+    learner.enter_stage(stage)
+    return learner.optimizer
 
 
 def moved(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]) -> set[str]:
@@ -100,8 +106,9 @@ def test_every_stage_has_its_own_rise_and_fall(tmp_path: Path) -> None:
 
 def test_moments_start_anew(tmp_path: Path) -> None:
     """After the first step of stage two Adam has counted one step, for the heads too."""
-    loop = watched(tmp_path / "run", **TWO | {"training__stages": [STAGES[0], {"steps": 1}]}).loop
-    counts = {float(state["step"]) for state in loop.optimiser.state.values()}
+    watcher = watched(tmp_path / "run", **TWO | {"training__stages": [STAGES[0], {"steps": 1}]})
+    states = watcher.trainer.learner.optimizer.state.values()
+    counts = {float(state["step"]) for state in states}
     assert counts == {1.0}
 
 
@@ -109,9 +116,9 @@ def test_what_is_frozen_in_a_stage_is_in_eval_mode_without_gradients() -> None:
     network = build_network("late:SI", dropout=0.1)
     how = Training()
     for is_frozen in (True, False, True):
-        optimiser = enter(network, PlannedStage(0, 5, how, is_frozen), NO_WEIGHTS)
+        optimizer = entered(network, PlannedStage(0, 5, how, is_frozen))
         network.train()
-        learning = {id(p) for group in optimiser.param_groups for p in group["params"]}
+        learning = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for owner, module in network.bank.items():
             is_still = is_frozen and owner.startswith(TRUNK)
             assert module.training != is_still
@@ -131,8 +138,8 @@ def test_layer_decay_holds_in_a_stage() -> None:
     network = build_network("shared")
     how = Training(layer_decay=0.5, stages=[{"steps": 2, "learning_rate": 0.4}])
     (stage,) = plan_steps({"t": 9}, how).stages
-    optimiser = enter(network, stage, NO_WEIGHTS)
-    rates = {id(p): group["base"] for group in optimiser.param_groups for p in group["params"]}
+    optimizer = entered(network, stage)
+    rates = {id(p): group["base"] for group in optimizer.param_groups for p in group["params"]}
     for owner, _, parameter in network.owner_parameters():
         assert rates[id(parameter)] == owner_rates(network.layout, stage.training)[owner]
     assert rates[id(next(network.bank["attention/layer02"].parameters()))] == pytest.approx(0.2)
@@ -154,23 +161,23 @@ def test_parameters_that_learn_in_any_stage_are_counted() -> None:
 def test_the_guard_knows_the_rates_in_force() -> None:
     """A frozen trunk needs no gradient, though the plan lets it learn; a thawed one does."""
     network = build_network("shared")
-    enter(network, PlannedStage(0, 5, Training(), is_frozen=True), NO_WEIGHTS)
-    check_gradients(network, mixed_batch(network))
-    enter(network, PlannedStage(0, 5, Training()), NO_WEIGHTS)
-    check_gradients(network, mixed_batch(network))
+    entered(network, PlannedStage(0, 5, Training(), is_frozen=True))
+    check_reach(network, compute_losses(network, mixed_batch(network)))
+    entered(network, PlannedStage(0, 5, Training()))
+    check_reach(network, compute_losses(network, mixed_batch(network)))
     for task in NAMES:  # nothing passes a head of zeros
         torch.nn.init.zeros_(network.bank[f"head/{task}"].output.weight)
     with pytest.raises(GuardError, match="sentiment -> embeddings"):
-        check_gradients(network, mixed_batch(network))
+        check_reach(network, compute_losses(network, mixed_batch(network)))
 
 
 def test_the_guard_looks_in_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[int, set[str]]] = []
 
-    def look(network: Any, batch: Any, pack: Any) -> None:
-        called.append((sum(rate > 0 for rate in network.rates.values()), set(batch.targets)))
+    def look(network: Any, losses: Any) -> None:
+        called.append((sum(rate > 0 for rate in network.rates.values()), set(losses)))
 
-    monkeypatch.setattr(loop_module, "check_gradients", look)
+    monkeypatch.setattr(trainer_module, "check_reach", look)
     stages = [{"steps": 4, "frozen": True, "tasks": ["sentiment"]}, {"steps": 4}]
     watched(tmp_path / "run", **TWO | {"training__stages": stages})
     assert [tasks for _, tasks in called] == [{"sentiment"}, set(NAMES)]

@@ -17,7 +17,8 @@ from tracking import (
 )
 
 import mops
-from mops.training.tracking import TRACKERS, Label, Start, final_scores
+from mops.training.curve import final_scores
+from mops.training.tracking import TRACKERS, Label, Start
 from running import StopAt
 
 STAND_INS = {"mlflow": mlflow_stand_in, "wandb": wandb_stand_in, "trackio": trackio_stand_in}

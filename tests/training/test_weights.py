@@ -14,9 +14,10 @@ from building import THREE_TASKS, build_network, mixed_batch
 from mops.config.training import LOSS_WEIGHTS, Training
 from mops.data.schedule import plan_steps
 from mops.training.loss_weights import WEIGHTINGS, Dwa, Uncertainty, build_weighting
-from mops.training.optim import build_optimiser
-from mops.training.step import compute_losses, take_step
+from mops.training.optim import build_optimizer
+from mops.training.step import compute_losses
 from running import world
+from stepping import take_step
 
 TASKS = {task.name: task for task in THREE_TASKS}
 LOSSES = {"sentiment": 1.5, "paraphrase": 0.25, "similarity": 2.0}
@@ -68,13 +69,13 @@ def test_uncertainty_is_at_rest_where_the_variance_fits_the_loss() -> None:
 def test_uncertainty_is_learned_like_a_head_without_decay_and_counts_nowhere() -> None:
     network, weighting = build_network("shared"), Uncertainty(TASKS, "cpu")
     how = Training(head_learning_rate=3e-3, weight_decay=0.5, lr_scheduler_type="none")
-    optimiser = build_optimiser(network, how, weighting.parameters().values())
+    optimizer = build_optimizer(network, how, weighting.parameters().values())
     mine = {id(s) for s in weighting.parameters().values()}
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         if mine & {id(p) for p in group["params"]}:
             assert (group["base"], group["weight_decay"]) == (3e-3, 0.0)
     take_step(
-        network, optimiser, mixed_batch(network), how, step=5, total=9, weighting=weighting
+        network, optimizer, mixed_batch(network), how, step=5, total=9, weighting=weighting
     )  # fmt: skip
     for s in weighting.state().values():  # Adam's first step is the rate, against the gradient
         assert abs(float(s)) == pytest.approx(3e-3, rel=1e-3)
@@ -136,7 +137,7 @@ def test_dwa_without_some_tasks_in_a_step() -> None:
 def test_interval_of_dwa(settings: dict[str, int], every: int) -> None:
     how = Training(loss_weights="dwa", per_task_batch_size=4, **settings)
     schedule = plan_steps({"sentiment": 60, "paraphrase": 30, "similarity": 20}, how)
-    weighting = build_weighting(how, TASKS, schedule, "cpu")
+    weighting = build_weighting(how, TASKS, schedule, torch.device("cpu"))
     assert isinstance(weighting, Dwa) and weighting.every == every
 
 
@@ -171,10 +172,10 @@ def test_a_step_reports_the_weights_it_used() -> None:
     """Not those that it leads to."""
     network, dwa = build_network("shared"), Dwa(tuple(TASKS), every=1)
     how = Training(learning_rate=1e-2, lr_scheduler_type="none", warmup_steps=0, seed=0)
-    optimiser, batch = build_optimiser(network, how), mixed_batch(network)
+    optimizer, batch = build_optimizer(network, how), mixed_batch(network)
     for step in range(4):
         losses = {t: float(x.detach()) for t, x in compute_losses(network, batch).items()}
-        facts = take_step(network, optimiser, batch, how, step=step, total=9, weighting=dwa)
+        facts = take_step(network, optimizer, batch, how, step=step, total=9, weighting=dwa)
         expected = sum(facts.weights[task] * losses[task] for task in losses)
         assert facts.loss == pytest.approx(expected, rel=1e-5)
     assert facts.weights != dict.fromkeys(TASKS, 1.0)

@@ -16,7 +16,8 @@ import pytest
 
 from mops.config.recipe import Recipe
 from mops.training import tracking as trackers
-from mops.training.tracking import Kind, Start, scalars_of
+from mops.training.curve import named_scalars
+from mops.training.tracking import Kind, Start
 from running import world
 
 Told = list[tuple[int, dict[str, float]]]
@@ -32,7 +33,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 
 def told_by(folder: Path) -> Told:
     """What a tracker should have heard of a run, by its curve."""
-    return [(line["step"], dict(scalars_of(line))) for line in curve(folder)]
+    return [(line["step"], dict(named_scalars(line))) for line in curve(folder)]
 
 
 class Recorder:

@@ -64,7 +64,7 @@ def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -
     from mops.data.dataset import SPLITS, Dataset, read_task
     from mops.evaluate.evaluate import answer_dataset, judge, score_table
     from mops.predict.predictor import Predictor
-    from mops.training.prepare import choose_device
+    from mops.training.machine import choose_device
 
     seed = int(bundle.config.get("seed", 0))
     tasks = {name: bundle.layout.tasks[name] for name in entries}

@@ -62,9 +62,9 @@ def command(
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
     from mops.predict.predictor import load
-    from mops.training.prepare import choose_device, keep_memory
+    from mops.training.machine import choose_device, keep_freed_memory
 
-    keep_memory()
+    keep_freed_memory()
     predictor = load(model, choose_device(device or "auto"))
     if cs224n is not None:
         from mops.cli.submission import write_submission
@@ -107,7 +107,7 @@ def write_answers(
     """All tasks are answered in one pass, window by window."""
     from mops.cli.screen import ProgressBar, print_warnings
     from mops.data.examples import SHOWN_ROWS, first_problems, stream_rows
-    from mops.training.prepare import give_back_memory
+    from mops.training.machine import give_back_memory
 
     readers: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:

@@ -9,7 +9,7 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SEED, SET, TASKS, read_recipe
-from mops.training.mlm.settings import BATCH_SIZE
+from mops.training.mlm.run import BATCH_SIZE
 
 if TYPE_CHECKING:
     from mops.config.recipe import Recipe
@@ -89,7 +89,7 @@ def command(
 
 
 def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
-    from mops.training.mlm.settings import Settings
+    from mops.training.mlm.run import Settings
     from mops.yaml_io import format_yaml
 
     click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)

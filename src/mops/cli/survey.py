@@ -194,7 +194,7 @@ def choose_executor(engine: str, jobs: int, address: str | None) -> MakeExecutor
     """Each Ray job gets this machine's cores divided by `jobs`, on whatever machine it runs."""
     if engine == "ray":
         from mops.surveys.ray_executor import RayExecutor
-        from mops.training.prepare import own_cores
+        from mops.training.machine import own_cores
 
         return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
     from mops.surveys.local import LocalExecutor

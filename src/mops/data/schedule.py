@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -36,6 +36,7 @@ class PlannedStage:
     stop: int  # one past its last step
     training: Training
     is_frozen: bool = False
+    counted_from: int = 0  # the step that is number 0 for seeds, evaluations and the curve
 
     def __len__(self) -> int:
         return self.stop - self.first
@@ -43,6 +44,9 @@ class PlannedStage:
     def rates(self, layout: Layout) -> Mapping[str, float]:
         """Owner -> factor on its learning rate in this stage; 0 = frozen."""
         return layout.frozen_rates if self.is_frozen else layout.rates
+
+    def number(self, step: int) -> int:
+        return step - self.counted_from
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,12 @@ class Schedule:
         size = self.sizes[task]
         numbers = (divmod(place, size) for place in range(seen, seen + rows))
         return [Place(int(shuffled(size, self.seed, task, n)[at]), n) for n, at in numbers]
+
+    def rows_at(self, step: int, tasks: Iterable[str] | None = None) -> dict[str, list[Place]]:
+        """The rows that each task of a step takes, or that some of them take."""
+        before, counts = self.rows_before(step), self.steps[step]
+        chosen = counts if tasks is None else tasks
+        return {task: self.places(task, before[task], counts[task]) for task in chosen}
 
     def batches_before(self, step: int) -> dict[str, int]:
         """Task -> its number of batches before a step."""

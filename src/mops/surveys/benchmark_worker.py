@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
@@ -44,11 +45,11 @@ from mops.training.feature_cache import (
     token_chunks,
 )
 from mops.training.frozen import Rows, fill_rows, reused_rows, windows
-from mops.training.optim import enter
-from mops.training.prepare import peak_memory, prepare
-from mops.training.run import build_loop
-from mops.training.step import take_step
-from mops.training.trainer import Loop
+from mops.training.machine import keep_freed_memory, peak_memory
+from mops.training.prepare import prepare
+from mops.training.run import build_trainer
+from mops.training.step import compute_losses, take_step
+from mops.training.trainer import Trainer
 
 REQUESTS = 3  # of a round, after one that is not counted
 SIZED_STEPS, MEASURED_STEPS = 100, 4  # steps of a stage whose size is looked at; that are timed
@@ -114,23 +115,23 @@ class CandidateBenchmark:
 
     def __init__(self, recipe: Recipe, scratch: Path) -> None:
         self.ready = prepare(recipe, lambda _: None)
-        self.loop = build_loop(scratch / "run", self.ready)
+        self.trainer = build_trainer(scratch / "run", self.ready)
         self.scratch = scratch
-        schedule = self.loop.schedule
+        schedule = self.trainer.schedule
         self.samples = [
             sample_stage(schedule, stage, self.count_tokens) for stage in schedule.stages if stage
         ]
         self.stage: PlannedStage | None = None
         self.encodings: dict[int, EncodingSample] = {}  # by the first step of their stages
         bundle = Bundle(
-            scratch, self.loop.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
+            scratch, self.trainer.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
         )
         self.predictor = Predictor(bundle, self.ready.device)
         self.row = make_request(self.ready.dataset, 1)
         self.batch = make_request(self.ready.dataset, BATCH)
 
     def count_tokens(self, step: int) -> int:
-        return sum(len(segment.ids) for segment in self.loop.make_batch(step).segments)
+        return sum(len(segment.ids) for segment in self.trainer.objective.make_batch(step).segments)
 
     def warm(self) -> dict[str, Any]:
         """Run everything once, the largest steps included; costs known without measuring."""
@@ -138,12 +139,12 @@ class CandidateBenchmark:
             self.enter(sample)
         self.time_request(self.row)
         self.time_request(self.batch)
-        loop = self.loop
-        tables = {name: data.tokens for name, data in loop.data.items()}
-        weights = sum(tensor.nbytes for tensor in loop.network.weights().values())
+        trainer = self.trainer
+        tables = {name: data.tokens for name, data in trainer.objective.data.items()}
+        weights = sum(tensor.nbytes for tensor in trainer.network.weights().values())
         return {
-            **analytic_costs(loop.network.layout, loop.schedule, tables),
-            "planned_steps": len(loop.schedule),
+            **analytic_costs(trainer.network.layout, trainer.schedule, tables),
+            "planned_steps": len(trainer.schedule),
             "disk_bytes": weights + len(self.ready.source.tokenizer.to_str().encode()),
             "peak_memory_bytes": peak_memory(),
             "encode_sequences": sum(encoding.sequences for encoding in self.encodings.values()),
@@ -176,35 +177,24 @@ class CandidateBenchmark:
 
     def enter(self, sample: StageSample) -> None:
         """Begin a stage as a run does; its largest step also creates the optimizer's moments."""
-        stage, loop = sample.stage, self.loop
+        stage, trainer = sample.stage, self.trainer
         if stage is self.stage:
             return
         self.stage = stage
-        loop.optimiser = enter(loop.network, stage, loop.weighting)
-        for group in loop.optimiser.param_groups:
+        trainer.learner.enter_stage(stage)
+        for group in trainer.learner.optimizer.param_groups:
             group["base"] = 0.0
         if stage.first not in self.encodings:
-            self.encodings[stage.first] = sample_encoding(loop, sample, self.scratch)
+            self.encodings[stage.first] = sample_encoding(trainer, sample, self.scratch)
         self.time_step(sample.largest)
 
     def time_step(self, step: int) -> float:
         """Seconds of a training step; its rows are gathered before, as in a run."""
-        loop, stage = self.loop, self.loop.schedule.stage_at(step)
-        batch = loop.make_batch(step)
+        trainer, stage = self.trainer, self.trainer.schedule.stage_at(step)
+        batch = trainer.objective.make_batch(step)
         stopwatch = Stopwatch(self.ready.device)
-        take_step(
-            loop.network,
-            loop.optimiser,
-            batch,
-            stage.training,
-            step=step,
-            total=len(stage),
-            first=stage.first,
-            start=loop.start,
-            weighting=loop.weighting,
-            gradients=loop.gradients,
-            pack=self.encodings[stage.first].pack,
-        )
+        losses = partial(compute_losses, pack=self.encodings[stage.first].pack)
+        take_step(trainer.learner, batch, stage, step, losses)
         return stopwatch.seconds()
 
     def time_request(self, request: Request) -> float:
@@ -257,35 +247,42 @@ class EncodingSample:
         return stopwatch.seconds() * self.tokens / tokens
 
 
-def sample_encoding(loop: Loop, sample: StageSample, scratch: Path) -> EncodingSample:
+def sample_encoding(trainer: Trainer, sample: StageSample, scratch: Path) -> EncodingSample:
     """Like a run's, but only rows of the sampled steps are cached, in a store of its own."""
     stage = sample.stage
-    cache = open_cache(loop.network, Store(scratch / "store")) if find_store() else None
-    worth = reused_rows(cache, loop.schedule, stage, stage.first) if cache else {}
+    cache = open_cache(trainer.network, Store(scratch / "store")) if find_store() else None
+    worth = reused_rows(cache, trainer.schedule, stage, stage.first) if cache else {}
     if cache is None or not any(map(len, worth.values())):
         return EncodingSample()
     by_key: dict[str, list[Segment]] = {}
-    for task, rows in rows_in_steps(loop, sample.steps, worth).items():
-        segments = make_segments(task, loop.data[task].tokens, rows.tolist())
+    for task, rows in rows_in_steps(trainer, sample.steps, worth).items():
+        segments = make_segments(task, trainer.objective.data[task].tokens, rows.tolist())
         by_key.setdefault(cache.keys[task], []).extend(segments)
     chunks = tuple(
         (key, chunk)
         for key, segments in by_key.items()
         for chunk in token_chunks(cache.missing(key, segments) if segments else [])
     )
-    fill_rows(cache, loop.data, rows_in_steps(loop, {sample.largest, *sample.steps}, worth), quiet)
-    return EncodingSample(cache, chunks, *count_distinct(cache, loop.data, worth))
+    fill_rows(
+        cache,
+        trainer.objective.data,
+        rows_in_steps(trainer, {sample.largest, *sample.steps}, worth),
+        quiet,
+    )
+    return EncodingSample(cache, chunks, *count_distinct(cache, trainer.objective.data, worth))
 
 
 def quiet(_: str) -> None:
     """Progress that nobody reads."""
 
 
-def rows_in_steps(loop: Loop, steps: Iterable[int], worth: Mapping[str, Rows]) -> dict[str, Rows]:
+def rows_in_steps(
+    trainer: Trainer, steps: Iterable[int], worth: Mapping[str, Rows]
+) -> dict[str, Rows]:
     """Those of the rows that occur in these steps."""
     taken: dict[str, set[int]] = {task: set() for task in worth}
     for step in steps:
-        for task, places in loop.chosen(step, loop.schedule.steps[step]).items():
+        for task, places in trainer.schedule.rows_at(step).items():
             taken[task] |= {place.row for place in places}
     return {task: np.intersect1d(rows, list(taken[task])) for task, rows in worth.items()}
 
@@ -306,6 +303,7 @@ def count_distinct(
 
 
 def main() -> None:
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes stdin
     requests: SimpleQueue[str] = SimpleQueue()
     Thread(target=read_requests, args=(requests,), daemon=True).start()

@@ -21,7 +21,7 @@ from mops.config.training import SUM
 from mops.plans.rows import TRUNK_FROZEN
 from mops.surveys.ledger import Ledger, Trial
 from mops.surveys.worker import INTERRUPTED
-from mops.training.prepare import own_cores
+from mops.training.machine import own_cores
 
 MOST_DEATHS = 5  # of a job's process before its trials count as failed
 PAUSE = 0.5  # seconds between looks at other processes

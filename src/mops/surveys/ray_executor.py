@@ -19,7 +19,7 @@ from typing import Any
 from mops.errors import UsageError
 from mops.surveys.ledger import Ledger
 from mops.surveys.local import MOST_DEATHS, PAUSE, Job, LocalExecutor, SurveyWatcher
-from mops.training.prepare import own_cores
+from mops.training.machine import own_cores
 
 GRACE = 60.0  # seconds that stopped trials have to save their states
 # A cluster of our own; nearly nothing travels through Ray's object store.

@@ -17,7 +17,7 @@ from mops.errors import MopsError
 from mops.surveys.ledger import Ledger
 from mops.training.batched.family import why_not
 from mops.training.batched.run import prepare_many, train_many
-from mops.training.prepare import keep_memory
+from mops.training.machine import keep_freed_memory
 from mops.training.run import train
 from mops.training.step import StepFacts
 from mops.training.tracking import Label
@@ -56,7 +56,7 @@ class ProgressLines(Silent):
 def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Silent | None = None) -> None:
     """Train the open trials that no other process trains."""
     ledger, watcher = Ledger(folder), watcher or ProgressLines()
-    keep_memory()
+    keep_freed_memory()
     with ledger.claim(trial_ids) as mine:
         left = [trial_id for trial_id in mine if ledger.is_open(trial_id)]
         batch = batchable(ledger, left) if len(left) > 1 else []

@@ -1,34 +1,29 @@
-"""Checkpoints: what a run needs to go on, in one file that appears complete or not at all.
-
-The curve of a run: a line for each logged step and each evaluation, heard by its trackers.
-"""
+"""Checkpoints: all that a run needs to resume, in one file that appears complete or not at all."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from mops.config.recipe import Recipe
 from mops.errors import RecipeError, RunError
 from mops.files import atomic_write
 from mops.model.network import Network
 from mops.model.pretrained import read_facts, read_tensors, write_tensors
-from mops.training.tracking import Audience, Label, Line, gather
+from mops.training.step import Learner
+
+STATE, BEST = "state/state.safetensors", "state/best.safetensors"  # in the folder of a run
 
 
 @dataclass
-class Progress:
-    """How far a run is. Together with the weights and the moments it is the whole state."""
+class TrainerState:
+    """The progress of a run; with the weights and moments it is the whole state."""
 
-    step: int = 0
+    step: int = 0  # steps taken
     seconds: float = 0.0  # of training steps only
     tokens: int = 0
     best_score: float | None = None
@@ -38,58 +33,28 @@ class Progress:
     is_stopped: bool = False  # early
     curve_bytes: int = 0
     step_seconds: list[float] = field(default_factory=list)
-    shares: dict[str, list[float]] = field(default_factory=dict)  # of tasks in shared gradients
-    frozen_seconds: float = 0.0  # before steps, for what is frozen
+    shares: dict[str, list[float]] = field(default_factory=dict)  # task -> shares of gradients
+    frozen_seconds: float = 0.0  # spent on frozen layers before steps
     frozen_computed: int = 0  # sequences
-    frozen_found: int = 0  # in the cache
-    batched: int = 1  # networks that trained together; times are theirs divided by it
+    frozen_found: int = 0  # sequences found in the cache
+    batched: int = 1  # networks trained as one computation; times are divided by it
     processes: int = 1  # that train one network
 
 
-class Part(Protocol):
-    """A part of the training that may learn and remember something; by default neither."""
-
-    def parameters(self) -> Mapping[str, Parameter]:
-        """What the optimiser moves, by name."""
-        return {}
-
-    def state(self) -> Mapping[str, Tensor]:
-        """What a resumed run must know."""
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put a saved state back."""
-        return
-
-
-def save_state(
-    path: Path,
-    network: Network,
-    optimiser: torch.optim.Optimizer,
-    progress: Progress,
-    key: str,
-    parts: Mapping[str, Part],
-) -> None:
-    """Weights, Adam's moments and the progress; `key` names the recipe and the data."""
-    tensors = {f"weights/{name}": tensor for name, tensor in learnt(network).items()}
-    for name, parameter in moved(network, parts):
-        for moment, tensor in optimiser.state.get(parameter, {}).items():
+def save_checkpoint(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
+    """Write weights, Adam's moments and the state; `key` names the recipe and the data."""
+    tensors = {f"weights/{name}": tensor for name, tensor in learned_weights(learner.network)}
+    for name, parameter in updated_parameters(learner):
+        for moment, tensor in learner.optimizer.state.get(parameter, {}).items():
             tensors[f"{moment}/{name}"] = tensor
-    for part, holder in parts.items():
+    for part, holder in learner.stateful.items():
         tensors |= {f"{part}/{name}": tensor for name, tensor in holder.state().items()}
-    facts = {"progress": json.dumps(asdict(progress)), "key": key}
     with atomic_write(path) as draft:
-        write_tensors(draft, tensors, facts)
+        write_tensors(draft, tensors, {"progress": json.dumps(asdict(state)), "key": key})
 
 
-def load_state(
-    path: Path,
-    network: Network,
-    optimiser: torch.optim.Optimizer,
-    key: str,
-    parts: Mapping[str, Part],
-) -> Progress:
-    """Put a saved state back; the moments lie where the optimiser expects them."""
+def load_checkpoint(path: Path, learner: Learner, key: str) -> TrainerState:
+    """Put saved weights, moments and states back."""
     try:
         tensors, facts = read_tensors(path)
     except OSError as cause:
@@ -101,26 +66,44 @@ def load_state(
             f"{path.parent.parent} was started on other data or other encoder weights; "
             "put the files back as they were or name another folder with --out"
         )
-    device = next(network.parameters()).device
-    put_back(path, network, within("weights", tensors))
-    for part, holder in parts.items():
+    restore_weights(path, learner.network, within("weights", tensors))
+    for part, holder in learner.stateful.items():
         holder.restore(within(part, tensors))
-    for name, parameter in moved(network, parts):
+    for name, parameter in updated_parameters(learner):
         moments = {
-            moment: tensors[f"{moment}/{name}"].to(device, copy=True)
+            moment: tensors[f"{moment}/{name}"].to(parameter.device, copy=True)
             for moment in ("step", "exp_avg", "exp_avg_sq")
             if f"{moment}/{name}" in tensors
         }
         if moments:
-            optimiser.state[parameter] = moments
-    return Progress(**json.loads(facts["progress"]))
+            learner.optimizer.state[parameter] = moments
+    return TrainerState(**json.loads(facts["progress"]))
 
 
-def moved(network: Network, parts: Mapping[str, Part]) -> Iterator[tuple[str, Parameter]]:
-    """Everything that the optimiser may move, by its name in the file."""
-    for owner, name, parameter in network.owner_parameters():
+def saved_step(path: Path) -> int:
+    """The step of a checkpoint, without its tensors; 0 where it is missing or damaged."""
+    try:
+        return int(json.loads(read_facts(path)["progress"])["step"])
+    except OSError:
+        return 0
+
+
+def save_best(path: Path, network: Network) -> None:
+    with atomic_write(path) as draft:
+        write_tensors(draft, dict(learned_weights(network)))
+
+
+def load_best(path: Path, network: Network) -> None:
+    """Put the best weights back; without a file the last ones stay."""
+    if path.is_file():
+        restore_weights(path, network, read_tensors(path)[0])
+
+
+def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
+    """Everything that the optimizer may update, by its name in the file."""
+    for owner, name, parameter in learner.network.owner_parameters():
         yield f"{owner}.{name}", parameter
-    for part, holder in parts.items():
+    for part, holder in learner.stateful.items():
         for name, parameter in holder.parameters().items():
             yield f"{part}/{name}", parameter
 
@@ -131,31 +114,17 @@ def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
 
 
-def save_best(path: Path, network: Network) -> None:
-    with atomic_write(path) as draft:
-        write_tensors(draft, learnt(network))
+def learned_weights(network: Network) -> Iterator[tuple[str, Tensor]]:
+    """The weights of owners that learn; those that never do come from the pretrained files."""
+    for key, weight in network.weights().items():
+        owner, _, _ = key.partition(".")  # names of owners have no dots
+        if network.layout.rates[owner] > 0:
+            yield key, weight
 
 
-def load_best(path: Path, network: Network) -> None:
-    """Put the best state back; without one the last state stays."""
-    if path.is_file():
-        put_back(path, network, read_tensors(path)[0])
-
-
-def learnt(network: Network) -> dict[str, Tensor]:
-    """The weights of owners that learn; what is always frozen comes from where it came first."""
-    rates = network.layout.rates
-    return {k: w for k, w in network.weights().items() if rates[owner_of(k)] > 0}
-
-
-def owner_of(key: str) -> str:
-    """`head/sentiment` of `head/sentiment.output.weight`: names of owners have no dots."""
-    return key.partition(".")[0]
-
-
-def put_back(path: Path, network: Network, weights: Mapping[str, Tensor]) -> None:
+def restore_weights(path: Path, network: Network, weights: Mapping[str, Tensor]) -> None:
     """Fill what learns, strictly: nothing may be missing, left over or of another shape."""
-    ours = learnt(network)
+    ours = dict(learned_weights(network))
     wrong = set(ours) ^ set(weights)
     wrong |= {k for k in set(ours) & set(weights) if ours[k].shape != weights[k].shape}
     if wrong:
@@ -165,48 +134,3 @@ def put_back(path: Path, network: Network, weights: Mapping[str, Tensor]) -> Non
         )
     for key, weight in ours.items():
         weight.copy_(weights[key])
-
-
-def saved_step(path: Path) -> int:
-    """The step of a saved state, without its tensors; 0 where there is none or it is damaged."""
-    try:
-        return int(json.loads(read_facts(path)["progress"])["step"])
-    except OSError:
-        return 0
-
-
-@dataclass
-class Curve:
-    """A file of JSON lines, and who hears them."""
-
-    path: Path
-    audience: Audience = field(default_factory=Audience)
-
-    def write(self, line: Line) -> int:
-        """Append a line; the bytes of the file so far."""
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-                size = file.tell()
-        except OSError as cause:
-            raise RunError(
-                f"cannot write {self.path}: {cause.strerror}; free some space"
-            ) from cause
-        self.audience.hear(line)
-        return size
-
-    @contextmanager
-    def heard(
-        self, recipe: Recipe, label: Label, *, kept_bytes: int, state: Path
-    ) -> Iterator[None]:
-        """The recipe's trackers hear the lines; a run that breaks off is ended without scores."""
-        self.audience = gather(recipe, label, curve=self.path, kept_bytes=kept_bytes, state=state)
-        try:
-            yield
-        finally:
-            self.audience.end()
-
-    def cut(self, size: int) -> None:
-        """Forget lines that were written after the state that a run goes on from."""
-        with self.path.open("ab") as file:
-            file.truncate(size)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.config.recipe import Recipe, differing_key
-from mops.data.batches import Batch, make_batch
+from mops.config.training import Training
+from mops.data.batches import Batch, TaskData, make_batch
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
 from mops.evaluate.agreement import Measured, averages_of, cells_of, owner_series, place_series
@@ -22,16 +23,18 @@ from mops.evaluate.statistics import LEVEL
 from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.record import machine_info
+from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, prepare
-from mops.training.run import build_loop
+from mops.training.run import build_trainer
 from mops.training.step import compute_losses
-from mops.training.trainer import Loop, Silent, Watcher
+from mops.training.trainer import Silent, Watcher
 
 STEPS, EVERY = 200, 5
 FEWEST = 5  # measured steps: with fewer a standard error says little
 Halves = Mapping[str, tuple[Batch, Batch]]  # two independent batches of each task
 
 
+@restored_threads()
 def conflicts(
     recipe: Recipe,
     out: str | Path | None = None,
@@ -67,28 +70,31 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured
     """The steps of `mops train`, bit for bit: measuring moves nothing and draws nothing."""
     watcher.phase("tokenising")
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # the loop's curve: not kept
-        loop = build_loop(Path(scratch), ready)
-        watcher.begin(len(loop.schedule), 0)
+        trainer = build_trainer(Path(scratch), ready)
+        watcher.begin(len(trainer.schedule), 0)
         found: list[dict[str, NDArray[np.float64]]] = []
-        while loop.progress.step < len(loop.schedule):
-            loop.one_step(loop.make_batch(loop.progress.step), watcher)
-            if loop.progress.step % every == 0:
-                found.append(measure(loop.network, draw_halves(loop)))
+        for step in range(1, len(trainer.schedule) + 1):
+            facts = trainer.take_step(trainer.objective.make_batch(step - 1))
+            trainer.note_step(facts)
+            watcher.step(step, facts)
+            if step % every == 0:
+                halves = draw_halves(trainer.objective.data, trainer.training, step)
+                found.append(measure(trainer.network, halves))
     teachers = {owner: ready.layout.trained_by[owner] for owner in found[0]}
     grams = {owner: np.stack([grams[owner] for grams in found]) for owner in teachers}
     return Measured(tuple(ready.layout.tasks), teachers, grams)
 
 
-def draw_halves(loop: Loop) -> Halves:
+def draw_halves(data: Mapping[str, TaskData], training: Training, step: int) -> Halves:
     """Two batches of each task without a row in common; a function of seed, task and step."""
     found = {}
-    for task, data in loop.data.items():
-        size = min(loop.training.batch_size(task), len(data) // 2)
-        draw = generator(loop.training.seed, "conflicts", task, str(loop.progress.step))
-        rows = draw.choice(len(data), 2 * size, replace=False).tolist()
+    for task, rows_of_task in data.items():
+        size = min(training.batch_size(task), len(rows_of_task) // 2)
+        draw = generator(training.seed, "conflicts", task, str(step))
+        rows = draw.choice(len(rows_of_task), 2 * size, replace=False).tolist()
         found[task] = (
-            make_batch(loop.data, {task: rows[:size]}),
-            make_batch(loop.data, {task: rows[size:]}),
+            make_batch(data, {task: rows[:size]}),
+            make_batch(data, {task: rows[size:]}),
         )
     return found
 

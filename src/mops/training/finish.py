@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,9 @@ from mops.record import (
     TrainInfo,
     write_record,
 )
-from mops.training.prepare import Prepared, meta_info, peak_memory
-from mops.training.trainer import Loop, median
+from mops.training.machine import peak_memory
+from mops.training.prepare import Prepared, meta_info
+from mops.training.trainer import Trainer
 
 Answering = Callable[[Bundle, str], Answerer]  # (bundle, device) -> who answers with it
 
@@ -48,7 +50,7 @@ def answer_with(bundle: Bundle, device: str) -> Answerer:
 def finish(
     folder: Path,
     ready: Prepared,
-    loop: Loop,
+    trainer: Trainer,
     tell: Callable[[str], None],
     answering: Answering = answer_with,
 ) -> Record:
@@ -59,23 +61,23 @@ def finish(
         "encoder_sha256": source.digest,
         "seed": recipe.training.seed,
     }
-    save_bundle(folder / "model", loop.network, source.tokenizer, recipe.tasks, facts)
+    save_bundle(folder / "model", trainer.network, source.tokenizer, recipe.tasks, facts)
     answerer = answering(load_bundle(folder / "model"), ready.device)
     tell("scoring")
     scores, warnings = judge_run(folder, ready, answerer, tell)
-    untrained = untrained_tasks(loop)
+    untrained = untrained_tasks(trainer)
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
-    planned = schedule_warnings(loop.schedule, recipe.training)
+    planned = schedule_warnings(trainer.schedule, recipe.training)
     warnings += [doubt for name, doubt in planned.items() if name not in untrained]
-    warnings += budget_warnings(loop)
+    warnings += budget_warnings(trainer)
     facts["scores"], facts["untrained"] = scores, untrained
     facts["main_scores"] = {name: task.score_name for name, task in dataset.tasks.items()}
-    write_facts(folder / "model", loop.network.layout, facts)
+    write_facts(folder / "model", trainer.network.layout, facts)
     record = Record(
         run_info=run_info(folder, recipe),
-        train_info=train_info(loop),
+        train_info=train_info(trainer),
         scores=score_table(dataset.tasks, scores, untrained),
-        costs=costs(loop, folder),
+        costs=costs(trainer, folder),
         warnings=tuple(warnings),
         meta_info=meta_info(ready.device, source, dataset),
     )
@@ -83,10 +85,10 @@ def finish(
     return record
 
 
-def untrained_tasks(loop: Loop) -> list[str]:
+def untrained_tasks(trainer: Trainer) -> list[str]:
     """Without a step before the best state, which is the bundle, or without a weight."""
-    taken = task_budgets(loop.schedule, loop.progress.best_step or loop.progress.step)
-    weight = loop.training.weight
+    taken = task_budgets(trainer.schedule, trainer.state.best_step or trainer.state.step)
+    weight = trainer.training.weight
     return [name for name, share in taken.items() if share.batches == 0 or weight(name) == 0]
 
 
@@ -126,8 +128,8 @@ def run_info(folder: Path, recipe: Recipe) -> RunInfo:
     )
 
 
-def train_info(loop: Loop) -> TrainInfo:
-    progress, schedule = loop.progress, loop.schedule
+def train_info(trainer: Trainer) -> TrainInfo:
+    progress, schedule = trainer.state, trainer.schedule
     planned, taken = task_budgets(schedule), task_budgets(schedule, progress.step)
     return TrainInfo(
         steps=progress.step,
@@ -141,14 +143,14 @@ def train_info(loop: Loop) -> TrainInfo:
         train_seconds=progress.seconds,
         batched=progress.batched,
         processes=progress.processes,
-        step_seconds_median=median(progress.step_seconds),
+        step_seconds_median=median(progress.step_seconds or [0.0]),
         tokens=progress.tokens,
         frozen_seconds=progress.frozen_seconds,
         frozen_sequences={
             "computed": progress.frozen_computed,
             "found": progress.frozen_found,
         },
-        loss_weights=loop.weighting.weights(),
+        loss_weights=trainer.learner.weighting.weights(),
         gradient_shares={task: float(np.mean(shares)) for task, shares in progress.shares.items()},
         tasks={
             name: TaskTraining(**asdict(share), planned_batches=planned[name].batches)
@@ -166,22 +168,22 @@ def train_info(loop: Loop) -> TrainInfo:
     )
 
 
-def budget_warnings(loop: Loop) -> list[str]:
-    progress = loop.progress
+def budget_warnings(trainer: Trainer) -> list[str]:
+    progress = trainer.state
     is_last = progress.evaluations > 1 and progress.best_step == progress.step
     if is_last and not progress.is_stopped:
         return ["the best evaluation is the last one: a larger budget may give a better model"]
     return []
 
 
-def costs(loop: Loop, folder: Path) -> RunCosts:
+def costs(trainer: Trainer, folder: Path) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
-    layout: Layout = loop.network.layout
-    tables = {name: data.tokens for name, data in loop.data.items()}
+    layout: Layout = trainer.network.layout
+    tables = {name: data.tokens for name, data in trainer.objective.data.items()}
     return RunCosts(
-        **analytic_costs(layout, loop.schedule, tables),
-        train_seconds=loop.progress.seconds,
-        step_seconds_median=median(loop.progress.step_seconds),
+        **analytic_costs(layout, trainer.schedule, tables),
+        train_seconds=trainer.state.seconds,
+        step_seconds_median=median(trainer.state.step_seconds or [0.0]),
         peak_memory_bytes=peak_memory(),
         bundle_bytes=sum(file.stat().st_size for file in (folder / "model").iterdir()),
     )

@@ -14,19 +14,17 @@ from mops.data.batches import TaskData
 from mops.data.schedule import PlannedStage, Schedule
 from mops.model.network import Network
 from mops.model.packing import Packer
-from mops.training.checkpoint import Progress
+from mops.training.checkpoint import TrainerState
 from mops.training.feature_cache import FeatureCache, make_segments, open_cache
 
 WINDOW = 8192  # rows whose sequences are in memory at a time
 Rows = NDArray[np.int64]
 
 
-class UnderWay(Protocol):
-    """The parts of a run that decide what is cached."""
+class TaskRows(Protocol):
+    """The rows of a run and their schedule, which decide what is cached."""
 
-    network: Network
     schedule: Schedule
-    progress: Progress
     data: Mapping[str, TaskData]
     selection: Mapping[str, TaskData]
 
@@ -39,27 +37,29 @@ class Frozen:
     train: Packer | None = None
     judge: Packer | None = None
 
-    def enter(self, run: UnderWay, tell: Callable[[str], None]) -> None:
+    def enter(
+        self, rows: TaskRows, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
         """Fill the cache for the steps and evaluations that are left in a new stage."""
-        schedule, selection, step = run.schedule, run.selection, run.progress.step
+        schedule, selection, step = rows.schedule, rows.selection, state.step
         stage = schedule.stage_at(step)
         if stage is self.stage:
             return
         started = time.perf_counter()
         self.stage, self.train, self.judge = stage, None, None
-        cache = open_cache(run.network)
+        cache = open_cache(network)
         if cache is None:
             return
         reused = reused_rows(cache, schedule, stage, step)
-        fill_rows(cache, run.data, reused, tell)
+        fill_rows(cache, rows.data, reused, tell)
         if any(map(len, reused.values())):
             self.train = cache.pack
         if evaluations_left(schedule, stage, step) >= least_uses(cache):
             fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
             self.judge = cache.pack
-        run.progress.frozen_seconds += time.perf_counter() - started
-        run.progress.frozen_computed += cache.computed
-        run.progress.frozen_found += cache.found
+        state.frozen_seconds += time.perf_counter() - started
+        state.frozen_computed += cache.computed
+        state.frozen_found += cache.found
         tell("training")
 
 

@@ -13,21 +13,21 @@ from torch import Tensor, nn
 
 from mops.config.training import AGGREGATORS, SUM
 from mops.model.network import Network
-from mops.training.checkpoint import Part
-from mops.training.distributed import ALONE, Together
+from mops.training.distributed import ALONE, ProcessGroup
+from mops.training.loss_weights import Stateful
 
 if TYPE_CHECKING:
     from torchjd.aggregation import Aggregator
 
 
-class Gradients(Part, Protocol):
+class Gradients(Stateful, Protocol):
     """A way to combine: fills `.grad` of every weight, returns the total loss.
 
     The gradients are those of all processes together, the loss is that of this one's rows.
     """
 
     def backward(
-        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+        self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
     ) -> Tensor: ...
 
 
@@ -40,11 +40,11 @@ class Sum(Gradients):
     """One backward pass of the sum of all terms."""
 
     def backward(
-        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+        self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
     ) -> Tensor:
         loss = total_of(terms)
         loss.backward()  # type: ignore[no-untyped-call]
-        together.add_gradients(network.parameters())
+        group.sum_gradients(network.parameters())
         return loss
 
 
@@ -62,15 +62,15 @@ class Combined(Gradients):
         self.aggregators: dict[tuple[str, ...], Aggregator] = {}  # some remember: one per tasks
 
     def backward(
-        self, network: Network, terms: Mapping[str, Tensor], together: Together = ALONE
+        self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
     ) -> Tensor:
         shared = shared_parameters(network, terms)
         if not shared:
-            return Sum().backward(network, terms, together)
+            return Sum().backward(network, terms, group)
         jacobian_TP, reached = split_gradients(terms, shared)
-        reached = together.add_rows(jacobian_TP, reached)
-        together.add_gradients(network.parameters())  # what is not shared
-        together.same_chance()  # some draw an order of the tasks
+        reached = group.sum_jacobian(jacobian_TP, reached)
+        group.sum_gradients(network.parameters())  # what is not shared
+        group.sync_random_state()  # some draw an order of the tasks
         has_say = jacobian_TP.any(dim=1).tolist()
         tasks = tuple(task for task, is_kept in zip(terms, has_say, strict=True) if is_kept)
         rows_TP = jacobian_TP if all(has_say) else jacobian_TP[has_say]

@@ -12,14 +12,29 @@ from torch import Tensor, nn
 from mops.config.training import Training
 from mops.data.schedule import Schedule
 from mops.tasks import Task
-from mops.training.checkpoint import Part
 
 Tasks = Mapping[str, Task]
 TEMPERATURE = 2.0  # of dwa, the paper's
 INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
-class Weighting(Part, Protocol):
+class Stateful(Protocol):
+    """A part of an update that may learn and remember something; by default neither."""
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The parameters that the optimizer updates, by name."""
+        return {}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The tensors that a resumed run needs."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a saved state back."""
+        return
+
+
+class Weighting(Stateful, Protocol):
     """A way to weigh losses. What it learns is training state, no part of the model."""
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -156,7 +171,7 @@ def dwa_interval(training: Training, schedule: Schedule) -> int:
 
 
 # word of the recipe -> how it is built
-WEIGHTINGS: dict[str, Callable[[Training, Tasks, Schedule, str], Weighting]] = {
+WEIGHTINGS: dict[str, Callable[[Training, Tasks, Schedule, torch.device], Weighting]] = {
     "uncertainty": lambda training, tasks, schedule, device: Uncertainty(tasks, device),
     "dwa": lambda training, tasks, schedule, device: Dwa(
         tuple(tasks), dwa_interval(training, schedule)
@@ -168,7 +183,9 @@ def fixed_weights(training: Training, tasks: Tasks) -> Fixed:
     return Fixed({task: training.weight(task) for task in tasks})
 
 
-def build_weighting(training: Training, tasks: Tasks, schedule: Schedule, device: str) -> Weighting:
+def build_weighting(
+    training: Training, tasks: Tasks, schedule: Schedule, device: torch.device
+) -> Weighting:
     if isinstance(training.loss_weights, str):
         return WEIGHTINGS[training.loss_weights](training, tasks, schedule, device)
     return fixed_weights(training, tasks)

@@ -1,7 +1,4 @@
-"""The next batch is made while the step before it runs.
-
-Ctrl-C and SIGTERM wait for the end of a step.
-"""
+"""Between two steps: the next batch is made in a thread, and requests to stop are noticed."""
 
 from __future__ import annotations
 
@@ -15,25 +12,25 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
-    """Makes things by number; while one is used, a thread makes the next.
+class Prefetch(Generic[T]):
+    """Makes items by number; while one is used, a thread makes the next.
 
-    What is made must follow from its number alone. Little of it holds Python's lock while torch
-    computes, so that the two hardly wait for each other.
+    An item must depend on its number alone. Little of the work holds Python's lock while torch
+    computes, so the two threads hardly wait for each other.
     """
 
     def __init__(self, make: Callable[[int], T], stop: int) -> None:
         self.make, self.stop = make, stop  # `stop`: one past the last number
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self.waiting: dict[int, Future[T]] = {}
 
     def take(self, number: int) -> T:
-        made = self.waiting.pop(number, None)
-        found = self.make(number) if made is None else made.result()
+        future = self.waiting.pop(number, None)
+        item = self.make(number) if future is None else future.result()
         self.waiting.clear()
         if number + 1 < self.stop:
             self.waiting[number + 1] = self.pool.submit(self.make, number + 1)
-        return found
+        return item
 
     def close(self) -> None:
         self.pool.shutdown(cancel_futures=True)
@@ -41,20 +38,20 @@ class Ahead(Generic[T]):
 
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """Collects Ctrl-C and SIGTERM, so that a step is never cut in the middle."""
-    asked: list[int] = []
+    """Collect Ctrl-C and SIGTERM, so that no step is cut in the middle; then restore handlers."""
+    requests: list[int] = []
 
     def remember(number: int, _: FrameType | None) -> None:
-        if asked:  # asked twice: at once
+        if requests:  # the second one stops at once
             raise KeyboardInterrupt
-        asked.append(number)
+        requests.append(number)
 
     try:
         before = {s: signal.signal(s, remember) for s in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not in the main thread: the caller handles signals
         before = {}
     try:
-        yield asked
+        yield requests
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

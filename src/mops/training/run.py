@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mops.config.recipe import Recipe, differing_key
-from mops.data.batches import TaskData
-from mops.data.schedule import plan_steps
+from mops.data.schedule import plan_steps, schedule_warnings, task_budgets
 from mops.errors import RecipeError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.record import Record, RunScores, read_record
-from mops.training.checkpoint import Progress, load_best, load_state
-from mops.training.distributed import ALONE, Together, gathered
+from mops.training.checkpoint import TrainerState
+from mops.training.curve import Curve, final_scores
+from mops.training.distributed import ALONE, ProcessGroup, process_group
 from mops.training.finish import Answering, answer_with, finish
-from mops.training.gradients import build_gradients
-from mops.training.loss_weights import build_weighting
-from mops.training.optim import enter, keep_start
+from mops.training.machine import restored_threads
+from mops.training.objective import TaskObjective
 from mops.training.prepare import Prepared, batch_maker, prepare, selection_data, training_data
-from mops.training.tracking import Label, final_scores, label_of
-from mops.training.trainer import Loop, Scores, Silent, Watcher, selection_scores
+from mops.training.step import build_learner
+from mops.training.tracking import Label, label_of
+from mops.training.trainer import Objective, Silent, Trainer, Watcher
 from mops.yaml_io import read_yaml
 
 
@@ -42,66 +41,68 @@ class Run:
         return self.record.scores
 
 
+@restored_threads()
 def train(
     recipe: Recipe,
     out: str | Path,
     watcher: Watcher | None = None,
     label: Label | None = None,
 ) -> Run:
-    """Train what the recipe says into the folder `out`; goes on where an interrupted run was.
+    """Train what the recipe says into the folder `out`; resumes an interrupted run.
 
-    `label` is what trackers call the run; else the name of its folder.
+    `label` is the run's name in trackers; by default that of its folder.
     """
     folder = Path(out)
-    with gathered() as together:
-        heard = watcher if watcher and together.is_first else Silent()
-        return train_together(recipe, folder, heard, together, label or label_of(folder))
+    with process_group() as group:
+        own_watcher = watcher if watcher and group.is_first else Silent()
+        return train_in_group(recipe, folder, own_watcher, group, label or label_of(folder))
 
 
-def train_together(
-    recipe: Recipe, folder: Path, watcher: Watcher, together: Together, label: Label
+def train_in_group(
+    recipe: Recipe, folder: Path, watcher: Watcher, group: ProcessGroup, label: Label
 ) -> Run:
-    """One process, or one of several; the first one writes the files."""
+    """Train in one process, or in one of several; the first one writes the files."""
     ready = prepare(recipe, watcher.phase)
-    together.agree("the recipe, the data or the encoder", lambda: ready.key)
-    if together.told(together.is_first and is_finished(folder, ready)):
-        if together.is_first:  # killed just before it was removed
+    group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
+    if group.broadcast(group.is_first and is_finished(folder, ready)):
+        if group.is_first:  # a kill may have left it
             shutil.rmtree(folder / "state", ignore_errors=True)
         return Run(folder, read_record(folder / "record.json"), was_finished=True)
     watcher.phase("tokenising")
-    loop = build_loop(folder, ready, together)
-    together.agree("the saved state", lambda: loop.progress.step)
-    if together.is_first:
+    trainer = build_trainer(folder, ready, group)
+    group.check_equal("the saved state", lambda: trainer.state.step)
+    if group.is_first:
         begin_folder(folder, ready.recipe)
-    with tracked(loop, ready.recipe, label):
-        loop.run(watcher)
-        run = conclude(ready, loop, watcher) if together.is_first else None
-    together.wait()
+    schedule, training = trainer.schedule, ready.recipe.training
+    watcher.planned(task_budgets(schedule), list(schedule_warnings(schedule, training).values()))
+    with tracked(trainer, ready.recipe, label):
+        trainer.run(watcher)
+        run = conclude(ready, trainer, watcher) if group.is_first else None
+    group.wait()
     return run or Run(folder, read_record(folder / "record.json"))
 
 
 def conclude(
-    ready: Prepared, loop: Loop, watcher: Watcher, answering: Answering = answer_with
+    ready: Prepared, trainer: Trainer, watcher: Watcher, answering: Answering = answer_with
 ) -> Run:
     """From the best state of a training that is over to a finished run."""
-    folder = loop.folder
-    loop.release()
-    load_best(folder / "state" / "best.safetensors", loop.network)
-    record = finish(folder, ready, loop, watcher.phase, answering)
-    loop.curve.audience.end(final_scores(record.scores))
+    folder = trainer.folder
+    trainer.restore_best()
+    record = finish(folder, ready, trainer, watcher.phase, answering)
+    trainer.curve.end(final_scores(record.scores))
     shutil.rmtree(folder / "state", ignore_errors=True)
     return Run(folder, record)
 
 
-def tracked(loop: Loop, recipe: Recipe, label: Label) -> AbstractContextManager[None]:
-    """The recipe's trackers hear the run, of several processes the first."""
-    if not loop.together.is_first:
+def tracked(trainer: Trainer, recipe: Recipe, label: Label) -> AbstractContextManager[None]:
+    """Send the curve to the recipe's trackers, from the first process."""
+    if not trainer.learner.group.is_first:
         return nullcontext()
-    kept, state = loop.progress.curve_bytes, loop.folder / "state"
-    return loop.curve.heard(recipe, label, kept_bytes=kept, state=state)
+    state = trainer.folder / "state"
+    return trainer.curve.tracked(recipe, label, state, trainer.state.curve_bytes)
 
 
-def build_loop(folder: Path, ready: Prepared, together: Together = ALONE) -> Loop:
+def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) -> Trainer:
     """The network with pretrained weights, or with those of an interrupted run."""
     training = ready.recipe.training
     network = Network(
@@ -114,66 +115,45 @@ def build_loop(folder: Path, ready: Prepared, together: Together = ALONE) -> Loo
     network.to(ready.device)
     if training.torch_compile:
         compile_blocks(network)
-    data, selection = training_data(ready), selection_data(ready)
-    return assemble(folder, ready, network, data, selection, together=together)
+    data = training_data(ready)
+    sizes = {name: len(rows) for name, rows in data.items()}
+    objective = TaskObjective(
+        training=training,
+        schedule=plan_steps(sizes, group.joined(training)),
+        data=data,
+        selection=selection_data(ready),
+        take=batch_maker(ready, data),
+        group=group,
+    )
+    return start_trainer(folder, ready, network, objective, group)
 
 
-def assemble(
+def start_trainer(
     folder: Path,
     ready: Prepared,
     network: Network,
-    data: Mapping[str, TaskData],
-    selection: Mapping[str, TaskData],
-    scores: Scores = selection_scores,
-    together: Together = ALONE,
-) -> Loop:
-    """The loop of a network, at its first step or where it was interrupted."""
+    objective: Objective,
+    group: ProcessGroup = ALONE,
+) -> Trainer:
+    """A run at its first step, or where it was interrupted."""
     training = ready.recipe.training
-    sizes = {name: len(rows) for name, rows in data.items()}
-    schedule = plan_steps(sizes, together.joined(training))
-    weighting = build_weighting(training, network.layout.tasks, schedule, ready.device)
-    for stage in reversed(schedule.stages):  # whatever is wrong with a later stage is said now
-        optimiser = enter(network, stage, weighting)
-    loop = Loop(
+    trainer = Trainer(
         folder=folder,
-        network=network,
-        optimiser=optimiser,
-        schedule=schedule,
-        data=data,
-        take=batch_maker(ready, data),
-        selection=selection,
-        scores=scores,
+        learner=build_learner(network, objective.schedule, training, group),
+        objective=objective,
         training=training,
+        curve=Curve(folder / "curve.jsonl"),
         key=ready.key,
-        start=keep_start(network),
-        weighting=weighting,
-        gradients=build_gradients(training.gradients),
-        together=together,
-        progress=Progress(processes=together.world),
+        state=TrainerState(processes=group.world),
     )
-    state = folder / "state" / "state.safetensors"
-    if state.is_file():
-        go_on(loop, state)
-    return loop
-
-
-def go_on(loop: Loop, state: Path) -> None:
-    """Put the loop where it was interrupted."""
-    loop.progress = load_state(state, loop.network, loop.optimiser, loop.key, loop.parts)
-    check_processes(loop.folder, loop.progress, loop.together)
-    moments = loop.optimiser.state
-    loop.optimiser = enter(loop.network, loop.stage, loop.weighting)
-    loop.optimiser.state.update(moments)
-
-
-def check_processes(folder: Path, progress: Progress, together: Together) -> None:
-    """The rows of a step follow from their number."""
-    if progress.processes != together.world:
+    trainer.resume()
+    if trainer.state.processes != group.world:  # the rows of a step depend on their number
         raise RecipeError(
-            f"{folder} was trained by {progress.processes} process(es) up to step {progress.step}, "
-            f"now there are {together.world}; start as many (torchrun --nproc-per-node), or name "
-            "another folder with --out"
+            f"{folder} was trained by {trainer.state.processes} process(es) up to step "
+            f"{trainer.state.step}, now there are {group.world}; start as many "
+            "(torchrun --nproc-per-node), or name another folder with --out"
         )
+    return trainer
 
 
 def compile_blocks(network: Network) -> None:

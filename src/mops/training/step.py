@@ -1,8 +1,4 @@
-"""One training step, from a batch to moved weights.
-
-The guard of the gradients: does every task teach every weight that it should?
-The share of each task in the gradient of what tasks share: weights that do nothing show here.
-"""
+"""One training step, from a batch to updated weights, and the checks of its gradients."""
 
 from __future__ import annotations
 
@@ -16,14 +12,72 @@ from torch import Tensor, nn
 
 from mops.config.training import Training
 from mops.data.batches import Batch
+from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import GuardError, RunError
 from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
-from mops.training.distributed import ALONE, Together
-from mops.training.gradients import Gradients, Sum, shared_parameters
-from mops.training.loss_weights import Weighting, fixed_weights
+from mops.training.distributed import ALONE, ProcessGroup
+from mops.training.gradients import Gradients, Sum, build_gradients, shared_parameters
+from mops.training.loss_weights import Stateful, Weighting, build_weighting
 from mops.training.losses import loss_of
-from mops.training.optim import NO_START, Start, clip, dense, pull, rate_factor
+from mops.training.optim import (
+    Anchors,
+    build_optimizer,
+    clip,
+    dense_gradients,
+    keep_anchors,
+    pull,
+    rate_factor,
+)
+
+LossFunction = Callable[[Network, Batch], Mapping[str, Tensor]]  # task -> loss
+
+
+@dataclass
+class Learner:
+    """A network and all that a step needs to update it."""
+
+    network: Network
+    optimizer: torch.optim.Optimizer
+    weighting: Weighting
+    gradients: Gradients = field(default_factory=Sum)
+    anchors: Anchors = field(default_factory=dict)
+    group: ProcessGroup = ALONE
+
+    def enter_stage(self, stage: PlannedStage) -> None:
+        """Freeze and unfreeze owners as the stage says; its optimizer starts without moments."""
+        self.network.set_rates(stage.rates(self.network.layout))
+        learned = self.weighting.parameters().values()
+        self.optimizer = build_optimizer(self.network, stage.training, learned)
+
+    @property
+    def stateful(self) -> dict[str, Stateful]:
+        """Parts with a state besides the network, by their names in a checkpoint."""
+        return {"weighting": self.weighting, "gradients": self.gradients}
+
+    def free_memory(self) -> None:
+        """Drop gradients and moments: training is over."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.state.clear()
+
+
+def build_learner(
+    network: Network, schedule: Schedule, training: Training, group: ProcessGroup = ALONE
+) -> Learner:
+    """A learner in the first stage of its schedule; a mistake in a later stage is reported now."""
+    device = next(network.parameters()).device
+    weighting = build_weighting(training, network.layout.tasks, schedule, device)
+    learner = Learner(
+        network=network,
+        optimizer=build_optimizer(network, training, weighting.parameters().values()),
+        weighting=weighting,
+        gradients=build_gradients(training.gradients),
+        anchors=keep_anchors(network),
+        group=group,
+    )
+    for stage in reversed(schedule.stages):
+        learner.enter_stage(stage)
+    return learner
 
 
 @dataclass(frozen=True)
@@ -33,71 +87,17 @@ class StepFacts:
     losses: Mapping[str, float]
     loss: float
     gradient_norm: float
-    weights: Mapping[str, float] = field(default_factory=dict)  # of all tasks, in this step
+    weights: Mapping[str, float] = field(default_factory=dict)  # of the losses of all tasks
+    tokens: int = 0
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def is_finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-def take_step(
-    network: Network,
-    optimiser: torch.optim.Optimizer,
-    batch: Batch,
-    training: Training,
-    *,
-    step: int,
-    total: int,
-    first: int = 0,
-    start: Start = NO_START,
-    weighting: Weighting | None = None,
-    gradients: Gradients | None = None,
-    pack: Packer | None = None,
-    together: Together = ALONE,
-) -> StepFacts:
-    """Forward, losses, their weights, backward and combine, pull, clip, move.
-
-    `total` steps from step `first` on are one rise and fall of the rates. Without a weighting the
-    recipe's numbers hold; without `gradients` they are added up. The rows of the batch may be a
-    part of those of the step; the facts are those of the whole.
-    """
-    weighting = weighting or fixed_weights(training, network.layout.tasks)
-    gradients = gradients or Sum()
-    torch.manual_seed(step_seed(training, step, together.rank))
-    network.train()
-    losses = together.complete(compute_losses(network, batch, pack), batch.parts)
-    weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
-    optimiser.zero_grad(set_to_none=True)
-    loss = gradients.backward(network, terms, together)
-    together.add_gradients(weighting.parameters().values())
-    pull(network, start, [task for task in network.layout.tasks if training.learns(task)])
-    norm = clip(network.parameters(), training.max_grad_norm)
-    for group in optimiser.param_groups:
-        group["lr"] = group["base"] * rate_factor(training, step - first, total)
-    with dense(network):
-        optimiser.step()
-    whole = sum_losses(losses, loss, batch, together)
-    facts = StepFacts(*whole, gradient_norm=float(norm), weights=weights)
-    weighting.note(facts.losses, step)
-    return refuse_nan(facts, step)
-
-
-def step_seed(training: Training, step: int, rank: int = 0) -> int:
-    """Of dropout, which follows from the run's seed, the step and the process alone.
-
-    torch keeps 32 bits of it; the golden ratio of these sets processes far apart.
-    """
-    return training.seed * 1_000_003 + step + rank * 0x9E3779B1
-
-
-def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-    """A row counts as it does in a usual batch of its task, also where there are more or fewer."""
-    scale, parts = batch.scale, batch.parts
-    return {task: scale.get(task, 1.0) * parts.get(task, 1.0) * t for task, t in terms.items()}
-
-
 def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -> dict[str, Tensor]:
-    """The loss of each task in the batch, in one pass."""
+    """The loss of each task in the batch, from one forward pass."""
     device = next(network.parameters()).device
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
     outputs = network(pack(batch.segments))
@@ -111,106 +111,119 @@ def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -
     }
 
 
-def sum_losses(
-    losses: Mapping[str, Tensor], loss: Tensor, batch: Batch, together: Together
-) -> tuple[Mapping[str, float], float]:
-    """The losses of all processes: by task, and as they were weighed."""
-    here = {task: batch.parts.get(task, 1.0) * float(losses[task].detach()) for task in losses}
-    return together.sum_of(here), together.sum_of({"loss": float(loss.detach())})["loss"]
+def take_step(
+    learner: Learner,
+    batch: Batch,
+    stage: PlannedStage,
+    step: int,
+    compute: LossFunction = compute_losses,
+) -> StepFacts:
+    """Forward, weigh the losses, backward, combine, pull, clip, update.
+
+    `step` counts from the start of the run. With several processes the batch holds this process's
+    rows of the step; the facts are those of the whole step.
+    """
+    network, weighting, group = learner.network, learner.weighting, learner.group
+    torch.manual_seed(step_seed(stage.training, stage.number(step), group.rank))
+    network.train()
+    losses = group.add_missing(compute(network, batch), batch.parts)
+    weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
+    learner.optimizer.zero_grad(set_to_none=True)
+    loss = learner.gradients.backward(network, terms, group)
+    group.sum_gradients(weighting.parameters().values())
+    pull(network, learner.anchors, stage.training)
+    norm = clip(network.parameters(), stage.training.max_grad_norm)
+    for parameters in learner.optimizer.param_groups:
+        parameters["lr"] = parameters["base"] * rate_factor(stage, step)
+    with dense_gradients(network):
+        learner.optimizer.step()
+    sums = group.sum({t: batch.parts.get(t, 1.0) * float(x.detach()) for t, x in losses.items()})
+    total = group.sum({"loss": float(loss.detach())})["loss"]
+    weighting.note(sums, step)
+    return StepFacts(sums, total, gradient_norm=float(norm), weights=weights)
 
 
-def refuse_nan(facts: StepFacts, step: int) -> StepFacts:
+def step_seed(training: Training, step: int, rank: int = 0) -> int:
+    """Seed of dropout; it depends only on the run's seed, the step and the process.
+
+    torch keeps 32 bits of it; multiples of the golden ratio set the processes far apart.
+    """
+    return training.seed * 1_000_003 + step + rank * 0x9E3779B1
+
+
+def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """Give every row the weight that it has in a batch of its task's usual size."""
+    scale, parts = batch.scale, batch.parts
+    return {task: scale.get(task, 1.0) * parts.get(task, 1.0) * t for task, t in terms.items()}
+
+
+# ------------------------------------------------------------------ checks
+
+GUARDED_STEP = 3  # parts that start at zero pass no gradient before their first update
+SHARE_STEPS = 50  # steps between measurements; one takes about as long as a step
+
+
+def refuse_nan(facts: StepFacts, step: int) -> None:
     if not facts.is_finite:
         raise RunError(
             f"step {step + 1}: the loss or its gradient is not a number "
             f"(losses {dict(facts.losses)}); "
             "lower training.learning_rate or training.head_learning_rate"
         )
-    return facts
-
-
-GUARDED_STEP = 3  # some parts start at zero and pass no gradient before they have moved
-
-
-def check_gradients(network: Network, batch: Batch, pack: Packer | None = None) -> None:
-    """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
-    network.train()
-    check_reach(network, compute_losses(network, batch, pack))
 
 
 def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:
-    """The same for losses that are there already."""
-    untaught: list[str] = []
+    """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
+    unreached: list[str] = []
     for task, loss in losses.items():
         layout = network.layout
         owners = [o for o in layout.routes[task].trained if network.rates[o] and layout.sizes[o]]
-        if not loss.requires_grad:
-            untaught += [f"{task} -> {owner}" for owner in owners]
-            continue
-        parameters = {owner: list(network.bank[owner].parameters()) for owner in owners}
-        flat = [p for members in parameters.values() for p in members]
-        gradients = torch.autograd.grad(loss, flat, retain_graph=True, allow_unused=True)
-        is_moved = {
-            id(p): g is not None and bool(g.to_dense().any())
-            for p, g in zip(flat, gradients, strict=True)
-        }
-        untaught += [
-            f"{task} -> {owner}"
-            for owner, members in parameters.items()
-            if members and not any(is_moved[id(p)] for p in members)
-        ]
-    if untaught:
+        reached = reached_owners(network, loss, owners) if loss.requires_grad else set()
+        unreached += [f"{task} -> {owner}" for owner in owners if owner not in reached]
+    if unreached:
         raise GuardError(
-            f"no gradient reaches {len(untaught)} owners that should learn "
-            f"(task -> owner): {', '.join(untaught[:6])}; the loss is cut off from them, "
+            f"no gradient reaches {len(unreached)} owners that should learn "
+            f"(task -> owner): {', '.join(unreached[:6])}; the loss is cut off from them, "
             "or their gradient is zero everywhere"
         )
 
 
-Losses = Callable[[str], Mapping[str, Tensor]]  # of one task of the batch
-SHARE_STEPS = 50  # between measurements: each takes about the time of a step
+def reached_owners(network: Network, loss: Tensor, owners: list[str]) -> set[str]:
+    """The owners that get a gradient other than zero, and those without parameters."""
+    members = [(owner, p) for owner in owners for p in network.bank[owner].parameters()]
+    gradients = torch.autograd.grad(
+        loss, [parameter for _, parameter in members], retain_graph=True, allow_unused=True
+    )
+    moved = {
+        owner
+        for (owner, _), gradient in zip(members, gradients, strict=True)
+        if gradient is not None and bool(gradient.to_dense().any())
+    }
+    return moved | (set(owners) - {owner for owner, _ in members})
 
 
 def gradient_shares(
-    network: Network, weighting: Weighting, batch: Batch, seed: int, pack: Packer | None = None
+    learner: Learner, batches: Mapping[str, Batch], seed: int, compute: LossFunction
 ) -> dict[str, float]:
-    """The shares of the tasks of a batch; each task's rows pass alone: together one pass."""
-    return shares_of(
-        network,
-        weighting,
-        batch,
-        seed,
-        lambda task: compute_losses(network, rows_of(batch, task), pack),
-    )
+    """|g_i| / sum_j |g_j| of the weighted losses over all weights that these tasks share.
 
-
-def shares_of(
-    network: Network, weighting: Weighting, batch: Batch, seed: int, losses: Losses
-) -> dict[str, float]:
-    """|g_i| / sum_j |g_j| of the weighted losses over all weights that tasks of the batch share.
-
-    Empty where nothing is shared. Between two steps it changes nothing: a step begins with a seed
-    of its own.
+    `batches` holds the rows of each task of a step. Empty where nothing is shared. It changes
+    nothing between two steps: a step begins with a seed of its own.
     """
-    shared = shared_parameters(network, batch.targets)
+    shared = shared_parameters(learner.network, batches)
     if not shared:
         return {}
     torch.manual_seed(seed)  # of dropout
-    network.train()
+    learner.network.train()
     norms = {}
-    for task in batch.targets:
-        term = scaled(weighting.weigh(losses(task)), batch)[task]
-        norms[task] = float(norm_of(term, shared))
+    for task, batch in batches.items():
+        terms = scaled(learner.weighting.weigh(compute(learner.network, batch)), batch)
+        norms[task] = float(gradient_norm(terms[task], shared))
     total = sum(norms.values())
     return {task: norm / total for task, norm in norms.items()} if total else {}
 
 
-def rows_of(batch: Batch, task: str) -> Batch:
-    segments = tuple(segment for segment in batch.segments if task in segment.tasks)
-    return Batch(segments, {task: batch.targets[task]})
-
-
-def norm_of(term: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+def gradient_norm(term: Tensor, parameters: list[nn.Parameter]) -> Tensor:
     if not term.requires_grad:
         return torch.zeros(())
     gradients = torch.autograd.grad(term, parameters, allow_unused=True)

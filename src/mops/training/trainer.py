@@ -1,6 +1,14 @@
-"""The scores that pick the best state, on the selection half of the validation rows.
+"""The trainer: steps, evaluations, the best state, checkpoints. It prints nothing.
 
-The loop: steps, evaluations, the best state, saves. It prints nothing; a watcher is told.
+Three values say what is trained and how:
+
+- an `Objective` gives batches, losses and the score that picks the best state
+  (`TaskObjective`: the tasks of a recipe; `MaskedWords`: pretraining),
+- a `Strategy` computes the next step of one or more runs that are at the same step
+  (`SingleRun`; `BatchedRuns`: many small networks on one frozen encoder),
+- a `Watcher` is told how it goes.
+
+`run_all` is the loop; a `Trainer` is one run in it.
 """
 
 from __future__ import annotations
@@ -9,317 +17,359 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import torch
+from torch import Tensor
 
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData
-from mops.data.schedule import (
-    Place,
-    PlannedStage,
-    Schedule,
-    TaskBudget,
-    schedule_warnings,
-    task_budgets,
-)
-from mops.evaluate.evaluate import overall_of
-from mops.evaluate.metrics import score
+from mops.data.schedule import PlannedStage, Schedule, TaskBudget
+from mops.errors import RunError
 from mops.model.network import Network
-from mops.model.packing import Packer
-from mops.predict.inference import compute_outputs, decide
-from mops.tasks import Task
-from mops.training.checkpoint import Curve, Part, Progress, save_best, save_state
-from mops.training.distributed import ALONE, Together
-from mops.training.frozen import Frozen
-from mops.training.gradients import Gradients
-from mops.training.loss_weights import Weighting
-from mops.training.optim import Start, enter, rate_factor
-from mops.training.prefetch import Ahead, stop_requests
-from mops.training.prepare import give_back_memory
+from mops.training.checkpoint import (
+    BEST,
+    STATE,
+    TrainerState,
+    load_best,
+    load_checkpoint,
+    save_best,
+    save_checkpoint,
+)
+from mops.training.curve import Curve
+from mops.training.machine import give_back_memory
+from mops.training.optim import rate_factor
+from mops.training.prefetch import Prefetch, stop_requests
 from mops.training.step import (
     GUARDED_STEP,
     SHARE_STEPS,
+    Learner,
     StepFacts,
-    check_gradients,
+    check_reach,
     gradient_shares,
+    refuse_nan,
     take_step,
 )
 
-Scores = Callable[[Network, Mapping[str, TaskData], Packer | None], dict[str, dict[str, float]]]
-
-
-def selection_scores(
-    network: Network, selection: Mapping[str, TaskData], pack: Packer | None = None
-) -> dict[str, dict[str, float]]:
-    """The scores of each task on its selection rows; all tasks in one pass."""
-    device = next(network.parameters()).device
-    tables = {name: data.tokens for name, data in selection.items()}
-    outputs = compute_outputs(network, tables, pack, device)
-    return {
-        name: score(data.task, data.targets, decide(data.task, outputs[name]).values)
-        for name, data in selection.items()
-    }
-
-
 LOG_STEPS = 10  # steps between lines of the curve
-SAVE_SECONDS = 60.0  # between saves, unless save_steps says otherwise
-TRIM_STEPS = 50  # between returns of free memory; each step would cost a fifth of its time
+SAVE_SECONDS = 60.0  # between checkpoints, unless save_steps is set
+TRIM_STEPS = 50  # between returns of free memory; after each step it would cost a fifth of its time
 KEPT_TIMES = 1000  # step times kept for the median
 
 
 class Watcher(Protocol):
-    """Someone who wants to know how a run is going."""
-
-    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
-    def begin(self, total: int, done: int) -> None: ...
-    def step(self, step: int, facts: StepFacts) -> None: ...
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
-    def phase(self, name: str) -> None: ...
-
-
-class Silent:
-    """A watcher that does not care."""
+    """Someone who wants to know how a run is going; by default nothing is done with it."""
 
     def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None:
-        pass
+        """The share of each task, before the first step."""
+        return
 
     def begin(self, total: int, done: int) -> None:
-        pass
+        """Training starts or resumes."""
+        return
 
     def step(self, step: int, facts: StepFacts) -> None:
-        pass
+        """A step was taken."""
+        return
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
-        pass
+        """An evaluation was made; `scores` is its line of the curve."""
+        return
 
     def phase(self, name: str) -> None:
-        pass
+        """Something else than a step begins."""
+        return
+
+
+class Silent(Watcher):
+    """A watcher that does nothing."""
 
 
 class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a state, higher is better (None: it can never be the best), and its facts."""
+
+    score: float | None
+    facts: Mapping[str, Any]  # for the curve and the watcher
+
+
+class Objective(Protocol):
+    """What a run is trained for."""
+
+    schedule: Schedule
+    data: Mapping[str, TaskData]  # the training rows of each task
+    logged: Sequence[str]  # the facts of a step that its line of the curve has
+
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
+        """The rows of a step (counted from 0), of all its tasks or of some."""
+
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        """Task -> loss, with a graph for autograd."""
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Called before the first step of a stage, and when a run resumes within one."""
+
+    def evaluate(self, network: Network, step: int) -> Evaluation:
+        """The quality of the network after `step` steps."""
+
+    def position(self, step: int) -> Mapping[str, Any]:
+        """How lines of the curve name the moment after `step` steps; has the key `step`."""
+
+
+class Strategy(Protocol):
+    """How the next step of some runs is computed; all are at the same step."""
+
+    def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
+        """Update each run's network; the facts in the order of the runs, times divided by them."""
+
+    def close(self) -> None:
+        """No step follows."""
+
+
 @dataclass(kw_only=True)
-class Loop:
-    """One training from its first (or its next) step to its last."""
+class Trainer:
+    """One run: its learner, objective and state, and its files."""
 
     folder: Path
-    network: Network
-    optimiser: torch.optim.Optimizer
-    schedule: Schedule
-    data: Mapping[str, TaskData]
-    take: Callable[[Mapping[str, Sequence[Place]]], Batch]
-    selection: Mapping[str, TaskData]
+    learner: Learner
+    objective: Objective
     training: Training
-    key: str
-    scores: Scores  # of the network on the selection rows
-    start: Start = field(default_factory=dict)  # first weights that something is pulled to
-    weighting: Weighting
-    gradients: Gradients
-    frozen: Frozen = field(default_factory=Frozen)
-    together: Together = ALONE  # the processes that train this network
-    progress: Progress = field(default_factory=Progress)
+    curve: Curve
+    key: str  # names the recipe, the data and the encoder
+    state: TrainerState = field(default_factory=TrainerState)
+    stage: PlannedStage | None = None  # that was entered last
+    error: RunError | None = None  # ended the run
     saved_at: float = field(default_factory=time.monotonic)
 
     @property
-    def parts(self) -> dict[str, Part]:
-        """What remembers something beside the network, by its name in the state file."""
-        return {"weighting": self.weighting, "gradients": self.gradients}
+    def network(self) -> Network:
+        return self.learner.network
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.objective.schedule
+
+    @property
+    def is_done(self) -> bool:
+        now = self.state
+        return now.step >= len(self.schedule) or now.is_stopped or self.error is not None
 
     def run(self, watcher: Watcher) -> None:
         """Train to the end of the budget, or until the scores no longer rise."""
-        self.cut_curve()
-        watcher.planned(
-            task_budgets(self.schedule),
-            list(schedule_warnings(self.schedule, self.training).values()),
-        )
-        watcher.begin(len(self.schedule), self.progress.step)
-        with (
-            stop_requests() as asked,
-            closing(Ahead(self.make_batch, len(self.schedule))) as batches,
-        ):
-            while self.progress.step < len(self.schedule) and not self.progress.is_stopped:
-                if self.progress.step == self.stage.first:
-                    self.optimiser = enter(self.network, self.stage, self.weighting)
-                    self.progress.evaluations_since_best = 0  # patience is of a stage
-                if self.frozen.stage is not self.stage:
-                    self.together.first_then_others(lambda: self.frozen.enter(self, watcher.phase))
-                self.one_step(batches.take(self.progress.step), watcher)
-                if self.is_evaluation_due():
-                    self.evaluate(watcher)
-                is_asked = self.together.sum_of({"asked": len(asked)})["asked"] > 0
-                if is_asked or self.is_save_due():
-                    self.save()
-                if is_asked:
-                    self.together.wait()
-                    raise Interrupted("stopped; the same command goes on where it was")
-        self.save()
+        run_all([self], SingleRun(self), watcher)
+        if self.error:
+            raise self.error
 
-    def make_batch(self, step: int) -> Batch:
-        """The rows of a step; while it runs, those of the next are made."""
-        chosen = self.chosen(step, self.schedule.steps[step])
-        batch = self.take(self.together.own(chosen))
-        parts = self.together.parts(chosen, self.data)
-        return replace(batch, scale=self.schedule.scale(step), parts=parts)
+    # -------------------------------------------------------------- a step
 
-    def chosen(self, step: int, tasks: Iterable[str]) -> dict[str, list[Place]]:
-        """The places of the rows that some tasks of a step take."""
-        before = self.schedule.rows_before(step)
-        rows = self.schedule.steps[step]
-        return {task: self.schedule.places(task, before[task], rows[task]) for task in tasks}
+    def enter_stage(self, tell: Callable[[str], None]) -> None:
+        """Before a step: begin its stage, where the last step was not of the same one."""
+        stage = self.schedule.stage_at(self.state.step)
+        if stage is self.stage:
+            return
+        self.stage = stage
+        if self.state.step == stage.first:
+            self.learner.enter_stage(stage)
+            self.state.evaluations_since_best = 0  # patience starts anew
+        self.objective.enter_stage(self.network, self.state, tell)
 
-    def one_step(self, batch: Batch, watcher: Watcher) -> None:
-        step = self.progress.step
+    def take_step(self, batch: Batch) -> StepFacts:
+        """Update the network by itself."""
+        step, objective = self.state.step, self.objective
+        stage = self.schedule.stage_at(step)
         started = time.perf_counter()
-        facts = take_step(
-            self.network,
-            self.optimiser,
-            batch,
-            self.stage.training,
-            step=step,
-            total=len(self.stage),
-            first=self.stage.first,
-            start=self.start,
-            weighting=self.weighting,
-            gradients=self.gradients,
-            pack=self.frozen.train,
-            together=self.together,
-        )
+        facts = take_step(self.learner, batch, stage, step, objective.losses)
         seconds = time.perf_counter() - started
-        if (due := self.guarded.get(step)) and self.together.is_first:
-            looked_at = self.take(self.together.own(self.chosen(step, due)))
-            check_gradients(self.network, looked_at, self.frozen.train)
-        tokens = {"tokens": sum(len(segment.ids) for segment in batch.segments)}
-        tokens_of_all = int(self.together.sum_of(tokens)["tokens"])
-        self.note_step(facts, tokens_of_all, seconds, lambda: self.measure_shares(batch))
-        if self.progress.step % TRIM_STEPS == 0:
-            give_back_memory()
-        watcher.step(self.progress.step, facts)
+        tokens = self.learner.group.sum({"": sum(len(s.ids) for s in batch.segments)})[""]
+        return replace(facts, tokens=int(tokens), seconds=seconds)
 
-    def note_step(
-        self, facts: StepFacts, tokens: int, seconds: float, measure: Callable[[], dict[str, float]]
-    ) -> None:
-        """Count the step that was taken; now and then write a line and measure."""
-        now, stage = self.progress, self.stage
-        factor = rate_factor(stage.training, now.step - stage.first, len(stage))
+    def note_step(self, facts: StepFacts) -> None:
+        """Check and count the step that was taken; now and then log it."""
+        now, stage = self.state, self.schedule.stage_at(self.state.step)
+        refuse_nan(facts, now.step)
+        self.check_gradients()
+        shares = self.measure_shares()
         now.step += 1
-        now.seconds += seconds
-        now.tokens += tokens
-        now.step_seconds = [*now.step_seconds, seconds][-KEPT_TIMES:]
-        measured = self.note_shares(measure)
-        if now.step % LOG_STEPS == 0 or now.step == 1:
-            line = {"loss": facts.loss, "losses": facts.losses}
-            line |= {"gradient_norm": facts.gradient_norm, "loss_weights": facts.weights}
-            line |= {"learning_rate": stage.training.learning_rate * factor}
-            self.log(line | ({"gradient_shares": measured} if measured else {}))
+        now.seconds += facts.seconds
+        now.tokens += facts.tokens
+        now.step_seconds = [*now.step_seconds, facts.seconds][-KEPT_TIMES:]
+        number = stage.number(now.step)
+        if number % LOG_STEPS == 0 or number == 1:
+            rate = stage.training.learning_rate * rate_factor(stage, now.step - 1)
+            line = {
+                "loss": facts.loss,
+                "losses": facts.losses,
+                "gradient_norm": facts.gradient_norm,
+            }
+            line |= {"loss_weights": facts.weights, "learning_rate": rate}
+            line = {name: value for name, value in line.items() if name in self.objective.logged}
+            self.log(line | ({"gradient_shares": shares} if shares else {}))
 
-    @property
-    def stage(self) -> PlannedStage:
-        """The stage of the next step."""
-        return self.schedule.stage_at(self.progress.step)
+    def finish_step(self, facts: StepFacts, watcher: Watcher) -> None:
+        """All that follows an update: count it, evaluate, save."""
+        self.note_step(facts)
+        if self.is_evaluation_due():
+            self.evaluate(watcher)
+        if self.is_done or self.is_save_due():
+            self.save()
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Keep an error of this run to itself, unless other processes wait for it."""
+        try:
+            action()
+        except RunError as error:
+            if self.learner.group.world > 1:
+                raise
+            self.error = error
+
+    def check_gradients(self) -> None:
+        """Once in each stage and for each task: does its loss reach all that should learn?"""
+        tasks = self.guarded_steps.get(self.state.step, ())
+        if tasks and self.learner.group.is_first:
+            self.network.train()
+            batch = self.objective.make_batch(self.state.step, tasks)
+            check_reach(self.network, self.objective.losses(self.network, batch))
 
     @cached_property
-    def curve(self) -> Curve:
-        return Curve(self.folder / "curve.jsonl")
+    def guarded_steps(self) -> dict[int, tuple[str, ...]]:
+        """Step -> the tasks whose gradients are checked there."""
+        stages = self.schedule.stages
+        due = {
+            step: tuple(filter(self.training.weight, tasks))
+            for stage in stages
+            for step, tasks in self.schedule.nth_batches(stage, GUARDED_STEP).items()
+        }
+        return {step: tasks for step, tasks in due.items() if tasks}
 
-    @cached_property
-    def guarded(self) -> dict[int, tuple[str, ...]]:
-        """Step -> the tasks whose gradients are looked at there, once in each stage."""
-        found = [self.schedule.nth_batches(stage, GUARDED_STEP) for stage in self.schedule.stages]
-        due = {step: tasks for steps in found for step, tasks in steps.items()}
-        return {step: tuple(filter(self.training.weight, tasks)) for step, tasks in due.items()}
-
-    def measure_shares(self, batch: Batch) -> dict[str, float]:
-        seed = self.training.seed + self.progress.step
-        return gradient_shares(self.network, self.weighting, batch, seed, self.frozen.train)
-
-    def note_shares(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """At the first step and now and then: who pulls how much at what is shared."""
-        step = self.progress.step
-        if (step % SHARE_STEPS and step != 1) or not self.together.is_first:
+    def measure_shares(self) -> dict[str, float]:
+        """After the first step and now and then: each task's share of the shared gradient."""
+        step = self.state.step
+        if ((step + 1) % SHARE_STEPS and step) or not self.learner.group.is_first:
             return {}
-        shares = measure()
+        batches = {t: self.objective.make_batch(step, [t]) for t in self.schedule.steps[step]}
+        seed = self.training.seed + step + 1
+        shares = gradient_shares(self.learner, batches, seed, self.objective.losses)
         for task, share in shares.items():
-            self.progress.shares.setdefault(task, []).append(share)
+            self.state.shares.setdefault(task, []).append(share)
         return shares
 
     # -------------------------------------------------------------- evaluation
 
     def is_evaluation_due(self) -> bool:
-        every = self.training.eval_steps or self.schedule.steps_per_epoch
-        step = self.progress.step
-        return step % every == 0 or any(step == stage.stop for stage in self.schedule.stages)
-
-    @cached_property
-    def judged(self) -> dict[str, Task]:
-        """The tasks that pick the best state: those that are trained."""
-        tasks = {name: data.task for name, data in self.selection.items()}
-        planned = self.schedule.batches_before(len(self.schedule))
-        trained = {n: t for n, t in tasks.items() if planned[n] and self.training.weight(n)}
-        return trained or tasks
+        stage = self.schedule.stage_at(self.state.step - 1)
+        every = stage.training.eval_steps or self.schedule.steps_per_epoch
+        return stage.number(self.state.step) % every == 0 or self.state.step == stage.stop
 
     def evaluate(self, watcher: Watcher) -> None:
-        """The first process does it; whether to stop early is told to all."""
-        self.together.check_alike(self.network.parameters())
-        if self.together.is_first:
+        """The first process evaluates; all of them stop early when it says so."""
+        group, parameters = self.learner.group, self.network.parameters()
+        group.check_equal("the weights", lambda: [float(p.detach().sum()) for p in parameters])
+        if group.is_first:
             self.judge(watcher)
-        self.progress.is_stopped = self.together.told(self.progress.is_stopped)
+        self.state.is_stopped = group.broadcast(self.state.is_stopped)
 
     def judge(self, watcher: Watcher) -> None:
-        """Score the selection rows; keep the state when it is the best so far."""
-        scores = self.scores(self.network, self.selection, self.frozen.judge)
-        overall = overall_of(self.judged, scores)
-        now = self.progress
+        """Score the network; keep its weights when they are the best so far."""
+        now = self.state
+        evaluation = self.objective.evaluate(self.network, now.step)
         now.evaluations += 1
-        is_best = now.best_score is None or overall[self.training.best_by] > now.best_score
+        score, best = evaluation.score, now.best_score
+        is_best = score is not None and (best is None or score > best)
         if is_best:
-            now.best_score, now.best_step = overall[self.training.best_by], now.step
+            now.best_score, now.best_step = score, self.objective.position(now.step)["step"]
             now.evaluations_since_best = 0
-            save_best(self.folder / "state" / "best.safetensors", self.network)
-        else:
+            save_best(self.folder / BEST, self.network)
+        elif score is not None:
             now.evaluations_since_best += 1
         patience = self.training.early_stopping
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
-        self.log({"selection": scores, **overall, "best": is_best})
-        watcher.evaluation(now.step, {**overall, "tasks": scores}, is_best)
+        line = self.log({**evaluation.facts, "best": is_best})
+        watcher.evaluation(line["step"], line, is_best)
 
-    # -------------------------------------------------------------- files and memory
+    # -------------------------------------------------------------- files
 
-    def release(self) -> None:
-        """Give back the memory of gradients and moments: training is over."""
-        self.optimiser.zero_grad(set_to_none=True)
-        self.optimiser.state.clear()
+    def resume(self) -> None:
+        """Go to where the run was interrupted, if it was."""
+        path, learner = self.folder / STATE, self.learner
+        if not path.is_file():
+            return
+        self.state = load_checkpoint(path, learner, self.key)
+        moments = learner.optimizer.state
+        learner.enter_stage(self.schedule.stage_at(self.state.step))
+        learner.optimizer.state.update(moments)
+
+    def cut_curve(self) -> None:
+        """Forget lines that were written after the checkpoint that this run resumes from."""
+        if self.learner.group.is_first:
+            self.curve.cut(self.state.curve_bytes)
 
     def is_save_due(self) -> bool:
         if self.training.save_steps:
-            return self.progress.step % self.training.save_steps == 0
+            return self.state.step % self.training.save_steps == 0
         return time.monotonic() - self.saved_at > SAVE_SECONDS
 
     def save(self) -> None:
-        if not self.together.is_first:
-            return
-        path = self.folder / "state" / "state.safetensors"
-        save_state(path, self.network, self.optimiser, self.progress, self.key, self.parts)
-        self.saved_at = time.monotonic()
+        if self.learner.group.is_first:
+            save_checkpoint(self.folder / STATE, self.learner, self.state, self.key)
+            self.saved_at = time.monotonic()
 
-    def log(self, facts: Mapping[str, Any]) -> None:
-        if not self.together.is_first:
-            return
-        epoch = self.progress.step / self.schedule.steps_per_epoch
-        line = {"step": self.progress.step, "epoch": round(epoch, 4)}
-        line |= {"seconds": round(self.progress.seconds, 3), **facts}
-        self.progress.curve_bytes = self.curve.write(line)
+    def restore_best(self) -> None:
+        """Training is over: go back to the best state."""
+        self.learner.free_memory()
+        load_best(self.folder / BEST, self.network)
 
-    def cut_curve(self) -> None:
-        """Forget lines that were written after the state that this run goes on from."""
-        if self.together.is_first:
-            self.curve.cut(self.progress.curve_bytes)
+    def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """A line of the curve, which the first process writes."""
+        seconds = round(self.state.seconds, 3)
+        line = {**self.objective.position(self.state.step), "seconds": seconds, **facts}
+        if self.learner.group.is_first:
+            self.state.curve_bytes = self.curve.write(line)
+        return line
 
 
-def median(values: list[float]) -> float:
-    return float(np.median(values)) if values else 0.0
+class SingleRun:
+    """The strategy of one run by itself: the next batch is made while a step is computed."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.batches = Prefetch(trainer.objective.make_batch, len(trainer.schedule))
+
+    def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
+        [run] = runs
+        facts = run.take_step(self.batches.take(run.state.step))
+        if (run.state.step + 1) % TRIM_STEPS == 0:
+            give_back_memory()
+        return [facts]
+
+    def close(self) -> None:
+        self.batches.close()
+
+
+def run_all(runs: Sequence[Trainer], strategy: Strategy, watcher: Watcher) -> None:
+    """Train runs that are at the same step to their ends.
+
+    A run that fails keeps its error and ends; the others continue.
+    """
+    first, group = runs[0], runs[0].learner.group
+    watcher.begin(len(first.schedule), first.state.step)
+    for run in runs:
+        run.cut_curve()
+    with stop_requests() as requests, closing(strategy):
+        while left := [run for run in runs if not run.is_done]:
+            for run in left:
+                run.enter_stage(watcher.phase)
+            steps = strategy.take_steps(left)
+            watcher.step(left[0].state.step + 1, steps[0])
+            for run, facts in zip(left, steps, strict=True):
+                run.attempt(partial(run.finish_step, facts, watcher))
+            if group.sum({"": len(requests)})[""]:
+                for run in left:
+                    run.attempt(run.save)
+                group.wait()
+                raise first.error or Interrupted("stopped; the same command goes on where it was")

@@ -28,6 +28,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from mops.config.training import Training
+from mops.data.schedule import PlannedStage
 from mops.model.attention import Dropout, draw_bits, factors
 from mops.model.blocks import ACTIVATIONS
 from mops.model.network import Network
@@ -149,7 +150,7 @@ def update(
     tasks = member.network.layout.tasks
     facts = StepFacts(losses, loss, float(norm), {task: training.weight(task) for task in tasks})
     if facts.is_finite:
-        factor = rate_factor(training, step, total)
+        factor = rate_factor(PlannedStage(0, total, training), step)
         for group in optimizer.param_groups:
             group["lr"] = group["base"] * factor
         optimizer.step()

@@ -5,7 +5,7 @@ A family: runs that share a frozen encoder and its vectors, trained a few at a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,19 +14,22 @@ from pathlib import Path
 import numpy as np
 
 from mops.config.training import SUM
-from mops.data.batches import TaskData
+from mops.data.batches import take_rows
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import RunError
 from mops.evaluate.evaluate import sample
-from mops.evaluate.metrics import score
 from mops.model.encoder import trunk_owners
 from mops.model.network import Network
-from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
 from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle
-from mops.predict.inference import decide
-from mops.training.batched.trainer import Abreast, Order, Runner, Shelf, training_rows
+from mops.training.batched.trainer import (
+    BatchedRuns,
+    FeatureObjective,
+    Order,
+    Shelf,
+    training_rows,
+)
 from mops.training.batched.vectors import (
     Features,
     Ints,
@@ -37,9 +40,9 @@ from mops.training.batched.vectors import (
 )
 from mops.training.checkpoint import saved_step
 from mops.training.prepare import Prepared, selection_rows
-from mops.training.run import Run, assemble, begin_folder, conclude, tracked
+from mops.training.run import Run, begin_folder, conclude, start_trainer, tracked
 from mops.training.tracking import Label
-from mops.training.trainer import Watcher
+from mops.training.trainer import Trainer, Watcher, run_all
 
 
 def why_not(ready: Prepared) -> str:
@@ -173,32 +176,31 @@ def needed_rows(runs: Sequence[Planned], shelf: TaskShelf) -> Ints:
 def train_batch(
     batch: Sequence[Planned], trunk: Network, shelf: Shelf, watcher: Watcher
 ) -> dict[Path, Run | RunError]:
-    """Runs abreast to the end; each that got there is judged and written down."""
+    """Train runs as one computation; each that gets to its end is evaluated and written down."""
     results: dict[Path, Run | RunError] = {}
-    runners: dict[Path, Runner] = {}
+    trainers: dict[Path, Trainer] = {}
     for run in batch:
         try:
-            runners[run.folder] = build_runner(run, trunk, shelf)
+            trainers[run.folder] = build_trainer(run, trunk, shelf)
             begin_folder(run.folder, run.ready.recipe)
         except RunError as problem:  # a saved state that cannot be read
             results[run.folder] = problem
-    abreast = Abreast(list(runners.values()), shelf)
-    with ExitStack() as heard:
-        for run in batch:
-            if run.folder in runners:
-                loop = runners[run.folder].loop
-                heard.enter_context(tracked(loop, run.ready.recipe, run.label))
-        abreast.run(watcher)
-        results |= abreast.failed
-        for run in batch:
-            if run.folder not in results:
-                answering = partial(answer_known, shelf)
-                loop = runners[run.folder].loop
-                results[run.folder] = conclude(run.ready, loop, watcher, answering)
+    started = [run for run in batch if run.folder not in results]
+    for run in started:
+        trainers[run.folder].state.batched = len(started)
+    with ExitStack() as trackers:
+        for run in started:
+            trackers.enter_context(tracked(trainers[run.folder], run.ready.recipe, run.label))
+        if started:
+            run_all([trainers[run.folder] for run in started], BatchedRuns(shelf), watcher)
+        for run in started:
+            trainer = trainers[run.folder]
+            answering = partial(answer_known, shelf)
+            results[run.folder] = trainer.error or conclude(run.ready, trainer, watcher, answering)
     return results
 
 
-def build_runner(run: Planned, trunk: Network, shelf: Shelf) -> Runner:
+def build_trainer(run: Planned, trunk: Network, shelf: Shelf) -> Trainer:
     """A run with late layers and heads of its own on the common trunk."""
     training, layout = run.ready.recipe.training, run.ready.layout
     network = Network(
@@ -207,33 +209,20 @@ def build_runner(run: Planned, trunk: Network, shelf: Shelf) -> Runner:
         seed=training.seed,
         trunk={owner: trunk.bank[owner] for owner in trunk_of(layout)},
     )
-    rows = selection_rows(run.ready)
-    numbers = {task: shelf[task].numbers([row.texts for row in of]) for task, of in rows.items()}
-    loop = assemble(
-        run.folder,
-        run.ready,
-        network,
-        data={task: of.training for task, of in shelf.items()},
+    rows, data = selection_rows(run.ready), {task: of.training for task, of in shelf.items()}
+    objective = FeatureObjective(
+        training=training,
+        schedule=run.schedule,
+        data=data,
         selection={task: shelf[task].some(of) for task, of in rows.items()},
-        scores=partial(known_scores, shelf, numbers),
+        take=partial(take_rows, data),
+        shelf=shelf,
+        orders={task: Order.of(run.schedule, task, of) for task, of in shelf.items()},
+        selected={
+            task: shelf[task].numbers([row.texts for row in of]) for task, of in rows.items()
+        },
     )
-    orders = {task: Order.of(run.schedule, task, of) for task, of in shelf.items()}
-    return Runner(loop, orders)
-
-
-def known_scores(
-    shelf: Shelf,
-    numbers: Mapping[str, Ints],
-    network: Network,
-    selection: Mapping[str, TaskData],
-    pack: Packer | None = None,
-) -> dict[str, dict[str, float]]:
-    """The scores on the selection rows, whose vectors are known."""
-    found = {}
-    for name, data in selection.items():
-        outputs = shelf[name].outputs(network, numbers[name])
-        found[name] = score(data.task, data.targets, decide(data.task, outputs).values)
-    return found
+    return start_trainer(run.folder, run.ready, network, objective)
 
 
 def answer_known(shelf: Shelf, bundle: Bundle, device: str) -> Known:

@@ -14,12 +14,14 @@ from mops.model.sources import EncoderSource, find_encoder
 from mops.record import read_record
 from mops.training.batched.family import Planned, family_of, grouped, train_family, why_not
 from mops.training.batched.vectors import Features
-from mops.training.prepare import Prepared, prepare_machine
+from mops.training.machine import prepare_machine, restored_threads
+from mops.training.prepare import Prepared
 from mops.training.run import Run, is_finished
 from mops.training.tracking import Label, label_of, refuse_missing_trackers
 from mops.training.trainer import Silent, Watcher
 
 
+@restored_threads()
 def train_many(
     recipes: Sequence[Recipe],
     outs: Sequence[str | Path],

@@ -1,15 +1,13 @@
-"""Loops abreast: runs on the same frozen vectors take every step together.
+"""Batched runs: a strategy of the trainer for small networks on the same frozen vectors.
 
-Each keeps its own progress, curve, best state and saves, as if it ran alone; one that fails or
-stops early leaves, the others go on.
+Each run keeps its own state, curve, best weights and checkpoints, as if it ran alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -17,13 +15,16 @@ from torch import Tensor
 
 from mops.data.batches import Batch
 from mops.data.schedule import Schedule, shuffled
-from mops.errors import RunError
+from mops.evaluate.metrics import score
+from mops.model.network import Network
+from mops.predict.inference import decide
 from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
 from mops.training.batched.vectors import Ints, TaskShelf
+from mops.training.checkpoint import TrainerState
 from mops.training.losses import loss_of
-from mops.training.prefetch import stop_requests
-from mops.training.step import StepFacts, check_reach, refuse_nan, shares_of
-from mops.training.trainer import Interrupted, Loop, Watcher
+from mops.training.objective import TaskObjective, TaskScores
+from mops.training.step import StepFacts
+from mops.training.trainer import Trainer
 
 Shelf = Mapping[str, TaskShelf]
 
@@ -56,133 +57,102 @@ def training_rows(schedule: Schedule, task: str) -> Ints:
     return rows
 
 
-@dataclass
-class Runner:
-    """One run among others: its loop, and the rows that it takes."""
+@dataclass(frozen=True)
+class RunRows(Batch):
+    """The places of a step's rows in the order of each task."""
 
-    loop: Loop
-    orders: Mapping[str, Order]
-
-    @property
-    def member(self) -> Member:
-        return Member(self.loop.network, self.loop.optimiser, self.loop.training)
+    places: Mapping[str, slice] = field(default_factory=dict)
 
 
-@dataclass
-class Abreast:
-    """Runs with the same tasks in every step; all are at the same step."""
+@dataclass(kw_only=True)
+class FeatureObjective(TaskObjective):
+    """The tasks of one run, whose texts are vectors already."""
 
-    runners: list[Runner]  # those that still train
     shelf: Shelf
-    failed: dict[Path, RunError] = field(default_factory=dict)
+    orders: Mapping[str, Order]
+    selected: Mapping[str, Ints]  # the selection rows on the shelf
 
-    def run(self, watcher: Watcher) -> None:
-        """Train all to the end of the budget; each may stop or fail on its own."""
-        if not self.runners:
-            return
-        first = self.runners[0].loop
-        taken = first.schedule.rows_before(first.progress.step)
-        watcher.begin(len(first.schedule), first.progress.step)
-        for runner in self.runners:
-            runner.loop.cut_curve()
-            runner.loop.progress.batched = len(self.runners)
-        self.leave()
-        with stop_requests() as asked:
-            while self.runners:
-                stack = Ensemble([runner.member for runner in self.runners])
-                count = len(self.runners)
-                while len(self.runners) == count:
-                    self.one_step(stack, taken, watcher)
-                    self.leave()
-                    if asked:
-                        self.interrupt()
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> RunRows:
+        before, rows = self.schedule.rows_before(step), self.schedule.steps[step]
+        chosen = rows if tasks is None else tasks
+        places = {task: slice(before[task], before[task] + rows[task]) for task in chosen}
+        return RunRows((), {}, self.schedule.scale(step), places=places)
 
-    def one_step(self, stack: Ensemble, taken: dict[str, int], watcher: Watcher) -> None:
-        loop = self.runners[0].loop
-        step, schedule = loop.progress.step, loop.schedule
-        scale, sizes = schedule.scale(step), schedule.steps[step]
-        places = {task: slice(taken[task], taken[task] + rows) for task, rows in sizes.items()}
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        """The losses of one network by itself, from autograd."""
+        assert isinstance(batch, RunRows)
+        losses = {}
+        for task, place in batch.places.items():
+            order, shelf = self.orders[task], self.shelf[task]
+            pooled_ND = shelf.pooled_UD[order.where_PK[place].flatten()]
+            outputs_RO = network.task_outputs(task, pooled_ND)
+            losses[task] = loss_of(shelf.task, outputs_RO, order.targets_P[place])
+        return losses
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """The frozen layers are computed already."""
+
+    def selection_scores(self, network: Network) -> TaskScores:
+        scores = {}
+        for name, data in self.selection.items():
+            outputs = self.shelf[name].outputs(network, self.selected[name])
+            scores[name] = score(data.task, data.targets, decide(data.task, outputs).values)
+        return scores
+
+    def tokens(self, places: Mapping[str, slice]) -> int:
+        counts = {task: self.orders[task].tokens for task in places}
+        return sum(int(counts[task][p.stop] - counts[task][p.start]) for task, p in places.items())
+
+
+class BatchedRuns:
+    """The strategy: runs with the same tasks in every step are one computation."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.runs: Sequence[Trainer] = ()
+        self.ensemble: Ensemble
+
+    def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
+        if runs != self.runs:  # one has stopped or failed
+            self.runs = runs
+            learners = [run.learner for run in runs]
+            self.ensemble = Ensemble([
+                Member(learner.network, learner.optimizer, run.training)
+                for learner, run in zip(learners, runs, strict=True)
+            ])  # fmt: skip
+        step, schedule = runs[0].state.step, runs[0].schedule
+        objectives = [feature_objective(run) for run in runs]
+        batch = objectives[0].make_batch(step)
         started = time.perf_counter()
-        rows = {task: self.take(task, place, scale[task]) for task, place in places.items()}
-        facts = stack.take_step(rows, step, len(schedule))
-        seconds = (time.perf_counter() - started) / len(self.runners)
-        for task, place in places.items():
-            taken[task] = place.stop
-        for runner, fact in zip(self.runners, facts, strict=True):
-            try:
-                self.note(runner, fact, places, seconds)
-                if runner.loop.is_evaluation_due():
-                    runner.loop.evaluate(watcher)
-                if runner.loop.is_save_due():
-                    runner.loop.save()
-            except RunError as problem:
-                self.failed[runner.loop.folder] = problem
-        watcher.step(step + 1, facts[0])
+        rows = {
+            task: self.take(objectives, task, place, batch.scale[task])
+            for task, place in batch.places.items()
+        }
+        facts = self.ensemble.take_step(rows, step, len(schedule))
+        seconds = (time.perf_counter() - started) / len(runs)
+        return [
+            replace(fact, seconds=seconds, tokens=objective.tokens(batch.places))
+            for fact, objective in zip(facts, objectives, strict=True)
+        ]
 
-    def take(self, task: str, place: slice, scale: float) -> FeatureBatch:
-        """The next rows of a task, of each run its own."""
-        shelf, orders = self.shelf[task], [runner.orders[task] for runner in self.runners]
+    def take(
+        self, objectives: Sequence[FeatureObjective], task: str, place: slice, scale: float
+    ) -> FeatureBatch:
+        """The next rows of a task, each run its own."""
+        orders = [objective.orders[task] for objective in objectives]
         where_NT = torch.stack([order.where_PK[place].flatten() for order in orders])
         return FeatureBatch(
-            vectors_NTD=shelf.vectors_UD[where_NT],
+            vectors_NTD=self.shelf[task].vectors_UD[where_NT],
             targets_NR=torch.stack([order.targets_P[place] for order in orders]),
             scale=scale,
         )
 
-    def note(
-        self, runner: Runner, facts: StepFacts, places: Mapping[str, slice], seconds: float
-    ) -> None:
-        """What `Loop.one_step` does after a step."""
-        loop = runner.loop
-        step = loop.progress.step
-        refuse_nan(facts, step)
-        if due := loop.guarded.get(step):
-            loop.network.train()
-            check_reach(loop.network, self.losses(runner, {task: places[task] for task in due}))
-        tokens = sum(
-            int(runner.orders[task].tokens[place.stop] - runner.orders[task].tokens[place.start])
-            for task, place in places.items()
-        )
-        loop.note_step(facts, tokens, seconds, lambda: self.shares(runner, places, step))
+    def close(self) -> None:
+        return
 
-    def shares(self, runner: Runner, places: Mapping[str, slice], step: int) -> dict[str, float]:
-        """The tasks' shares in the gradient of what they share, after this step."""
-        loop = runner.loop
-        targets = {task: np.zeros(0) for task in places}  # only their names count
-        batch = Batch((), targets, loop.schedule.scale(step))
-        seed = loop.training.seed + loop.progress.step
-        return shares_of(
-            loop.network,
-            loop.weighting,
-            batch,
-            seed,
-            lambda task: self.losses(runner, {task: places[task]}),
-        )
 
-    def losses(self, runner: Runner, places: Mapping[str, slice]) -> dict[str, Tensor]:
-        """The losses of one network by itself, with torch's own tape."""
-        found = {}
-        for task, place in places.items():
-            order, shelf = runner.orders[task], self.shelf[task]
-            pooled_ND = shelf.pooled_UD[order.where_PK[place].flatten()]
-            outputs_RO = runner.loop.network.task_outputs(task, pooled_ND)
-            found[task] = loss_of(shelf.task, outputs_RO, order.targets_P[place])
-        return found
-
-    def leave(self) -> None:
-        """Those that are through, have stopped or have failed go; their states are saved."""
-        staying = []
-        for runner in self.runners:
-            loop = runner.loop
-            if loop.folder in self.failed:
-                continue
-            if loop.progress.step >= len(loop.schedule) or loop.progress.is_stopped:
-                loop.save()
-            else:
-                staying.append(runner)
-        self.runners = staying
-
-    def interrupt(self) -> None:
-        for runner in self.runners:
-            runner.loop.save()
-        raise Interrupted("stopped; the same call goes on where it was")
+def feature_objective(run: Trainer) -> FeatureObjective:
+    assert isinstance(run.objective, FeatureObjective)
+    return run.objective

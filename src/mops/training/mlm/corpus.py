@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.batches import Segment
+from mops.data.batches import Batch, Segment
 from mops.data.dataset import Dataset
 from mops.data.examples import Row
 from mops.data.schedule import generator, shuffled
@@ -115,7 +115,7 @@ class Corpus:
     vocabulary: Vocabulary
     counts: Mapping[str, int]
 
-    def batch(self, step: int, size: int, seed: int) -> list[Masked]:
+    def batch(self, step: int, size: int, seed: int) -> MaskedBatch:
         """The texts of a step, from shuffled passes; their masks follow from seed and step.
 
         Masks differ from pass to pass (dynamic masking, Liu et al. 2019).
@@ -126,7 +126,8 @@ class Corpus:
             for place in range(step * size, (step + 1) * size)
         )
         draw = generator(seed, "masks", str(step))
-        return [mask_sequence(self.train[row], self.vocabulary, draw) for row in rows]
+        masked = tuple(mask_sequence(self.train[row], self.vocabulary, draw) for row in rows)
+        return MaskedBatch(tuple(sequence.segment for sequence in masked), {}, sequences=masked)
 
     def word_counts(self) -> NDArray[np.int64]:
         """How often each token occurs in the training sequences; special ones as never."""
@@ -221,6 +222,13 @@ class Masked:
     segment: Segment
     places: NDArray[np.int64]  # of the chosen tokens
     targets: Ints  # what stood there
+
+
+@dataclass(frozen=True)
+class MaskedBatch(Batch):
+    """The masked sequences of one step."""
+
+    sequences: tuple[Masked, ...] = ()
 
 
 def mask_sequence(ids: Ints, vocabulary: Vocabulary, draw: np.random.Generator) -> Masked:

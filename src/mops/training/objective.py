@@ -1,0 +1,84 @@
+"""The objective of a recipe: the rows, losses and selection scores of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from mops.config.training import Training
+from mops.data.batches import Batch, TaskData
+from mops.data.schedule import Place, Schedule
+from mops.evaluate.evaluate import overall_of
+from mops.evaluate.metrics import score
+from mops.model.network import Network
+from mops.predict.inference import compute_outputs, decide
+from mops.tasks import Task
+from mops.training.checkpoint import TrainerState
+from mops.training.distributed import ALONE, ProcessGroup
+from mops.training.frozen import Frozen
+from mops.training.step import compute_losses
+from mops.training.trainer import Evaluation
+
+TaskScores = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(kw_only=True)
+class TaskObjective:
+    """Rows of the tasks as the schedule orders them; the best state is that with the best scores
+    on the selection half of the validation rows.
+    """
+
+    training: Training
+    schedule: Schedule
+    data: Mapping[str, TaskData]
+    selection: Mapping[str, TaskData]
+    take: Callable[[Mapping[str, Sequence[Place]]], Batch]
+    group: ProcessGroup = ALONE
+    frozen: Frozen = field(default_factory=Frozen)
+    logged: Sequence[str] = ("loss", "losses", "gradient_norm", "loss_weights", "learning_rate")
+
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
+        """This process's rows of a step, with the weights of their losses."""
+        chosen = self.schedule.rows_at(step, tasks)
+        batch = self.take(self.group.own(chosen))
+        parts = self.group.parts(chosen, self.data)
+        return replace(batch, scale=self.schedule.scale(step), parts=parts)
+
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        return compute_losses(network, batch, self.frozen.train)
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Compute what is frozen in the stage once, as far as that is worth it."""
+        self.group.first_then_others(lambda: self.frozen.enter(self, network, state, tell))
+
+    def evaluate(self, network: Network, step: int) -> Evaluation:
+        scores = self.selection_scores(network)
+        overall = overall_of(self.judged, scores)
+        return Evaluation(overall[self.training.best_by], {"selection": scores, **overall})
+
+    def selection_scores(self, network: Network) -> TaskScores:
+        """The scores of each task on its selection rows, from one pass over all of them."""
+        device = next(network.parameters()).device
+        tables = {name: data.tokens for name, data in self.selection.items()}
+        outputs = compute_outputs(network, tables, self.frozen.judge, device)
+        return {
+            name: score(data.task, data.targets, decide(data.task, outputs[name]).values)
+            for name, data in self.selection.items()
+        }
+
+    @cached_property
+    def judged(self) -> dict[str, Task]:
+        """The tasks that pick the best state: those that are trained."""
+        tasks = {name: data.task for name, data in self.selection.items()}
+        planned = self.schedule.batches_before(len(self.schedule))
+        trained = {n: t for n, t in tasks.items() if planned[n] and self.training.weight(n)}
+        return trained or tasks
+
+    def position(self, step: int) -> Mapping[str, Any]:
+        return {"step": step, "epoch": round(step / self.schedule.steps_per_epoch, 4)}
