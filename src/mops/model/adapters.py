@@ -105,20 +105,8 @@ class Vector(nn.Module):
         return self.vector.expand(tokens, -1)
 
 
-class LowRankDown(nn.Module):
-    """A of the queries and A of the values, stacked."""
-
-    def __init__(self, width: int, rank: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(2 * rank, width))
-        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-
-    def forward(self, hidden_TD: Tensor) -> Tensor:
-        return product(hidden_TD, self.weight)
-
-
 class LowRankUp(nn.Module):
-    """B of the queries and B of the values."""
+    """B of the queries and B of the values; their A are the halves of one matrix."""
 
     def __init__(self, rank: int, width: int) -> None:
         super().__init__()
@@ -150,7 +138,7 @@ PARTS: dict[tuple[str, str], Callable[[int, int, int, float], nn.Module]] = {
     ("pal", "up"): lambda width, size, site, dropout: projection(size, width, std=0),
     ("bottleneck", "down"): lambda width, size, site, dropout: projection(width, size),
     ("bottleneck", "up"): lambda width, size, site, dropout: projection(size, width, std=0),
-    ("lora", "down"): lambda width, size, site, dropout: LowRankDown(width, size),
+    ("lora", "down"): lambda width, size, site, dropout: Dense(width, 2 * size, bias=False),
     ("lora", "up"): lambda width, size, site, dropout: LowRankUp(size, width),
     ("task_embedding", "vector"): lambda width, size, site, dropout: Vector(site),
 }

@@ -43,8 +43,6 @@ POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
     "sum": summed_tokens,
     "mean": mean_tokens,
 }
-
-
 Call = Callable[..., Tensor]
 
 
@@ -60,10 +58,6 @@ def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
     return output
 
 
-def keep_gradient(output: Tensor) -> Tensor:
-    return output
-
-
 def scale_gradient(factor: Any, output: Tensor) -> Tensor:
     """The same output; its gradient is multiplied by the factor."""
     scaled: Tensor = factor * output + (1 - factor) * output.detach()
@@ -72,9 +66,9 @@ def scale_gradient(factor: Any, output: Tensor) -> Tensor:
 
 # A feed's gradient -> how the source task's head is called, and what its output passes back.
 FEED_GRADIENTS: dict[str | float, tuple[Call, Call]] = {
-    "frozen-head": (call_frozen, keep_gradient),
+    "frozen-head": (call_frozen, lambda output: output),
     "stop": (call_frozen, Tensor.detach),
-    "full": (call_module, keep_gradient),
+    "full": (call_module, lambda output: output),
 }
 
 
