@@ -1,9 +1,11 @@
 """What a run writes down: record.json (`Record`) and curve.jsonl, read and written here.
 
-record = read_record("runs/shared/record.json")
-record.scores.tasks["sentiment"]["report"]["accuracy"]
-record.scores.overall["report"]["overall"]
-record.costs.parameters, record.train_info.best_step, record.run_info.recipe
+    record = read_record("runs/shared/record.json")
+    record.scores.tasks["sentiment"]["report"]["accuracy"]
+    record.scores.overall["report"]["overall"]
+    record.costs.parameters, record.train_info.best_step, record.run_info.recipe
+
+Keys of the file are the names of the fields.
 """
 
 from __future__ import annotations

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from mops.errors import UsageError
-from mops.evaluate.agreement import Cell
+from mops.evaluate.agreement import CosineCell
 from mops.evaluate.conflicts import Conflicts, advise, read_conflicts, write_conflicts
 
 PAIRS = (("a", "b"), ("a", "c"))
 
 
-def one_cell(place: str, mean: float, is_conflict: bool, pair: tuple[str, str]) -> Cell:
-    return Cell(
+def one_cell(place: str, mean: float, is_conflict: bool, pair: tuple[str, str]) -> CosineCell:
+    return CosineCell(
         place=place, part="all", tasks=pair, mean=mean, stderr=0.01, negative=0.5, norm_ratio=2.0,
         own=(0.5, 0.32), steps=20, p=0.2, p_holm=0.4, is_conflict=is_conflict,
     )  # fmt: skip
 
 
-def cells(*conflicting: str, places: tuple[str, ...] = ("embeddings", *"0123")) -> list[Cell]:
+def cells(*conflicting: str, places: tuple[str, ...] = ("embeddings", *"0123")) -> list[CosineCell]:
     """Of two pairs; in the named places the second pair conflicts."""
     named = [f"layer {p}" if p.isdigit() else p for p in places]
     bad = {f"layer {p}" if p.isdigit() else p for p in conflicting}
@@ -42,7 +42,7 @@ def test_no_conflict() -> None:
 
 def test_single_parts_are_named_when_no_place_conflicts() -> None:
     part = one_cell("layer 2", -0.2, True, PAIRS[0])
-    _, sentence = advise([Cell(**{**vars(part), "owner": "norms/layer02"})], cells())
+    _, sentence = advise([CosineCell(**{**vars(part), "owner": "norms/layer02"})], cells())
     assert "norms/layer02 (a and b)" in sentence
 
 

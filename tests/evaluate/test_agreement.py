@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from mops.evaluate.agreement import (
-    Cell,
+    CosineCell,
     Measured,
     averages_of,
     cells_of,
@@ -49,7 +49,7 @@ def pair_cosines(gradient: np.ndarray, a: int, b: int) -> list[float]:
     ]
 
 
-def cell(cells: Sequence[Cell], **names: object) -> Cell:
+def cell(cells: Sequence[CosineCell], **names: object) -> CosineCell:
     (found,) = [c for c in cells if all(getattr(c, n) == v for n, v in names.items())]
     return found
 
@@ -146,7 +146,7 @@ def noisy(signal: np.ndarray, noise: float, seed: int) -> np.ndarray:
     return signal + noise * draw.normal(size=(STEPS * 20, 2, len(signal)))
 
 
-def three_tasks(directions: Sequence[np.ndarray], noise: Sequence[float]) -> Sequence[Cell]:
+def three_tasks(directions: Sequence[np.ndarray], noise: Sequence[float]) -> Sequence[CosineCell]:
     parts = [noisy(d, n, seed) for seed, (d, n) in enumerate(zip(directions, noise, strict=True))]
     return cells_of(owner_series(measured({"embeddings": np.stack(parts, axis=1)})))
 

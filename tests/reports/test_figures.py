@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mops.evaluate.agreement import Cell
+from mops.evaluate.agreement import CosineCell
 from mops.evaluate.conflicts import Conflicts, write_conflicts
 from mops.reports.figures import Picture, draw_charts
 from mops.reports.figures.conflicts import build_figure, draw_heatmap
@@ -253,8 +253,10 @@ def sample(tasks: tuple[str, ...] = ("a", "b", "c")) -> Conflicts:
             facts = {"place": place, "tasks": pair, "mean": -0.04 + 0.03 * n, "stderr": 0.01,
                      "negative": 0.5, "norm_ratio": 1.0, "own": (0.2, 0.3), "steps": 9}  # fmt: skip
             parts = ("attention", "norms") if place.startswith("layer") else (place,)
-            owners += [Cell(part=part, owner=f"{part}/{place}", **facts) for part in parts]
-            places.append(Cell(part="all", **facts, is_conflict=n == 0 and place == "layer 1"))
+            owners += [CosineCell(part=part, owner=f"{part}/{place}", **facts) for part in parts]
+            places.append(
+                CosineCell(part="all", **facts, is_conflict=n == 0 and place == "layer 1")
+            )
     info = {"plan": "some", "encoder": "tiny", "tasks": list(tasks), "steps": 90,
             "measured_steps": list(range(9)), "level": 0.05}  # fmt: skip
     return Conflicts(info, {}, {}, tuple(owners), tuple(places), (), ())

@@ -19,7 +19,7 @@ from mops.record import RunScores, read_record
 from mops.surveys.ledger import Candidate
 from mops.surveys.results.files import to_markdown
 from mops.surveys.results.judge import judge_survey
-from mops.surveys.results.results import read_results
+from mops.surveys.results.results import RECORDS, read_results
 from mops.surveys.results.trials import find_mismatches
 from running import run_python, world
 from surveying import (
@@ -91,6 +91,15 @@ def test_costs_come_from_the_pass_where_it_has_measured(folder: Path, survey: Ma
     (folder / "costs.json").write_text(json.dumps(both), "utf-8")
     twin = by_name(judge_survey(survey, folder))["twin"]
     assert twin.tm_relative == pytest.approx(0.5 * twin.overall.mean / found["shared"].overall.mean)
+
+
+@pytest.mark.parametrize("text", ["{ torn", "[1, 2]", '{"twin": 3}'])
+def test_a_corrupt_file_of_costs_is_a_caveat(folder: Path, survey: MadeSurvey, text: str) -> None:
+    (folder / "costs.json").write_text(text, "utf-8")
+    results = judge_survey(survey, folder)
+    assert results.caveats[0].kind == "costs"
+    assert f"{folder / 'costs.json'} cannot be read" in results.caveats[0].text
+    assert results["twin"].costs.source == RECORDS
 
 
 def test_failed_and_waiting_trials_are_named(folder: Path, survey: MadeSurvey) -> None:

@@ -12,7 +12,7 @@ import click
 from mops.cli.options import JSON, read_recipe, recipe_options
 
 if TYPE_CHECKING:
-    from mops.evaluate.agreement import Cell
+    from mops.evaluate.agreement import CosineCell
     from mops.evaluate.conflicts import Conflicts
 
 FEW_PAIRS = 3  # tables of their own; with more pairs one table shows their average
@@ -152,21 +152,21 @@ def show_average(found: Conflicts) -> None:
     print_table(f"average of {len(found.pairs)} pairs of tasks", columns, rows)
 
 
-def own_of(pairs: Sequence[Cell]) -> str:
+def own_of(pairs: Sequence[CosineCell]) -> str:
     """Of all tasks, on average."""
     values = {task: own for c in pairs for task, own in zip(c.tasks, c.own, strict=True)}
     return f"{sum(values.values()) / len(values):.2f}"
 
 
-def parts_of(cells: Sequence[Cell]) -> list[str]:
+def parts_of(cells: Sequence[CosineCell]) -> list[str]:
     """The parts that layers have; other places have one part only."""
     return list(dict.fromkeys(cell.part for cell in cells if cell.layer is not None))
 
 
-def part_columns(cells: Sequence[Cell], place: str, parts: Sequence[str]) -> list[str]:
+def part_columns(cells: Sequence[CosineCell], place: str, parts: Sequence[str]) -> list[str]:
     here = {cell.part: cell for cell in cells if cell.place == place}
     return [f"{here[part].mean:z.3f}{mark(here[part])}" if part in here else "" for part in parts]
 
 
-def mark(cell: Cell) -> str:
+def mark(cell: CosineCell) -> str:
     return "*" if cell.is_conflict else " "

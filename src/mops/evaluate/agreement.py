@@ -27,7 +27,7 @@ FEWEST = 2  # steps with a cosine that a standard error needs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class CosineCell:
     """How the gradients of two tasks on the same weights relate, over the measured steps."""
 
     place: str  # layer 3, embeddings, pooler, late1, ...
@@ -135,7 +135,7 @@ def series_of(gram_NThTh: Values, tasks: Sequence[str], names: Mapping[str, Any]
 # ------------------------------------------------------------------ over the steps
 
 
-def cells_of(series: Sequence[Series]) -> tuple[Cell, ...]:
+def cells_of(series: Sequence[Series]) -> tuple[CosineCell, ...]:
     """A cell for each series, tested together; none where gradients were zero almost always."""
     cells = [cell for one in series for cell in summarise(one)]
     adjusted = holm([cell.p for cell in cells])
@@ -145,14 +145,14 @@ def cells_of(series: Sequence[Series]) -> tuple[Cell, ...]:
     )
 
 
-def summarise(series: Series) -> list[Cell]:
+def summarise(series: Series) -> list[CosineCell]:
     is_known = np.isfinite(series.cosine_N)
     cosine, count = series.cosine_N[is_known], int(is_known.sum())
     if count < FEWEST:
         return []
     mean, stderr = float(cosine.mean()), float(cosine.std(ddof=1) / np.sqrt(count))
     return [
-        Cell(
+        CosineCell(
             **series.names,
             mean=mean,
             stderr=stderr,
@@ -165,7 +165,7 @@ def summarise(series: Series) -> list[Cell]:
     ]
 
 
-def averages_of(series: Sequence[Series]) -> tuple[Cell, ...]:
+def averages_of(series: Sequence[Series]) -> tuple[CosineCell, ...]:
     """Over the pairs of tasks, for each place and part; the error is again over steps."""
     groups: dict[tuple[str, str], list[Series]] = {}
     for one in series:
@@ -174,7 +174,7 @@ def averages_of(series: Sequence[Series]) -> tuple[Cell, ...]:
     return tuple(replace(cell, own=(), p=1.0) for cell in cells)
 
 
-def average(names: tuple[str, str], group: list[Series]) -> list[Cell]:
+def average(names: tuple[str, str], group: list[Series]) -> list[CosineCell]:
     signs = [np.sign(np.nanmean(one.log_ratio_N)) for one in group]
     ratios = [sign * one.log_ratio_N for sign, one in zip(signs, group, strict=True)]
     cells = summarise(

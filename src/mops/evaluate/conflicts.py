@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mops.errors import UsageError
-from mops.evaluate.agreement import Cell
+from mops.evaluate.agreement import CosineCell
 from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
 
@@ -22,9 +22,9 @@ class Conflicts:
     info: Mapping[str, Any]  # plan, encoder, tasks, measured steps, batch sizes, level
     recipe: Mapping[str, Any]
     machine: Mapping[str, Any]
-    owners: tuple[Cell, ...]
-    places: tuple[Cell, ...]
-    averages: tuple[Cell, ...]
+    owners: tuple[CosineCell, ...]
+    places: tuple[CosineCell, ...]
+    averages: tuple[CosineCell, ...]
     advice: tuple[str, ...]
 
     @property
@@ -52,14 +52,14 @@ def read_conflicts(path: str | Path) -> Conflicts:
         ) from cause
 
 
-def read_cell(row: Mapping[str, Any]) -> Cell:
-    return Cell(**{**row, "tasks": tuple(row["tasks"]), "own": tuple(row["own"])})
+def read_cell(row: Mapping[str, Any]) -> CosineCell:
+    return CosineCell(**{**row, "tasks": tuple(row["tasks"]), "own": tuple(row["own"])})
 
 
 # ------------------------------------------------------------------ advice
 
 
-def advise(owners: Sequence[Cell], places: Sequence[Cell]) -> tuple[str, ...]:
+def advise(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> tuple[str, ...]:
     """One or two sentences: the worst conflict, and where separate copies would remove it."""
     conflicting = [cell for cell in places if cell.is_conflict]
     if conflicting:
@@ -67,7 +67,7 @@ def advise(owners: Sequence[Cell], places: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(describe_none(owners, places))
 
 
-def describe_worst(conflicting: Sequence[Cell], tested: int) -> str:
+def describe_worst(conflicting: Sequence[CosineCell], tested: int) -> str:
     lowest = min(conflicting, key=lambda cell: cell.mean)
     return (
         f"The tasks disagree most in {lowest.place}: {' and '.join(lowest.tasks)} have a mean "
@@ -77,7 +77,7 @@ def describe_worst(conflicting: Sequence[Cell], tested: int) -> str:
     )
 
 
-def suggest_split(conflicting: Sequence[Cell], places: Sequence[Cell]) -> str:
+def suggest_split(conflicting: Sequence[CosineCell], places: Sequence[CosineCell]) -> str:
     """Split at the lowest layer from which on every shared layer conflicts in some pair."""
     layers = {cell.layer for cell in conflicting}
     shared = sorted({cell.layer for cell in places if cell.layer is not None}, reverse=True)
@@ -94,7 +94,7 @@ def suggest_split(conflicting: Sequence[Cell], places: Sequence[Cell]) -> str:
     )
 
 
-def describe_none(owners: Sequence[Cell], places: Sequence[Cell]) -> Iterator[str]:
+def describe_none(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> Iterator[str]:
     lowest = min(places, key=lambda cell: cell.mean)
     yield (
         f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "

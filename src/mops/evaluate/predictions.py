@@ -1,8 +1,10 @@
-"""The reader of prediction files, predictions/TASK-SPLIT.csv (`evaluate` writes them). No torch.
+"""The reader of prediction files, predictions/TASK-SPLIT.csv. No torch.
 
-rows = read_predictions(run / "predictions" / "sentiment-validation.csv", task)
-report = rows.part("report")
-report.targets, report.values, report.columns["id"], report.numbers("loss")
+    rows = read_predictions(run / "predictions" / "sentiment-validation.csv", task)
+    report = rows.part("report")
+    report.targets, report.values, report.columns["id"], report.numbers("loss")
+
+`evaluate.write_predictions` writes them.
 """
 
 from __future__ import annotations

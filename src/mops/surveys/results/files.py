@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Mapping, Sequence
-from statistics import mean
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from mops.evaluate.compare import Difference
-from mops.evaluate.metrics import OVERALL
 from mops.files import write_text
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import CandidateResult, Results
 from mops.surveys.results.tables import (
-    TESTED,
     cost_table,
     describe_rows,
     difference_table,
@@ -27,19 +23,7 @@ from mops.surveys.results.tables import (
 )
 from mops.tables import escape_markdown, markdown_table
 
-COSTS = (
-    "parameters",
-    "trained_parameters",
-    "weight_bytes",
-    "training_state_bytes",
-    "step_seconds",
-    "encode_seconds",
-    "train_seconds",
-    "peak_memory_bytes",
-    "latency_seconds",
-    "throughput",
-    "disk_bytes",
-)
+LISTED = ("steps", "best_step", "best_epoch", "train_seconds")  # of each trial, in summary.csv
 TABLES = (score_table, difference_table, mcnemar_table, gain_table, cost_table, training_table)
 
 
@@ -51,8 +35,8 @@ def write_results(results: Results) -> None:
 
 
 def to_csv(results: Results) -> str:
-    """A row per candidate."""
-    rows = [flatten(one, list(results.tasks)) for one in results.candidates]
+    """A row per candidate; columns are the paths of summary.json, as `against.overall.low`."""
+    rows = [flatten(one) for one in results.candidates]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
@@ -61,58 +45,23 @@ def to_csv(results: Results) -> str:
     return out.getvalue()
 
 
-def flatten(one: CandidateResult, tasks: Sequence[str]) -> dict[str, Any]:
-    """Everything in single cells; lists have their values in the order of the seeds."""
-    trials = one.trials
-    return {
-        "candidate": one.name,
-        "plan": one.plan,
-        **{key: to_cell(value) for key, value in one.settings.items() if key != "plan"},
-        "learning_rate": one.learning_rate,
-        "head_learning_rate": one.head_learning_rate,
-        "loss_weights": to_cell(dict(one.loss_weights)),
-        "tie": one.tie,
-        "seeds": len(trials),
-        "missing_seeds": " ".join(map(str, one.missing_seeds)),
-        **{
-            f"{name}{suffix}": value
-            for name, of in sorted(one.scores.items(), key=lambda item: item[0] not in OVERALL)
-            for suffix, value in (("", of.mean), ("_stderr", of.stderr), ("_spread", of.spread))
-        },
-        **flatten_differences("difference", one.against, (*OVERALL, *tasks)),
-        **flatten_differences("gain", one.gains, tasks),
-        **{f"mcnemar_{task}": join_values(p) for task, p in one.mcnemar.items()},
-        **{key: getattr(one.costs, key) for key in COSTS},
-        "tm_relative": one.tm_relative,
-        "costs_from": one.costs.source,
-        "steps": mean(trial.steps for trial in trials),
-        "best_step": mean(trial.best_step for trial in trials),
-        "best_epoch": mean(trial.best_epoch for trial in trials),
-        **{f"passes_{t}": mean(trial.passes[t] for trial in trials) for t in one.tasks},
-        "best_steps": join_values([trial.best_step for trial in trials]),
-        "warnings": sum(len(trial.warnings) for trial in trials),
-        "trials": join_values([trial.id for trial in trials]),
-    }
+def flatten(one: CandidateResult) -> dict[str, Any]:
+    """Everything about a candidate; `trials.steps` and the like are lists over its seeds."""
+    data = asdict(one)
+    trials = {key: [trial[key] for trial in data["trials"]] for key in ("id", "seed", *LISTED)}
+    data["trials"] = trials | {"warnings": sum(len(trial.warnings) for trial in one.trials)}
+    data["costs"].pop("parameters_by_owner")
+    return dict(join_paths(data))
 
 
-def flatten_differences(
-    prefix: str, differences: Mapping[str, Difference], keys: Sequence[str]
-) -> dict[str, Any]:
-    """`difference_overall`, `difference_overall_low`, ...; empty where there is none."""
-    names = {"": "mean"} | {f"_{name}": name for name in TESTED}
-    return {
-        f"{prefix}_{key}{suffix}": getattr(differences[key], name) if key in differences else ""
-        for key in keys
-        for suffix, name in names.items()
-    }
-
-
-def to_cell(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, dict | list | tuple) else value
-
-
-def join_values(values: Sequence[Any]) -> str:
-    return " ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in values)
+def join_paths(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested keys joined by dots; values of a list are joined by spaces."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from join_paths(value, f"{prefix}{key}.")
+        else:
+            is_list = isinstance(value, list | tuple)
+            yield f"{prefix}{key}", " ".join(map(str, value)) if is_list else value
 
 
 def to_markdown(results: Results) -> str:

@@ -83,7 +83,7 @@ def score_table(results: Results) -> Table:
     )
     note = (
         "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
-        "Candidates of a tie are not significantly different and stand in no order. "
+        "Candidates of a tie are not significantly different and are in no particular order. "
         f"{seeds_note(results)}"
     )
     columns = ("tie", "candidate", "overall", "normalised", *results.tasks, "spread")
