@@ -18,10 +18,10 @@ from mops.config.recipe import Recipe
 from mops.config.training import Augment, Stage, TaskEntry, Training
 from mops.data.compose import compose_recipe
 from mops.model.sources import find_encoder
-from mops.papers import PAPERS
-from mops.papers.beside import WRONG, paper_cell, wrong_numbers
+from mops.papers import NAMES, read_paper
+from mops.papers.compare import WRONG, paper_cell, wrong_numbers
+from mops.papers.findings import MARGIN
 from mops.papers.paper import Paper
-from mops.papers.verdicts import MARGIN
 from mops.plans.layout import lay_out
 from mops.plans.parser import SHORT_FORMS, every_plan
 from mops.plans.picture import draw
@@ -164,23 +164,24 @@ def experiment_row(survey: Survey, entry: Experiment) -> str:
 
 def papers_page() -> str:
     """The numbers and findings of the papers, and which survey repeats each."""
+    papers = [read_paper(name) for name in NAMES]
     parts = [
         "# The papers\n",
         NOTE,
-        "Five student reports founded this project. `mops report DIR --like NAME` prints a survey "
-        "in the tables of one of them, its own numbers beside ours, and says of each finding "
-        "whether it holds in that survey, does not hold, or cannot be told. Differences must be "
-        "real by the survey's own comparison; that there is none needs an interval within "
-        f"{MARGIN:g}. A number with {WRONG} is wrong as printed, and the note says what it should "
-        "be.\n",
+        "This project builds on five student reports. `mops report DIR --like NAME` prints a "
+        "survey in the tables of one of them, with the paper's numbers next to ours, and judges "
+        "each finding: it holds, does not hold, or is undecided. A difference must be significant "
+        "in the survey's own comparison; a finding that two models are equal needs a confidence "
+        f"interval within {MARGIN:g}. A number marked {WRONG} is wrong in the paper, and the note "
+        "says what it should be.\n",
         "| name | paper | repeated by `mops survey` |\n|---|---|---|",
         "\n".join(
             f"| `{p.name}` | {p.source} | {', '.join(f'`{name}`' for name in p.surveys)} |"
-            for p in PAPERS.values()
+            for p in papers
         )
         + "\n",
     ]
-    for paper in PAPERS.values():
+    for paper in papers:
         parts += paper_section(paper)
     return "\n".join(parts)
 
@@ -189,16 +190,19 @@ def paper_section(paper: Paper) -> list[str]:
     parts = [f"## {paper.title}\n"]
     for table in paper.tables:
         rows = [
-            [row.label, *(paper_cell(row, column.measure).text for column in table.columns)]
+            [row.label, *(paper_cell(row, measure).text for measure in table.columns)]
             for row in table.rows
         ]
-        columns = ["model", *(column.name for column in table.columns)]
+        columns = ["model", *table.columns.values()]
         notes = " ".join([*([table.note] if table.note else []), *wrong_numbers(table)])
         parts.append(f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{notes}\n")
-    parts += ["What it found, to be judged by a survey:\n"]
-    parts += ["\n".join(f"- {stated.text}" for stated in paper.findings) + "\n"]
-    parts += ["What differs from it here, and what is wrong in it:\n"]
-    return [*parts, "\n".join(f"- {text}" for text in paper.differences) + "\n"]
+    findings = "\n".join(f"- {finding.text}" for finding in paper.findings)
+    differences = "\n".join(f"- {text}" for text in paper.differences)
+    return [
+        *parts,
+        f"Findings, to be judged by a survey:\n\n{findings}\n",
+        f"Differences from our experiments, and errors of the paper:\n\n{differences}\n",
+    ]
 
 
 OWN_SURVEY = """## A survey of your own

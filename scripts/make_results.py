@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mops.files import write_text
-from mops.papers import PAPERS, claim_table, compare_with
+from mops.papers import NAMES, claim_table, compare_with
 from mops.reports.figures import draw_charts
 from mops.reports.material import Material, read_material
 from mops.surveys.design import Survey
@@ -99,9 +99,9 @@ def heading(survey: Survey, summary: Results) -> str:
 
 def beside_papers(material: Material) -> Iterator[str]:
     """The tables of the papers that this survey repeats, where it has a row of them."""
-    for paper in PAPERS.values():
-        view = compare_with(paper.name, material)
-        if material.summary.name not in paper.surveys or not view.matched:
+    for name in NAMES:
+        view = compare_with(name, material.summary, material.records)
+        if material.summary.name not in view.surveys or not view.matched:
             continue
         yield f"### Beside the paper: {view.title}"
         for table in view.matched:

@@ -1,19 +1,18 @@
-"""Surveys made by hand for the papers' tables: standings with records, nothing trained."""
+"""Made surveys for the papers' tables: candidates with results and records, nothing trained."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.compose import sample_tasks
 from mops.evaluate.compare import Difference
+from mops.papers.our_results import OurResults
 from mops.papers.paper import TASKS
 from mops.record import Record, RunScores
-from mops.reports.material import Material, TrialFiles
 from mops.surveys.experiments import named_survey
 from mops.surveys.results.results import CandidateResult, Results
 from surveying import (
@@ -28,36 +27,21 @@ from surveying import (
 
 METRICS = {"similarity": "pearson"}  # else accuracy
 BASE, SMALL = {"depth": 12, "width": 768}, {"depth": 6, "width": 384}
+Trials = tuple[str, Record, Sequence[Mapping[str, Any]]]  # candidate, record, metrics by seed
+Survey = tuple[Results, Mapping[str, Record]]
 
 
 def candidate(name: str, score: float = 0.6, **facts: Any) -> CandidateResult:
     """A candidate of the papers' three tasks; the plan is the name before a comma."""
     scores = dict.fromkeys(TASKS, score) | facts.pop("scores", {})
-    costs = made_costs(**{"noise": 0.05} | facts.pop("costs", {}))
+    costs = made_costs(**{"train_seconds": 60.0, "noise": 0.05} | facts.pop("costs", {}))
     plain = {"plan": name.partition(",")[0], "tasks": TASKS,
              "loss_weights": dict.fromkeys(TASKS, 1.0)}  # fmt: skip
     return made_standing(name, score, scores=scores, **plain | {"costs": costs} | facts)
 
 
-def difference(
-    mean: float, reach: float, is_significant: bool = False, seeds: int = 3
-) -> Difference:
-    return Difference(mean, reach / 2, mean - reach, mean + reach, 0.0, 0.0, is_significant, seeds)
-
-
-def summary(*standings: CandidateResult, **facts: Any) -> Results:
-    plain = {
-        "tasks": {task: METRICS.get(task, "accuracy") for task in TASKS},
-        "rows": {},
-        "baseline": standings[0].name if standings else "none",
-    }
-    return made_summary(*standings, **plain | facts)
-
-
-def material(
-    *standings: CandidateResult, trials: Sequence[TrialFiles] = (), **facts: Any
-) -> Material:
-    return Material(Path("made"), None, summary(*standings, **facts), None, tuple(trials), ())
+def difference(mean: float, reach: float, is_real: bool = False, seeds: int = 3) -> Difference:
+    return Difference(mean, reach / 2, mean - reach, mean + reach, 0.0, 0.0, is_real, seeds)
 
 
 def trials_of(
@@ -65,30 +49,47 @@ def trials_of(
     by_seed: Sequence[Mapping[str, float]],
     recipe: Mapping[str, Any] | None = None,
     shape: Mapping[str, int] = BASE,
-) -> list[TrialFiles]:
-    """Its records, with these scores of tasks on the dev rows."""
-    return [
-        TrialFiles(one.name, facts, Path("made"), record(scores, recipe or {}, shape))
-        for facts, scores in zip(one.trials, by_seed, strict=True)
+) -> list[Trials]:
+    """A record of the candidate, and these scores of tasks on the dev rows, for each seed."""
+    metrics = [
+        {
+            task: {"validation": {METRICS.get(task, "accuracy"): s, "matthews": s, "rows": 50}}
+            for task, s in scores.items()
+        }
+        for scores in by_seed
     ]
-
-
-def record(
-    scores: Mapping[str, float], recipe: Mapping[str, Any], shape: Mapping[str, int]
-) -> Record:
-    tasks = {
-        task: {"validation": {METRICS.get(task, "accuracy"): score, "matthews": score, "rows": 50}}
-        for task, score in scores.items()
-    }
     made = made_record(plain_recipe(), {}, Skill())
     seen = made.train_info.tasks["sentiment"]
-    return replace(
+    record = replace(
         made,
-        run_info=replace(made.run_info, recipe=dict(recipe), encoder="base"),
-        train_info=replace(made.train_info, tasks=dict.fromkeys(scores, seen)),
-        scores=RunScores(main={}, overall={}, tasks=tasks, untrained=()),
+        run_info=replace(made.run_info, recipe=dict(recipe or {}), encoder="base"),
+        train_info=replace(made.train_info, tasks=dict.fromkeys(by_seed[0], seen)),
+        scores=RunScores(main={}, overall={}, tasks=metrics[0], untrained=()),
         meta_info=made_meta(encoder_shape=shape),
     )
+    return [(one.name, record, metrics)]
+
+
+def material(*candidates: CandidateResult, trials: Sequence[Trials] = (), **facts: Any) -> Survey:
+    """The arguments of compare_with: results and records."""
+    metrics = {name: by_seed for name, _, by_seed in trials}
+    filled = [
+        replace(one, trials=tuple(
+            replace(trial, metrics=of)
+            for trial, of in zip(one.trials, metrics.get(one.name) or [{}] * 9, strict=False)
+        ))
+        for one in candidates
+    ]  # fmt: skip
+    plain = {
+        "tasks": {task: METRICS.get(task, "accuracy") for task in TASKS},
+        "rows": {},
+        "baseline": candidates[0].name if candidates else "none",
+    }
+    return made_summary(*filled, **plain | facts), {name: record for name, record, _ in trials}
+
+
+def ours_of(*candidates: CandidateResult, **facts: Any) -> OurResults:
+    return OurResults(*material(*candidates, **facts))
 
 
 # ------------------------------------------------------------------ named experiments
@@ -96,34 +97,25 @@ def record(
 
 def four_tasks() -> Recipe:
     """The sample's tasks, and its sentiment once more as `movies`."""
-    found = sample_tasks()
-    return to_recipe({"tasks": {**found, "movies": copy.deepcopy(found["sentiment"])}})
+    tasks = sample_tasks()
+    return to_recipe({"tasks": {**tasks, "movies": copy.deepcopy(tasks["sentiment"])}})
 
 
-def tied_survey(name: str) -> Material:
+def tied_survey(name: str) -> Survey:
     """A named experiment in which all candidates are equal, with three seeds each."""
     data = four_tasks()
-    joins = name == "single-task"
-    tasks = {task: entry for task, entry in data.tasks.items() if joins or task != "movies"}
+    tasks = {t: e for t, e in data.tasks.items() if name == "single-task" or t != "movies"}
     survey = named_survey(name, data.model_copy(update={"tasks": tasks}))
-    made = list(standings_of(survey.candidates()))
-    files = [
-        trial
-        for one, recipe in made
-        for trial in trials_of(one, [dict.fromkeys(tasks, 0.5)] * 3, recipe, SMALL)
-    ]
-    return material(*(one for one, _ in made), trials=files, baseline=survey.baseline)
-
-
-def standings_of(candidates: Sequence[Any]) -> Iterator[tuple[CandidateResult, Mapping[str, Any]]]:
-    for one in candidates:
+    made, trials = [], []
+    for one in survey.candidates():
         recipe, training = one.recipe.to_data(), one.recipe.training
         plan = recipe["plan"]["name"] if isinstance(recipe["plan"], dict) else recipe["plan"]
         learnt = tuple(training.train_tasks or one.recipe.tasks)
-        weights = dict(training.loss_weights) or dict.fromkeys(learnt, 1.0)
-        standing = candidate(
+        made.append(candidate(
             one.name, 0.5, plan=plan, settings=one.settings, tasks=learnt,
-            learning_rate=training.learning_rate, loss_weights=weights,
+            learning_rate=training.learning_rate,
+            loss_weights=dict(training.loss_weights) or dict.fromkeys(learnt, 1.0),
             scores=dict.fromkeys(learnt, 0.5),
-        )  # fmt: skip
-        yield standing, recipe
+        ))  # fmt: skip
+        trials += trials_of(made[-1], [dict.fromkeys(tasks, 0.5)] * 3, recipe, SMALL)
+    return material(*made, trials=trials, baseline=survey.baseline)

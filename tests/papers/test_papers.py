@@ -7,16 +7,15 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from papers_made import candidate, material, tied_survey, trials_of
+from papers_made import candidate, material, ours_of, tied_survey, trials_of
 
-from mops.cli.paper_screen import print_paper
+from mops.cli.report import print_paper
 from mops.cli.screen import OUT
 from mops.data.compose import compose_recipe
 from mops.errors import UsageError
-from mops.papers import NAMES, PAPERS, claim_table, compare_with
-from mops.papers.measures import checkpoint_bytes
-from mops.papers.ours import Ours
-from mops.papers.paper import TASKS, Match, Paper, PaperRow
+from mops.papers import NAMES, claim_table, compare_with, read_paper
+from mops.papers.our_results import OurResults, checkpoint_bytes
+from mops.papers.paper import TASKS, Paper, PaperModel, PaperRow
 from mops.plans.layout import lay_out
 from mops.plans.parser import parse_plan
 from mops.plans.shapes import EncoderShape, HeadShape, Reading
@@ -25,6 +24,7 @@ from mops.surveys.experiments import EXPERIMENTS
 OVERALL = {"overall": lambda r: r, "overall_normalised": lambda r: (r + 1) / 2}
 ROUNDING = 0.001  # three digits, some cut and some rounded
 WRONG = {"PALs Parallel Weighted", "Combined", "Top + Parallel (Same) (test)"}
+PAPERS = {name: read_paper(name) for name in NAMES}
 ROWS = [
     (paper, table, row) for paper in PAPERS.values() for table in paper.tables for row in table.rows
 ]
@@ -43,7 +43,7 @@ def by_parts(row: PaperRow, convention: str) -> float:
 def test_overall_scores_are_means_of_their_tasks_but_for_three() -> None:
     checked, wrong = 0, set()
     for _, table, row in ROWS:
-        for convention in {column.measure for column in table.columns} & set(OVERALL):
+        for convention in table.columns.keys() & OVERALL.keys():
             printed, right = row.numbers.get(convention), row.should.get(convention)
             if printed is not None and abs(by_parts(row, convention) - printed) < ROUNDING:
                 assert right is None
@@ -83,8 +83,7 @@ def test_model_sizes_are_checkpoints_with_the_moments_of_adam() -> None:
     seen = 0
     for table in PAPERS["mops"].tables:
         for row in table.rows if "costs" in table.name else ():
-            size = checkpoint_bytes(candidate("x", costs=base_size(row.match.plan)))
-            assert size is not None
+            size = checkpoint_bytes(candidate("x", costs=base_size(row.model.plan)))
             assert size / 1024 / 1000 == pytest.approx(row.numbers["size"], abs=1.0)
             seen += 1
     assert seen == 21
@@ -99,20 +98,20 @@ def test_a_survey_with_nothing_in_common(name: str, has_trial: bool) -> None:
     """All numbers of the paper, none of ours, and no verdict."""
     one = candidate("own", tasks=("a", "b"))
     trials = trials_of(one, [{"a": 0.5}] * 3) if has_trial else []
-    view = compare_with(name, material(*([one] if has_trial else []), trials=trials))
+    view = compare_with(name, *material(*([one] if has_trial else []), trials=trials))
     assert view.tables and not view.matched
-    assert {claim.verdict for claim in view.claims} == {"cannot be told"}
+    assert {claim.verdict for claim in view.claims} == {"undecided"}
     for table, printed in zip(view.tables, PAPERS[name].tables, strict=True):
         assert len(table.rows) == len(printed.rows)
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert ("not in this table: 1" in table.note) == has_trial
     told = {cell.value for table in view.tables for row in table.rows for cell in row}
     numbers = {
-        row.numbers[column.measure]
+        row.numbers[measure]
         for table in PAPERS[name].tables
         for row in table.rows
-        for column in table.columns
-        if column.measure in row.numbers
+        for measure in table.columns
+        if measure in row.numbers
     }
     assert numbers <= told
 
@@ -123,7 +122,7 @@ def test_our_numbers_are_means_over_seeds_of_the_whole_dev_split() -> None:
     scores = [{"sentiment": 0.4, "paraphrase": 0.6, "similarity": 0.8},
               {"sentiment": 0.5, "paraphrase": 0.7, "similarity": 0.9},
               {"sentiment": 0.6, "paraphrase": 0.8, "similarity": 1.0}]  # fmt: skip
-    view = compare_with("hybrid", material(one, other, trials=trials_of(one, scores)))
+    view = compare_with("hybrid", *material(one, other, trials=trials_of(one, scores)))
     table = view.tables[0]
     assert view.matched == (table,)
     row = next(row for row in table.rows if row[0].text == "1-bert (dev)")
@@ -139,7 +138,7 @@ def test_our_numbers_are_means_over_seeds_of_the_whole_dev_split() -> None:
 def test_the_plain_mean_for_a_paper_that_takes_it() -> None:
     one = candidate("frozen+late:III", 0.7)
     scores = [{"sentiment": 0.5, "paraphrase": 0.7, "similarity": 0.9}] * 3
-    view = compare_with("mops", material(one, trials=trials_of(one, scores)))
+    view = compare_with("mops", *material(one, trials=trials_of(one, scores)))
     cells = dict(zip(view.tables[0].columns, view.tables[0].rows[0], strict=True))
     assert cells["Score, ours"].value == pytest.approx(0.7)
 
@@ -153,7 +152,7 @@ def test_costs_are_in_the_convention_of_the_paper() -> None:
         *trials_of(base, [dict.fromkeys(TASKS, 0.6)] * 3),
         *trials_of(other, [dict.fromkeys(TASKS, 0.3)] * 3),
     ]
-    table = compare_with("mops", material(base, other, trials=trials)).tables[1]
+    table = compare_with("mops", *material(base, other, trials=trials)).tables[1]
     rows = {row[0].text: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     size = 3 * 80e6  # the other: a third of it
     assert rows["I-I-I*"]["Model size (KiB), ours"].value == pytest.approx(size / 1024 / 1000)
@@ -168,17 +167,17 @@ def test_a_task_that_is_missing_leaves_its_cells_and_the_overall_empty() -> None
     one = candidate("shared", tasks=("sentiment",))
     trials = trials_of(one, [{"sentiment": 0.5}] * 3)
     facts = {"tasks": {"sentiment": "accuracy", "other": "accuracy"}}
-    view = compare_with("hybrid", material(one, trials=trials, **facts))
+    view = compare_with("hybrid", *material(one, trials=trials, **facts))
     row = view.tables[0].rows[1]
     assert [cell.text for cell in row[1:]] == [
         "0.497", "0.500", "0.854", "", "0.863", "", "0.761", "", "",
     ]  # fmt: skip
     assert "no paraphrase, no similarity" in " ".join(view.differences)
-    assert "count other too" in " ".join(view.differences)
+    assert "include other" in " ".join(view.differences)
 
 
 def test_wrong_numbers_are_marked_and_put_right() -> None:
-    tables = {table.name: table for table in compare_with("pals", material()).tables}
+    tables = {table.name: table for table in compare_with("pals", *material()).tables}
     row = next(r for r in tables["pals-methods"].rows if r[0].text == "PALs Parallel Weighted")
     overall = row[tables["pals-methods"].columns.index("Overall, paper")]
     assert overall.text == "0.567†" and overall.value == 0.567 and "0.542" in overall.hint
@@ -189,10 +188,10 @@ def test_wrong_numbers_are_marked_and_put_right() -> None:
 def test_differences_name_what_was_trained_here() -> None:
     one = candidate("late:III")
     trials = trials_of(one, [dict.fromkeys(TASKS, 0.5)] * 3)
-    told = " ".join(compare_with("mops", material(one, trials=trials)).differences)
-    assert "Steps of a training: 10,000 there, 100 here." in told
-    assert "paraphrase 141,498 there, 100 here" in told
-    assert "Dev rows: sentiment 1,101 there, 50 here" in told
+    told = " ".join(compare_with("mops", *material(one, trials=trials)).differences)
+    assert "Training steps: 10,000 in the paper, 100 here." in told
+    assert "paraphrase 141,498 in the paper, 100 here" in told
+    assert "Dev rows: sentiment 1,101 in the paper, 50 here" in told
     assert "Encoder:" not in told  # as there: twelve layers of 768
 
 
@@ -202,18 +201,15 @@ def test_differences_name_what_was_trained_here() -> None:
 def test_of_several_candidates_the_one_with_the_papers_settings() -> None:
     a = candidate("late:III, a", learning_rate=1e-4)
     b = candidate("late:III, b", learning_rate=1e-5)
-    found = Ours(material(a, b))
-    assert found.find(Match("late:III", rather={"training.learning_rate": 1e-5})) == found.find(
-        Match("late:III", needs={"training.learning_rate": 1e-5})
-    )
+    ours = ours_of(a, b)
     names: list[Any] = [
-        getattr(found.find(match), "name", None)
+        getattr(ours.find(match), "name", None)
         for match in (
-            Match("late:III"),  # the baseline
-            Match("late:III", rather={"training.learning_rate": 1e-5}),
-            Match("late:III", rather={"training.learning_rate": 1.0}),
-            Match("late:III", needs={"training.learning_rate": 1.0}),
-            Match("late:III", trains=("sentiment",)),
+            PaperModel("late:III"),  # the baseline
+            PaperModel("late:III", prefer={"training.learning_rate": 1e-5}),
+            PaperModel("late:III", prefer={"training.learning_rate": 1.0}),
+            PaperModel("late:III", needs={"training.learning_rate": 1.0}),
+            PaperModel("late:III", trains=("sentiment",)),
         )
     ]
     assert names == ["late:III, a", "late:III, b", "late:III, a", None, None]
@@ -221,9 +217,9 @@ def test_of_several_candidates_the_one_with_the_papers_settings() -> None:
 
 def test_a_network_that_one_task_trains_is_no_multitask_network() -> None:
     one = candidate("shared, x", settings={"training.train_tasks": ["sentiment"]})
-    ours = Ours(material(one))
-    assert ours.find(Match("shared")) is None
-    assert ours.find(Match("shared", trains=("sentiment",))) is not None
+    ours = ours_of(one)
+    assert ours.find(PaperModel("shared")) is None
+    assert ours.find(PaperModel("shared", trains=("sentiment",))) is not None
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=NAMES)
@@ -231,11 +227,11 @@ def test_the_named_surveys_have_every_row_and_can_judge_every_finding(paper: Pap
     """With all candidates equal nothing is real; but nothing is missing either."""
     assert set(paper.surveys) <= set(EXPERIMENTS)
     rows = {row.label for table in paper.tables for row in table.rows} - NOWHERE
-    absent = {stated.text for stated in paper.findings}
+    absent = {finding.text for finding in paper.findings}
     for name in paper.surveys:
         made = tied_survey(name)
-        ours, view = Ours(made), compare_with(paper.name, made)
-        rows -= {row.label for t in paper.tables for row in t.rows if ours.find(row.match)}
+        ours, view = OurResults(*made), compare_with(paper.name, *made)
+        rows -= {row.label for t in paper.tables for row in t.rows if ours.find(row.model)}
         absent -= {c.text for c in view.claims if "ot in this survey" not in c.why}
     assert not rows and not absent
 
@@ -245,19 +241,19 @@ def test_the_named_surveys_have_every_row_and_can_judge_every_finding(paper: Pap
 
 def test_the_screen_shows_tables_findings_and_differences() -> None:
     with OUT.capture() as shown:
-        print_paper(compare_with("progressive", material(candidate("progressive"))))
+        print_paper(compare_with("progressive", *material(candidate("progressive"))))
     text = shown.get()
     assert "Shared Layer" in text and "0.591" in text
-    assert "cannot be told" in text and "Of 8 findings: 8 cannot be told." in text
-    assert "What differs:\n- The abstract" in text
+    assert "Of 8 findings: 8 undecided." in text
+    assert "Differences:\n- The abstract" in text
 
 
 def test_claims_are_a_table() -> None:
-    view = compare_with("pals", material())
+    view = compare_with("pals", *material())
     table = claim_table(view)
     assert [row[1].text for row in table.rows] == [claim.verdict for claim in view.claims]
 
 
 def test_an_unknown_paper() -> None:
     with pytest.raises(UsageError, match=r"no paper 'hybird'; there are mops, .*'hybrid'"):
-        compare_with("hybird", material())
+        compare_with("hybird", *material())

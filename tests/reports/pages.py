@@ -79,7 +79,7 @@ def hostile_report() -> Report:
         source=hostile("source"),
         surveys=(),
         tables=(table,),
-        claims=(Claim(hostile("claim"), "cannot be told", hostile("why")),),
+        claims=(Claim(hostile("claim"), "undecided", hostile("why")),),
         differences=(hostile("differs"),),
     )
     return Report(

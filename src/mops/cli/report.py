@@ -15,7 +15,9 @@ from mops.papers import NAMES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mops.papers import PaperView
     from mops.reports.report import Report
+    from mops.tables import Table
 
 
 @click.command()
@@ -62,7 +64,6 @@ def command(
 
 
 def show(report: Report, page: Path) -> None:
-    from mops.cli.paper_screen import print_paper
     from mops.cli.screen import OUT
 
     for view in report.papers:
@@ -81,6 +82,37 @@ def show_json(report: Report, files: Sequence[Path]) -> None:
             "papers": [asdict(view) for view in report.papers],
         }
     )
+
+
+def print_paper(view: PaperView) -> None:
+    """The tables that have a number of ours, findings with verdicts, and differences."""
+    from mops.cli.screen import OUT
+    from mops.papers import claim_table
+
+    OUT.print(f"{view.title} ({view.source})", soft_wrap=True)
+    OUT.print(f"Repeated by `mops survey NAME`; NAME is one of {', '.join(view.surveys)}\n")
+    for table in view.matched:
+        print_part(table, [short_name(column) for column in table.columns])
+    if others := [table.title for table in view.tables if table not in view.matched]:
+        OUT.print(f"Tables without a number of ours: {'; '.join(others)}.\n")
+    claims = claim_table(view)
+    print_part(claims, claims.columns)
+    OUT.print("Differences:")
+    for difference in view.differences:
+        OUT.print(f"- {difference}")
+
+
+def print_part(table: Table, columns: Sequence[str]) -> None:
+    from mops.cli.screen import OUT, print_table
+
+    print_table(table.title, columns, table.texts, table.note)
+    OUT.print()
+
+
+def short_name(column: str) -> str:
+    """Our columns follow the paper's, so on a narrow terminal their names need not repeat it."""
+    name, _, whose = column.rpartition(", ")
+    return {"paper": name, "ours": "ours", "ours judged": "judged"}.get(whose, column)
 
 
 def open_page(page: Path) -> None:

@@ -1,8 +1,9 @@
-"""The papers' tables with their own numbers beside ours, and their findings with verdicts."""
+"""The tables of the five papers with our numbers beside theirs, and a verdict on each finding."""
 
 from __future__ import annotations
 
-from mops.papers.paper import Claim, PaperView
-from mops.papers.view import NAMES, PAPERS, claim_table, compare_with
+from mops.papers.compare import PaperView, claim_table, compare_with
+from mops.papers.findings import Claim
+from mops.papers.paper import NAMES, read_paper
 
-__all__ = ["NAMES", "PAPERS", "Claim", "PaperView", "claim_table", "compare_with"]
+__all__ = ["NAMES", "Claim", "PaperView", "claim_table", "compare_with", "read_paper"]

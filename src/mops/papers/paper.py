@@ -1,51 +1,47 @@
-"""The words for a paper: its tables number by number, what it found, and where ours is found."""
+"""A paper as data: its tables, its findings and its setting, read from a YAML file in this folder.
+
+A file names its models once, under `models`; any other model name is the short form of a plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
-from mops.tables import Table
+from mops.errors import UsageError, nearest
+from mops.yaml_io import read_yaml, to_value
 
-if TYPE_CHECKING:
-    from mops.papers.ours import Ours
-
-Verdict = Literal["holds", "does not hold", "cannot be told"]
-Judgement = tuple[Verdict, str]  # and why
-Test = Callable[["Ours"], Judgement]
-OURS = ", ours"  # ends the name of a column with our numbers
-TASKS = ("sentiment", "paraphrase", "similarity")  # of all five papers; ours by these names
+NAMES = ("mops", "milestone", "hybrid", "progressive", "pals")
+TASKS = ("sentiment", "paraphrase", "similarity")  # of all five papers; ours have the same names
 
 
 @dataclass(frozen=True)
-class Match:
-    """Which of our candidates is meant."""
+class PaperModel:
+    """Which of our candidates stands for a model of the paper."""
 
-    plan: str  # short form; {half} is half the encoder's depth
-    needs: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> its value, else no match
-    rather: Mapping[str, Any] = field(default_factory=dict)  # of several candidates these
-    trains: tuple[str, ...] = ()  # the only tasks that are trained; none: all
+    plan: str  # short form; {half} is half of the encoder's depth
+    needs: Mapping[str, Any] = field(default_factory=dict)  # required settings, by dotted key
+    prefer: Mapping[str, Any] = field(default_factory=dict)  # chooses between several candidates
+    trains: tuple[str, ...] = ()  # the only tasks that are trained; empty: all
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a paper's table, and what it is of ours."""
-
-    measure: str  # a key of MEASURES
-    name: str  # as the paper calls it
+Side = tuple[PaperModel, ...]  # one model, or several whose mean is meant
+Pair = tuple[Side, Side]
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row as printed; `should` has what a wrong number ought to be."""
+    """A row as printed; the keys of its mappings are measures (`compare.MEASURES`)."""
 
     label: str
-    numbers: Mapping[str, float]  # measure -> number
-    match: Match
+    model: PaperModel
+    numbers: Mapping[str, float]
+    models: Mapping[str, PaperModel] = field(default_factory=dict)  # columns with another model
     split: str = "validation"
-    should: Mapping[str, float] = field(default_factory=dict)
-    matches: Mapping[str, Match] = field(default_factory=dict)  # where a column has another model
+    should: Mapping[str, float] = field(default_factory=dict)  # what a wrong number should be
     remark: str = ""
 
 
@@ -55,77 +51,77 @@ class PaperTable:
 
     name: str  # file stem
     title: str
-    columns: tuple[Column, ...]
+    columns: Mapping[str, str]  # measure -> its name in the paper
     rows: tuple[PaperRow, ...]
     note: str = ""
 
-    @property
-    def base(self) -> PaperRow:
-        """The row that ratios are taken to."""
-        return self.rows[0]
 
-
-@dataclass(frozen=True)
-class Stated:
-    """A finding as the paper puts it, and how our numbers judge it."""
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A finding as the paper states it, and the claim about our results that tests it."""
 
     text: str
-    test: Test
+    claim: Literal["greater", "not_worse", "equal"]
+    quantity: str = "score"  # what is compared (`findings.QUANTITIES`)
+    metrics: tuple[str, ...] = ("",)  # the claim must hold in each; costs have none
+    pairs: tuple[Pair, ...]
+    than: tuple[Pair, ...] = ()  # pairs whose gains are compared with those of `pairs`
+    other_than: Mapping[str, Any] = field(default_factory=dict)  # settings that must differ
+    bound: float | None = None  # a margin, or the largest ratio of parameters
+    hold: int | Literal["all", "available"] = "all"  # how many of the comparisons must hold
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What was trained there, to be set beside what was trained here."""
+class PaperSetting:
+    """What was trained in the paper."""
 
     encoder: str = "bert-base-uncased"
     depth: int = 12
     width: int = 768
-    steps: int | None = None  # of one training; none where the paper does not say
+    steps: int | None = None  # of one training; None: not stated
     rows: Mapping[str, int] = field(default_factory=dict)  # training rows of each task
     dev_rows: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper as data."""
+    """A paper with its tables and findings."""
 
     name: str
     title: str
     source: str
     surveys: tuple[str, ...]  # named experiments that repeat it
-    setting: Setting
+    setting: PaperSetting = PaperSetting()
     tables: tuple[PaperTable, ...]
-    findings: tuple[Stated, ...]
-    differences: tuple[str, ...]  # that hold for any survey of ours
+    findings: tuple[Finding, ...]
+    differences: tuple[str, ...]  # from any survey of ours, and errors of the paper
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A finding of a paper, judged by our survey."""
-
-    text: str
-    verdict: Verdict
-    why: str
-
-
-@dataclass(frozen=True)
-class PaperView:
-    """A survey seen as that paper shows its own."""
-
-    name: str
-    title: str
-    source: str
-    surveys: tuple[str, ...]
-    tables: tuple[Table, ...]
-    claims: tuple[Claim, ...]
-    differences: tuple[str, ...]
-
-    @property
-    def matched(self) -> tuple[Table, ...]:
-        """The tables in which this survey has a number."""
-        return tuple(table for table in self.tables if has_ours(table))
+@cache
+def read_paper(name: str) -> Paper:
+    if name not in NAMES:
+        raise UsageError(f"no paper {name!r}; there are {', '.join(NAMES)}.{nearest(name, NAMES)}")
+    path = Path(__file__).with_name(f"{name}.yaml")
+    data = read_yaml(path, UsageError)
+    models = data.pop("models", {})
+    for table in data["tables"]:
+        complete_rows(table, models)
+    for finding in data["findings"]:
+        for key in {"pairs", "than"} & finding.keys():
+            finding[key] = [[to_side(side, models) for side in pair] for pair in finding[key]]
+    return to_value(Paper, data, where=str(path), error=UsageError)
 
 
-def has_ours(table: Table) -> bool:
-    places = [n for n, column in enumerate(table.columns) if column.endswith(OURS)]
-    return any(row[n].text for row in table.rows for n in places)
+def complete_rows(table: dict[str, Any], models: Mapping[str, Any]) -> None:
+    """Names become models; numbers get their measures. `tm` is the printed TM over the first's."""
+    measures = table.pop("numbers")
+    for row in table["rows"]:
+        row["model"] = to_side(row["model"], models)[0]
+        row["models"] = {key: to_side(m, models)[0] for key, m in row.get("models", {}).items()}
+        numbers = row["numbers"] = dict(zip(measures, row["numbers"], strict=False))
+        if "tm_printed" in numbers:
+            numbers["tm"] = numbers["tm_printed"] / table["rows"][0]["numbers"]["tm_printed"]
+
+
+def to_side(names: str | list[str], models: Mapping[str, Any]) -> list[Any]:
+    return [models.get(n, {"plan": n}) for n in ([names] if isinstance(names, str) else names)]

@@ -57,6 +57,11 @@ class Material:
         """The trials of a candidate whose files could be read."""
         return tuple(trial for trial in self.trials if trial.candidate == candidate)
 
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """Candidate -> the record of one of its trials."""
+        return {trial.candidate: trial.record for trial in self.trials}
+
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
         """Candidate -> layout, from the records alone; without those whose plan file is gone."""

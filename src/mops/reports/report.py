@@ -73,7 +73,7 @@ def make_report(material: Material, like: Sequence[str] = ()) -> Report:
         cards=make_cards(material),
         errors=errors,
         caveats=make_caveats(material, left_out),
-        papers=tuple(compare_with(name, material) for name in like),
+        papers=tuple(compare_with(name, material.summary, material.records) for name in like),
         charts=tuple(charts),
     )
 
