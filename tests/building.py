@@ -207,8 +207,8 @@ def hidden_of(network: Network, segments: Sequence[Segment], task: str) -> list[
     return [hidden[first[place] : first[place] + length[place]] for place in places]
 
 
-def company_changes_nothing(network: Network) -> None:
-    """The outputs of a segment alone = its outputs among any others, bit by bit."""
+def check_batch_invariance(network: Network) -> None:
+    """A segment has the same outputs alone and among any others, bit by bit."""
     crowd = [segment(n, i, (NAMES[i % 3],)) for i, n in enumerate((*LENGTHS, *range(1, 30)))]
     together = outputs_of(network, crowd)
     place = dict.fromkeys(NAMES, 0)
@@ -219,12 +219,12 @@ def company_changes_nothing(network: Network) -> None:
         place[task] += 1
 
 
-def asking_together_changes_nothing(network: Network) -> None:
-    """A text that many tasks ask gets what each of them gets alone, bit by bit."""
-    asked = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
+def check_fan_out(network: Network) -> None:
+    """A segment of several tasks has the outputs that each task alone gives, bit by bit."""
+    tasks_of = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
     lengths = (9, 40, 1, 3, 9)
-    fanned = [segment(n, i, asked[i]) for i, n in enumerate(lengths)]
-    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in asked[i]]
+    fanned = [segment(n, i, tasks_of[i]) for i, n in enumerate(lengths)]
+    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in tasks_of[i]]
     ours, expected = outputs_of(network, fanned), outputs_of(network, single)
     for task in NAMES:
         assert torch.equal(ours[task], expected[task])

@@ -1,4 +1,4 @@
-"""The encoder against transformers on the same weights, and the pack against itself."""
+"""The encoder against transformers with the same weights, and properties of packs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from building import (
     LENGTHS,
     LONGEST,
     NAMES,
-    asking_together_changes_nothing,
     build_network,
-    company_changes_nothing,
+    check_batch_invariance,
+    check_fan_out,
     hidden_of,
     mixed_batch,
     mixed_segments,
@@ -112,6 +112,7 @@ def test_prefixes_foreign_heads_and_no_pooler(
     assert_hidden_states_equal(build_network("shared", folder), trunk, sequences(family))
 
 
+@pytest.mark.slow
 def test_minilm() -> None:
     from transformers import BertModel
 
@@ -136,16 +137,18 @@ def test_minilm() -> None:
 
 @pytest.mark.parametrize("pool", ["pooler", "mean", "sum"])
 @pytest.mark.parametrize("plan", SPLITTING)
-def test_company_never_changes_a_segment(plan: str, pool: str, encoder_folder: Any) -> None:
+def test_the_bits_of_a_segment_do_not_depend_on_the_others(
+    plan: str, pool: str, encoder_folder: Any
+) -> None:
     """The outputs of a segment alone = its outputs among any others, bit by bit."""
     network = build_network(plan, encoder_folder("bert"), reading=Reading(pool=pool))
-    company_changes_nothing(network)
+    check_batch_invariance(network)
 
 
 @pytest.mark.parametrize("plan", SPLITTING)
 def test_fan_out_gives_what_separate_segments_give(plan: str, encoder_folder: Any) -> None:
     network = build_network(plan, encoder_folder("bert"))
-    asking_together_changes_nothing(network)
+    check_fan_out(network)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,27 @@ from mops.model.network import Network
 from mops.model.pack import Pack
 from mops.model.packing import pack_segments
 from mops.plans.parser import every_plan
+from mops.plans.rows import Addition, SharingPlan
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict import inference
 from mops.predict.inference import compute_outputs
 
 SENTIMENT, PARAPHRASE, SIMILARITY = NAMES
 ROWS = {SENTIMENT: 11, PARAPHRASE: 7, SIMILARITY: 4}
+TASKS_PART_ON_TOP = SharingPlan(
+    name="part-on-top",
+    additions=(
+        Addition(
+            name="top",
+            kind="pal",
+            sites=("on_top",),
+            depth=2,
+            per={"down": (), "attend": ("layer", "task"), "up": (), "gate": ("task",)},
+            groups=(("sentiment", "paraphrase"),),
+        ),
+    ),
+)
+PLANS = (*every_plan(DEPTH, NAMES), TASKS_PART_ON_TOP)
 over_pairs = pytest.mark.parametrize("pair", ["bi", "cross"])
 
 
@@ -80,7 +95,7 @@ class Packs:
 
 
 @over_pairs
-@pytest.mark.parametrize("plan", every_plan(DEPTH, NAMES), ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_all_tasks_at_once_get_the_bits_of_each_row_alone(
     plan: Any, pair: str, encoder_folder: Any
 ) -> None:

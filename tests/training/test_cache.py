@@ -13,7 +13,7 @@ from building import (
     DEPTH,
     NAMES,
     build_network,
-    company_changes_nothing,
+    check_batch_invariance,
     mixed_batch,
     mixed_segments,
     outputs_of,
@@ -122,13 +122,13 @@ def test_a_new_process_reads_what_was_written(
     assert all(torch.equal(found[task], values) for task, values in expected.items())
 
 
-def test_company_changes_nothing_where_the_pack_begins_above(
+def test_bits_do_not_depend_on_the_batch_where_the_pack_begins_above(
     encoder_folder: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = build("layers:FFSI", Reading(), encoder_folder("bert")).eval()
     cache = opened(network, store)
     monkeypatch.setattr("building.pack_segments", lambda segments, _: cache.pack(segments))
-    company_changes_nothing(network)
+    check_batch_invariance(network)
 
 
 # ------------------------------------------------------------------ no work below

@@ -1,4 +1,4 @@
-"""Additions: every kind at every site against its equation, written out for one sequence."""
+"""Adapters: every kind at every site against its equation, written out for one sequence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_gate(kind: str, per: tuple[str, ...] = OWN) -> dict[str, tuple[str, ...
 
 
 def moved(plan: Any, folder: Any) -> Network:
-    """In double precision, with additions that are no longer at identity."""
+    """In double precision, with adapters that are no longer at the identity."""
     if isinstance(plan, Addition):
         plan = SharingPlan(name="test", additions=(plan,))
     network = build_network(plan, folder("bert")).double()
@@ -99,7 +99,7 @@ def test_equation(kind: str, site: str, encoder_folder: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "site"), PLACES)
-def test_a_fixed_factor_multiplies_what_is_added(kind: str, site: str, encoder_folder: Any) -> None:
+def test_a_fixed_factor_multiplies_an_adapter(kind: str, site: str, encoder_folder: Any) -> None:
     network = moved(row(kind, site, scale=-0.7), encoder_folder)
     tops = int(site == ON_TOP)
     assert_states(network, lambda task: by_hand(network, kind, site, task, -0.7), tops=tops)
@@ -132,10 +132,10 @@ def test_a_gate_is_a_learned_factor_within_its_bound(
     assert_states(network, added, tops=int(site == ON_TOP))
 
 
-# ------------------------------------------------------------------ who owns what
+# ------------------------------------------------------------------ owners
 
 
-def test_layers_of_an_addition(encoder_folder: Any) -> None:
+def test_an_adapter_of_some_layers(encoder_folder: Any) -> None:
     network = moved(row("bottleneck", "after_feedforward", layers=(1, 2)), encoder_folder)
     names = {owner for owner in network.bank if owner.startswith("new_down")}
     tasks = network.layout.tasks
@@ -150,7 +150,7 @@ def test_layers_of_an_addition(encoder_folder: Any) -> None:
     assert_states(network, added)
 
 
-def test_tasks_of_a_group_share_an_addition(encoder_folder: Any) -> None:
+def test_tasks_of_a_group_share_an_adapter(encoder_folder: Any) -> None:
     grouped = row("lora", "in_attention", groups=(("sentiment", "similarity"),))
     network = moved(grouped, encoder_folder)
     names = {owner.split("/")[-1] for owner in network.bank if owner.startswith("new_")}
@@ -170,7 +170,7 @@ def test_parts_may_be_shared_differently(encoder_folder: Any) -> None:
     assert_states(network, added, tops=1)
 
 
-def test_one_addition_at_several_sites_has_the_same_weights(encoder_folder: Any) -> None:
+def test_one_adapter_at_several_sites_has_the_same_weights(encoder_folder: Any) -> None:
     """And as many heads as each site has: 6 beside a layer, 12 on top."""
     network = moved("pals:both-same", encoder_folder)
     assert sum(owner.startswith("pal_") for owner in network.bank) == 3 * 3
@@ -185,7 +185,7 @@ def test_one_addition_at_several_sites_has_the_same_weights(encoder_folder: Any)
     assert_states(network, added, tops=1)
 
 
-def test_six_on_top_have_attentions_of_their_own_between_the_same_projections(
+def test_six_on_top_share_projections_but_not_attentions(
     encoder_folder: Any,
 ) -> None:
     shared = {"down": ("task",), "attend": OWN, "up": ("task",)}
@@ -203,8 +203,8 @@ def test_six_on_top_have_attentions_of_their_own_between_the_same_projections(
     assert_states(network, added, tops=6)
 
 
-def test_additions_at_one_site_add_up(encoder_folder: Any) -> None:
-    """The second sees what the first saw, not what it made of it."""
+def test_adapters_at_one_site_add_up(encoder_folder: Any) -> None:
+    """The second has the same input as the first, not its output."""
     site = "after_attention"
     bias = Addition(name="bias", kind="task_embedding", sites=(site,), per={"vector": ("task",)})
     rows = bias, row("bottleneck", site)
@@ -241,9 +241,9 @@ def test_lora_is_a_change_of_the_weights(encoder_folder: Any) -> None:
 
 
 def test_a_vector_added_to_all_keys_changes_nothing(encoder_folder: Any) -> None:
-    """softmax(q k + q c) = softmax(q k): of Q, K and V only two thirds of an embedding count."""
+    """softmax(q k + q c) = softmax(q k): only two thirds of an embedding have an effect."""
     plain = build_network("shared", encoder_folder("bert")).double()
-    for third, is_felt in enumerate((True, False, True)):
+    for third, has_effect in enumerate((True, False, True)):
         network = build_network("embert", encoder_folder("bert")).double()
         for n in range(DEPTH):
             vector: Any = network.bank[f"task_embedding_vector/layer{n:02d}/sentiment"]
@@ -252,8 +252,8 @@ def test_a_vector_added_to_all_keys_changes_nothing(encoder_folder: Any) -> None
         (ours,), (theirs,) = (
             hidden_of(each, [segment(11, 1, TASKS[:1])], TASKS[0]) for each in (network, plain)
         )
-        assert bool((ours - theirs).abs().max() > 1e-3) == is_felt
-        assert is_felt or torch.allclose(ours, theirs, rtol=1e-9, atol=1e-10)
+        assert bool((ours - theirs).abs().max() > 1e-3) == has_effect
+        assert has_effect or torch.allclose(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
 def test_parallel_pals_share_projections_over_the_layers(encoder_folder: Any) -> None:
