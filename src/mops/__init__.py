@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# public name -> where it lives; loaded when it is first used, so that `import mops` is quick
+# public name -> module:attribute, imported at first use, so that `import mops` is quick
 _HOMES = {
     "Conflicts": "mops.evaluate.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",

@@ -1,4 +1,4 @@
-"""The exceptions a user can meet.
+"""The exceptions of mops.
 
 MopsError
 ├── UsageError          wrong use: nothing was started (exit 2)
@@ -7,7 +7,7 @@ MopsError
 │   ├── DataError       a data file or a row in it
 │   └── EncoderError    a folder of pretrained weights, or a bundle
 └── RunError            a run that started and failed (exit 1)
-    └── GuardError      a guard found that the result would be worthless
+    └── GuardError      a guard found that the result would be meaningless
 
 Every message is one line: what is wrong, what was found, what is allowed, what to do.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 
 class MopsError(Exception):
-    """Anything that mops says in one line instead of a trace."""
+    """An error that is shown as one line instead of a traceback."""
 
     exit_code = 1
 
@@ -31,11 +31,11 @@ class UsageError(MopsError):
 
 
 class RecipeError(UsageError):
-    """A recipe, an option or a key cannot be used as it is."""
+    """A recipe, an option or a key is invalid."""
 
 
 class PlanError(UsageError):
-    """A sharing plan cannot be read or does not fit the encoder or the tasks."""
+    """A sharing plan is invalid or does not fit the encoder or the tasks."""
 
 
 class DataError(UsageError):
@@ -51,10 +51,10 @@ class RunError(MopsError):
 
 
 class GuardError(RunError):
-    """A guard stopped the run, because its result would be worthless."""
+    """A guard stopped the run because its result would be meaningless."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """' Did you mean X?' for the known word nearest to `word`; empty when none is near."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {matches[0]!r}?" if matches else ""

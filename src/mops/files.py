@@ -1,4 +1,4 @@
-"""Files that matter are written beside their place and renamed."""
+"""Atomic writes: files that matter are written to a draft beside their place and renamed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DRAFT = ".*.part"
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary place next to `path`; what was written there takes its place at the end.
+    """A draft next to `path`, which replaces `path` at the end.
 
-    On any error nothing is left behind and what stood at `path` is untouched.
+    On any error the draft is removed and `path` is unchanged.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -30,7 +30,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}; nothing was changed. "
-            "Free some space or name another place with --out"
+            "Free some space or choose another folder with --out"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -38,7 +38,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def is_draft(path: Path) -> bool:
-    """What a killed process left beside a place."""
+    """Whether a path is the draft of an unfinished write."""
     return path.match(DRAFT)
 
 

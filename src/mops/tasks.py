@@ -1,29 +1,43 @@
-"""Task: a named job on one or two texts, with its labels or its range, its loss and its score."""
+"""Tasks: a named job on one or two texts, with its labels or range, its loss and its score."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mops.errors import RecipeError
 
-TYPES = ("classification", "pair_classification", "similarity")
-CLASS_SCORES = ("accuracy", "f1", "precision", "recall", "matthews")
-VALUE_SCORES = ("pearson", "spearman")
-CLASS_LOSSES = ("cross_entropy", "binary_cross_entropy", "ordinal")
 CORRELATIONS = ("matthews", "pearson", "spearman")
 NAME = re.compile(r"[a-z0-9_-]+")
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
 
 
+@dataclass(frozen=True)
+class TaskType:
+    """A kind of task: the texts it reads, and the losses and scores that fit its answers."""
+
+    texts: int
+    has_range: bool = False  # answers are numbers in a range instead of classes
+    losses: tuple[str, ...] = ("cross_entropy", "binary_cross_entropy", "ordinal")
+    scores: tuple[str, ...] = ("accuracy", "f1", "precision", "recall", "matthews")
+
+
+TYPES = {
+    "classification": TaskType(texts=1),
+    "pair_classification": TaskType(texts=2),
+    "similarity": TaskType(
+        texts=2, has_range=True, losses=("mse",), scores=("pearson", "spearman")
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What one task asks: which columns it reads, what an answer may be, how it is judged.
+    """One task: the columns it reads, the allowed answers, and how it is trained and scored.
 
-    `labels` is empty for a similarity and for a classification whose labels are still to be
-    read from its training file; everything after the data has been read sees them filled.
+    `labels` is empty for a similarity, and for a classification until its training file is read.
     """
 
     name: str
@@ -37,7 +51,10 @@ class Task:
     class_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for problem in _problems(self):
+        if self.type not in TYPES:
+            allowed = ", ".join(TYPES)
+            raise RecipeError(f"task {self.name!r}: type is {self.type!r}; allowed: {allowed}")
+        for problem in (*column_problems(self), *answer_problems(self), *method_problems(self)):
             raise RecipeError(f"task {self.name!r}: {problem}")
 
     @property
@@ -46,26 +63,23 @@ class Task:
 
     @property
     def is_similarity(self) -> bool:
-        return self.type == "similarity"
+        return TYPES[self.type].has_range
 
     @property
     def loss_name(self) -> str:
-        """The loss in force: as named, else the one that fits the type (never MSE on a class)."""
-        if self.loss:
-            return self.loss
-        if self.is_similarity:
-            return "mse"
+        """The loss in force: as named, else the default of the type."""
         is_binary_pair = self.is_pair and len(self.labels) == 2
-        return "binary_cross_entropy" if is_binary_pair else "cross_entropy"
+        default = "binary_cross_entropy" if is_binary_pair else TYPES[self.type].losses[0]
+        return self.loss or default
 
     @property
     def score_name(self) -> str:
         """The score that stands for this task in tables and in the overall scores."""
-        return self.score or ("pearson" if self.is_similarity else "accuracy")
+        return self.score or TYPES[self.type].scores[0]
 
     @property
     def outputs(self) -> int:
-        """How many numbers the head gives: one per class, one between neighbours, or one alone."""
+        """The width of the head's output: one per class, one between neighbours, or one."""
         classes = len(self.labels)
         return {"cross_entropy": classes, "ordinal": classes - 1}.get(self.loss_name, 1)
 
@@ -73,74 +87,60 @@ class Task:
         return replace(self, labels=labels)
 
 
-def _problems(task: Task) -> list[str]:
-    """What makes this task impossible, most important first."""
-    found = []
+def column_problems(task: Task) -> Iterator[str]:
     if not NAME.fullmatch(task.name):
-        found.append("a name may hold only small letters, digits, '_' and '-'")
-    if task.type not in TYPES:
-        found.append(f"type is {task.type!r}; allowed: {', '.join(TYPES)}")
-    wanted = 1 if task.type == "classification" else 2
-    if task.type in TYPES and len(task.text) != wanted:
-        found.append(
+        yield "a name may contain only small letters, digits, '_' and '-'"
+    wanted = TYPES[task.type].texts
+    if len(task.text) != wanted:
+        yield (
             f"type {task.type} reads {wanted} text column(s), `text` names {len(task.text)}: "
             f"{', '.join(task.text)}"
         )
     if task.label in task.text:
-        found.append(
+        yield (
             f"the label column {task.label!r} is also an input, so the model would read the "
             "answer; name another column under `text` or `label`"
         )
-    found += _problems_of_answers(task)
-    return found
 
 
-def _problems_of_answers(task: Task) -> list[str]:
-    found = []
+def answer_problems(task: Task) -> Iterator[str]:
     if task.is_similarity and task.range is None:
-        found.append("a similarity needs `range: [lowest, highest]`")
+        yield "a similarity needs `range: [lowest, highest]`"
     if task.range is not None and (not task.is_similarity or task.range[0] >= task.range[1]):
-        found.append(f"`range` is {list(task.range)}; it belongs to a similarity and must rise")
+        yield f"`range` is {list(task.range)}; it belongs to a similarity and must increase"
     if task.is_similarity and (task.labels or task.class_weights):
-        found.append("a similarity has a `range`, not `labels` or `class_weights`")
+        yield "a similarity has a `range`, not `labels` or `class_weights`"
     if len(set(task.labels)) < len(task.labels):
-        found.append(f"`labels` names a label twice: {', '.join(task.labels)}")
+        yield f"`labels` names a label twice: {', '.join(task.labels)}"
     if len(task.labels) == 1:
-        found.append(f"only one class, {task.labels[0]!r}: there is nothing to learn")
+        yield f"only one class, {task.labels[0]!r}: there is nothing to learn"
     if task.class_weights and task.labels and len(task.class_weights) != len(task.labels):
-        found.append(f"{len(task.class_weights)} class weights for {len(task.labels)} labels")
-    return found + _mismatches(task)
+        yield f"{len(task.class_weights)} class weights for {len(task.labels)} labels"
 
 
-def _mismatches(task: Task) -> list[str]:
-    """A loss or a score that does not belong to the type of the answers."""
-    found = []
-    fitting = ("mse",) if task.is_similarity else CLASS_LOSSES
-    if task.loss and task.loss not in fitting:
-        found.append(
-            f"loss {task.loss!r} does not fit a {task.type}; allowed: {', '.join(fitting)}"
-        )
-    if task.loss == "binary_cross_entropy" and len(task.labels) not in (0, 2):
-        found.append(f"binary_cross_entropy wants two labels, there are {len(task.labels)}")
-    if task.loss == "ordinal" and len(task.labels) in (1, 2):
-        found.append(f"ordinal wants three labels or more, there are {len(task.labels)}")
-    scores = VALUE_SCORES if task.is_similarity else CLASS_SCORES
-    if task.score and task.score not in scores:
-        found.append(
-            f"score {task.score!r} does not fit a {task.type}; allowed: {', '.join(scores)}"
-        )
-    return found
+def method_problems(task: Task) -> Iterator[str]:
+    """A loss or a score that does not fit the answers."""
+    kind, labels = TYPES[task.type], len(task.labels)
+    for key, value, allowed in (
+        ("loss", task.loss, kind.losses),
+        ("score", task.score, kind.scores),
+    ):
+        if value and value not in allowed:
+            yield f"{key} {value!r} does not fit a {task.type}; allowed: {', '.join(allowed)}"
+    if task.loss == "binary_cross_entropy" and labels not in (0, 2):
+        yield f"binary_cross_entropy needs two labels, there are {labels}"
+    if task.loss == "ordinal" and labels in (1, 2):
+        yield f"ordinal needs three labels or more, there are {labels}"
 
 
 def canonical_label(value: str) -> str:
     """One spelling per label: '1.0', '1' and ' 1' are the same class."""
-    text = value.strip()
-    return WHOLE.sub(r"\1", text)
+    return WHOLE.sub(r"\1", value.strip())
 
 
-def sorted_labels(found: set[str]) -> tuple[str, ...]:
-    """Numbers in the order of numbers, words in the order of words."""
-    return tuple(sorted(found, key=float if are_numbers(found) else str))
+def sorted_labels(labels: set[str]) -> tuple[str, ...]:
+    """Numbers in numeric order, words in alphabetical order."""
+    return tuple(sorted(labels, key=float if are_numbers(labels) else str))
 
 
 def are_numbers(labels: Iterable[str]) -> bool:

@@ -121,8 +121,11 @@ def test_a_resolved_recipe_is_equal_after_yaml() -> None:
         (lambda d: d["training"].update(learning_rate=-1), "training.learning_rate: "),
         (lambda d: d["training"].update(pair="both"), "'cross' or 'bi'; found 'both'"),
         (lambda d: d["training"].update(dropout=1.0), "training.dropout"),
-        (lambda d: d["training"].update(features=[]), "features are sum, concat"),
-        (lambda d: d["training"].update(features=["max"]), "found ['max']"),
+        (lambda d: d["training"].update(features=[]), "training.features: "),
+        (
+            lambda d: d["training"].update(features=["max"]),
+            "'difference'; found 'max'",
+        ),
         (lambda d: d["training"].update(loss_weights={"x": 1}), "names 'x'; the tasks are"),
         (lambda d: d.update(tasks={}), "no tasks"),
         (lambda d: d.pop("tasks"), "tasks: Field required"),
@@ -173,7 +176,7 @@ def test_heads_for_all_or_per_task() -> None:
     ("head", "words"),
     [
         ("tree", "'tree'; allowed: linear, mlp, cosine"),
-        ("cosine", "a cosine answers a similarity, 'sentiment'"),
+        ("cosine", "a cosine head needs a similarity, 'sentiment'"),
         ({"paraphrase": "cosine"}, "'paraphrase' is a pair_classification"),
         ({"kind": "mlp", "dept": 3}, "Did you mean 'depth'?"),
         ({"sentimant": "mlp"}, "sentimant"),

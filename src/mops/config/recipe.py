@@ -1,19 +1,20 @@
-"""Recipe: everything one run needs, as plain data; a run can be repeated from its recipe alone."""
+"""The recipe: everything one run needs, as plain data; a run can be repeated from it alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
 
-from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Strict, TaskEntry, Training
+from mops.config.methods import AGGREGATORS, LOSS_WEIGHTS, SUM
+from mops.config.training import Strict, TaskEntry, Training
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import DEFAULT
 from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import read_plan
 from mops.plans.rows import SharingPlan
-from mops.plans.shapes import FEATURES, EncoderShape, check_length
+from mops.plans.shapes import EncoderShape, check_length
 from mops.tasks import Task
 from mops.yaml_io import format_yaml, to_value
 
@@ -39,7 +40,7 @@ class Recipe(Strict):
         return lay_out(self.sharing_plan(), list(tasks.values()), encoder, reading)
 
     def with_labels(self, tasks: Mapping[str, Task]) -> Recipe:
-        """The complete recipe: labels that were read from the data are written down."""
+        """The complete recipe, with the labels that were read from the data."""
         data = self.to_data()
         for name, task in tasks.items():
             if task.labels:
@@ -53,15 +54,14 @@ class Recipe(Strict):
         return format_yaml(self.to_data())
 
     def without(self, *keys: str) -> Recipe:
-        """The same with these keys of `training` as if nobody had set them."""
-        plain = {key: Training.model_fields[key].default for key in keys}
-        return self.model_copy(update={"training": self.training.model_copy(update=plain)})
+        """The same with the defaults of these keys of `training`."""
+        defaults = {key: Training.model_fields[key].default for key in keys}
+        return self.model_copy(update={"training": self.training.model_copy(update=defaults)})
 
 
-TOLD = "training.report_to"
-# transformers' former spellings -> what to write
+# other spellings, mostly of transformers -> the key here
 FORMER = {
-    "warmup_ratio": "warmup_steps (a number below 1 is a share of all steps)",
+    "warmup_ratio": "warmup_steps (a number below 1 is a fraction of all steps)",
     "evaluation_strategy": "eval_steps",
     "eval_strategy": "eval_steps",
     "save_strategy": "save_steps",
@@ -81,10 +81,10 @@ FORMER = {
     "model_name_or_path": "encoder (at the top of the recipe)",
     "output_dir": "--out (an option of the command)",
     "overwrite_output_dir": "--out (name a new folder)",
-    "logging_dir": "--out (curve.jsonl lies there)",
+    "logging_dir": "--out (curve.jsonl is written there)",
     "group_by_length": "nothing: packing leaves no padding",
     "save_safetensors": "nothing: weights are always safetensors",
-    "load_best_model_at_end": "nothing: the best state is always the one that is kept",
+    "load_best_model_at_end": "nothing: the best state is always kept",
 }
 
 
@@ -95,35 +95,38 @@ def to_recipe(data: dict[str, Any], *, where: str = "recipe") -> Recipe:
         if key in FORMER:
             raise RecipeError(f"{where}: training.{key} is written {FORMER[key]}")
     recipe = to_value(Recipe, data, where=where, error=RecipeError)
-    check_recipe(recipe, where)
+    for problem in find_problems(recipe):
+        raise RecipeError(f"{where}: {problem}")
+    recipe.sharing_plan()
     return recipe
 
 
-def check_recipe(recipe: Recipe, where: str) -> None:
-    """What single keys cannot tell: do the parts fit each other?"""
+def find_problems(recipe: Recipe) -> Iterator[str]:
+    """Contradictions between keys, each of which is valid alone."""
     if not recipe.tasks:
-        raise RecipeError(f"{where}: no tasks; a recipe needs at least one under `tasks`")
+        yield "no tasks; a recipe needs at least one under `tasks`"
     training, tasks = recipe.training, recipe.task_values()
-    check_names(training, list(tasks), where)
-    check_stages(training, where)
-    check_swap(training, tasks, where)
-    check_methods(training, where)
-    unknown = [name for name in training.features if name not in FEATURES]
-    if unknown or not training.features:
-        raise RecipeError(f"{where}: features are {', '.join(FEATURES)}; found {unknown or 'none'}")
+    yield from unknown_tasks(training, list(tasks))
+    yield from stage_problems(training)
+    yield from method_problems(training)
+    for name in training.augment.swap if training.augment else ():
+        if not tasks[name].is_pair:
+            pairs = ", ".join(n for n, task in tasks.items() if task.is_pair) or "none here"
+            yield (
+                f"training.augment.swap names {name!r}, which reads one text; "
+                f"allowed: pair tasks ({pairs}); remove it"
+            )
     for name, head in training.reading(tasks).heads.items():
         if head.kind == "cosine" and training.pair != "bi":
-            raise RecipeError(f"{where}: the cosine head of {name!r} needs training.pair: bi")
-    recipe.sharing_plan()
+            yield f"the cosine head of {name!r} needs training.pair: bi"
 
 
-def check_names(training: Training, tasks: list[str], where: str) -> None:
-    """Keys that hold a value per task name tasks that are there."""
-    sizes = training.per_task_batch_size
+def unknown_tasks(training: Training, tasks: list[str]) -> Iterator[str]:
+    """Settings per task for tasks that do not exist, and batch sizes that are missing."""
+    sizes, weights = training.per_task_batch_size, training.loss_weights
     if isinstance(sizes, dict) and set(tasks) - set(sizes):
         missing = ", ".join(sorted(set(tasks) - set(sizes)))
-        raise RecipeError(f"{where}: training.per_task_batch_size lacks {missing}")
-    weights = training.loss_weights
+        yield f"training.per_task_batch_size lacks {missing}"
     named: dict[str, Iterable[str]] = {
         "loss_weights": weights if isinstance(weights, dict) else (),
         "per_task_batch_size": sizes if isinstance(sizes, dict) else (),
@@ -135,68 +138,49 @@ def check_names(training: Training, tasks: list[str], where: str) -> None:
     for key, names in named.items():
         for name in names:
             if name not in tasks:
-                raise RecipeError(
-                    f"{where}: training.{key} names {name!r}; the tasks are {', '.join(tasks)}."
-                    f"{nearest(name, tasks)}"
-                )
+                known = f"the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
+                yield f"training.{key} names {name!r}; {known}"
 
 
-def check_stages(training: Training, where: str) -> None:
+def stage_problems(training: Training) -> Iterator[str]:
     if training.stages and training.max_steps:
-        raise RecipeError(
-            f"{where}: training.max_steps is {training.max_steps} and training.stages has steps of "
-            "its own; a run is one or the other: leave max_steps out"
+        yield (
+            f"training.max_steps is {training.max_steps} and training.stages has steps of its "
+            "own; remove max_steps"
         )
     for n, stage in enumerate(training.stages):
         for name in stage.tasks:
             if name not in (training.train_tasks or stage.tasks):
-                raise RecipeError(
-                    f"{where}: training.stages.{n}.tasks names {name!r}, but training.train_tasks "
-                    f"has only {', '.join(training.train_tasks)}; add it there or leave it out here"
+                yield (
+                    f"training.stages.{n}.tasks names {name!r}, but training.train_tasks has only "
+                    f"{', '.join(training.train_tasks)}; add it there or remove it here"
                 )
 
 
-def check_swap(training: Training, tasks: dict[str, Task], where: str) -> None:
-    """Only two texts can change places."""
-    for name in training.augment.swap if training.augment else ():
-        if not tasks[name].is_pair:
-            pairs = ", ".join(n for n, task in tasks.items() if task.is_pair) or "none here"
-            raise RecipeError(
-                f"{where}: training.augment.swap names {name!r}, which reads one text; "
-                f"allowed: pair tasks ({pairs}); leave it out"
-            )
-
-
-def check_methods(training: Training, where: str) -> None:
-    """Ways to weigh losses and to combine gradients are among the known ones."""
-    weights = training.loss_weights
+def method_problems(training: Training) -> Iterator[str]:
+    """Unknown ways to weigh losses and to combine gradients."""
+    weights, known = training.loss_weights, (SUM, *AGGREGATORS)
     if isinstance(weights, str) and weights not in LOSS_WEIGHTS:
-        raise RecipeError(
-            f"{where}: training.loss_weights is {weights!r}; allowed: a number per task, "
-            f"{', '.join(LOSS_WEIGHTS)}.{nearest(weights, LOSS_WEIGHTS)}"
-        )
+        allowed = f"a number per task, {', '.join(LOSS_WEIGHTS)}.{nearest(weights, LOSS_WEIGHTS)}"
+        yield f"training.loss_weights is {weights!r}; allowed: {allowed}"
     if training.dwa_steps and weights != "dwa":
-        raise RecipeError(f"{where}: training.dwa_steps belongs to loss_weights: dwa")
-    known = (SUM, *AGGREGATORS)
+        yield "training.dwa_steps belongs to loss_weights: dwa"
     if training.gradients not in known:
-        raise RecipeError(
-            f"{where}: training.gradients is {training.gradients!r}; allowed: {', '.join(known)}."
-            f"{nearest(training.gradients, known)}"
-        )
+        allowed = f"{', '.join(known)}.{nearest(training.gradients, known)}"
+        yield f"training.gradients is {training.gradients!r}; allowed: {allowed}"
 
 
-def differing_key(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> str:
+def differing_key(there: dict[str, Any], here: dict[str, Any], prefix: str = "") -> str:
     """The first dotted key in which two recipes differ, with both values; empty when equal.
 
-    Who is told how a run goes is no difference.
+    Trackers (`report_to`) do not count.
     """
-    for key in dict.fromkeys((*one, *other)):
-        a, b = one.get(key), other.get(key)
-        if f"{prefix}{key}" == TOLD:
+    for key in dict.fromkeys((*there, *here)):
+        a, b = there.get(key), here.get(key)
+        if f"{prefix}{key}" == "training.report_to":
             continue
         if isinstance(a, dict) and isinstance(b, dict):
-            inner = differing_key(a, b, f"{prefix}{key}.")
-            if inner:
+            if inner := differing_key(a, b, f"{prefix}{key}."):
                 return inner
         elif a != b:
             return f"{prefix}{key}: {a!r} there, {b!r} here"

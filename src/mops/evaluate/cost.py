@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mops.config.training import SUM
+from mops.config.methods import SUM
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
 from mops.data.tokens import TokenTable
 from mops.plans.layout import Layout

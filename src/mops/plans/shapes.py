@@ -12,6 +12,7 @@ from mops.errors import RecipeError
 
 Activation = Literal["relu", "gelu", "tanh"]
 Pool = Literal["pooler", "cls", "mean", "sum"]
+Feature = Literal["sum", "concat", "product", "difference"]
 HeadKind = Literal["linear", "mlp", "cosine"]
 CosineScale = Literal["half", "relu", "learned"]  # (cos+1)/2, ReLU(cos), a cos + b; then the range
 HEADS: tuple[str, ...] = get_args(HeadKind)

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Protocol
 
+from mops.config.methods import SUM
 from mops.config.recipe import Recipe
-from mops.config.training import SUM
 from mops.plans.rows import TRUNK_FROZEN
 from mops.surveys.ledger import Ledger, Trial
 from mops.surveys.worker import INTERRUPTED

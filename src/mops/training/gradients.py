@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 
-from mops.config.training import AGGREGATORS, SUM
+from mops.config.methods import AGGREGATORS, SUM
 from mops.model.network import Network
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.loss_weights import Stateful

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from mops.config.methods import check_solver_installed
 from mops.config.recipe import Recipe
-from mops.config.training import check_solver_installed
 from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
 from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.examples import Row

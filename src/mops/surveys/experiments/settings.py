@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from mops.config.training import AGGREGATORS, SUM, ScheduleName
+from mops.config.methods import AGGREGATORS, SUM
+from mops.config.training import ScheduleName
 from mops.surveys.design import Block
 from mops.surveys.experiments.given import (
     Build,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mops.config.training import SUM
+from mops.config.methods import SUM
 from mops.data.batches import take_rows
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import RunError

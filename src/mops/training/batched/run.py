@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from mops.config.methods import check_solver_installed
 from mops.config.recipe import Recipe
-from mops.config.training import check_solver_installed
 from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.errors import RecipeError, RunError
 from mops.model.sources import EncoderSource, find_encoder
