@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mops.cli.screen import WIDE
-from mops.cli.survey_tables import print_decision, print_summary
+from mops.cli.survey_screen import print_decision, print_summary
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results
 from surveying import made_difference, made_standing, made_summary, write_summary

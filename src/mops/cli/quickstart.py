@@ -19,16 +19,18 @@ JOBS = 2  # processes with a thread each do more on two cores than one with two
     help="Folder of the survey.",
 )  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), help="Steps of each trial.")
-@click.option("--plan", "plans", metavar="SHORT", multiple=True, help="These plans. Repeatable.")
+@click.option(
+    "--plan", "plans", metavar="SHORT", multiple=True, help="A plan to compare. Repeatable."
+)
 @JSON
 def command(
     encoder: str | None, out: Path, steps: int | None, plans: tuple[str, ...], as_json: bool
 ) -> None:
-    """Survey eight ways to share on the embedded data: scores, costs, and which one to use.
+    """Survey eight plans on the embedded data: scores, costs and a recommendation.
 
     Three tasks (sentiment, paraphrase, similarity), one small encoder, two seeds, some minutes, no
-    network. It ends with the report of its survey. Stopped or killed, the same command goes on
-    where it was.
+    network. It ends with the report of its survey. The same command resumes a survey that was
+    stopped or killed.
 
     \b
     Example:
@@ -42,12 +44,4 @@ def command(
     survey = survey.with_plans(plans) if plans else survey
     survey = survey.with_steps(steps) if steps else survey
     survey = survey.changed(name="quickstart", on="test")  # the sample's test files have labels
-    run(
-        survey,
-        out,
-        choose_executor("local", JOBS, None),
-        JOBS,
-        "best",
-        retry=False,
-        as_json=as_json,
-    )
+    run(survey, out, choose_executor("local", JOBS), jobs=JOBS, keep="best", as_json=as_json)

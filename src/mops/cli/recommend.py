@@ -82,7 +82,7 @@ def to_data(decision: Decision, model: Path | None) -> dict[str, Any]:
 
 def show(decision: Decision, model: Path | None) -> None:
     from mops.cli.screen import OUT
-    from mops.cli.survey_tables import print_decision
+    from mops.cli.survey_screen import print_decision
 
     print_decision(decision)
     if model is not None:

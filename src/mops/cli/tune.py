@@ -10,29 +10,27 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import JSON, read_recipe, recipe_options
-from mops.cli.screen import ProgressBar
 
 if TYPE_CHECKING:
     from mops.surveys.design import Survey
     from mops.surveys.ledger import Trial
-    from mops.surveys.local import Job
     from mops.surveys.tune import SearchResult
 
 
 @click.command()
 @recipe_options
 @click.option("--trials", type=click.IntRange(min=2), default=12, show_default=True,
-              help="Settings to try, the recipe's own among them.")  # fmt: skip
+              help="Settings to try, including the recipe's own.")  # fmt: skip
 @click.option("--space", metavar="FILE", type=click.Path(path_type=Path),
-              help="What varies, in YAML; default: plan, rates, loss weights, budget.")  # fmt: skip
+              help="Search space in YAML; default: plan, rates, loss weights, budget.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Train winner and default with so many seeds at the end.")  # fmt: skip
+              help="Seeds for the final comparison of winner and default.")  # fmt: skip
 @click.option("--cpus", type=click.FloatRange(min=0, min_open=True), default=1.0,
               show_default=True, help="Cores of each trial.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="Of a Ray cluster; default: this machine.")
+@click.option("--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("surveys/tune"),
               show_default=True, help="Folder of all trials.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print what would be tried and stop.")
+@click.option("--dry-run", is_flag=True, help="Print the settings to try and stop.")
 @JSON
 def command(
     trials: int,
@@ -47,10 +45,11 @@ def command(
 ) -> None:
     """Search plan, learning rates, loss weights and budget together, with Ray Tune.
 
-    The recipe as it is comes first and is never stopped. The others are drawn from the space; those
-    that fall behind on the selection half are stopped early (ASHA). The winner is then compared
-    with the default on the report half, which has picked nothing. All trials are runs in one
-    survey folder; the same command goes on where it was. A space is one line for each key:
+    The first trial is the recipe itself, the default; it is never stopped. The others are drawn
+    from the space; trials that fall behind on the selection half are stopped early (ASHA). The
+    winner is then compared with the default on the report half, which the search has not used. All
+    trials are runs in one survey folder; the same command resumes a search. A space has one line
+    for each key:
 
     \b
       plan: {choice: [...]}
@@ -61,118 +60,82 @@ def command(
     Example:
       mops tune --data sample --trials 12 --set training.max_steps=120
     """
-    from mops.surveys.search_space import (
-        budget_in_steps,
-        default_space,
-        plan_search,
-        read_space,
-    )
+    from mops.surveys.search_space import budget_in_steps, default_space, plan_search, read_space
 
     recipe = budget_in_steps(read_recipe(**options))
-    drawn = read_space(space) if space else default_space(recipe)
-    survey = plan_search(recipe, drawn, trials)
+    survey = plan_search(recipe, read_space(space) if space else default_space(recipe), trials)
     if dry_run:
         click.echo(survey.to_yaml(), nl=False)
         return
-    verdict = search(survey, out, seeds, cpus, address)
+    result = search(survey, out, seeds, cpus, address)
     if as_json:
-        echo_json(verdict.to_data())
+        echo_json(result.to_data())
     else:
-        show(verdict, out)
+        show(result, out)
 
 
 def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> SearchResult:
-    from mops.surveys.run import begin
+    """Run the search, then train winner and default with further seeds and compare them."""
+    from mops.cli.survey_screen import JobScreen
+    from mops.surveys.local import LocalExecutor
+    from mops.surveys.run import begin, train_round
+    from mops.surveys.search_space import EVALUATIONS
     from mops.surveys.tune import judge_search, pick_winner, run_search
 
     ledger, trials = begin(survey, out), survey.trials()
     ledger.register(trials)
-    with SearchScreen(trials) as screen:
-        run_search(trials, ledger, screen.told, address=address, cpus=cpus)
+    with JobScreen("searching", EVALUATIONS * len(trials)) as screen:
+        shown = SearchProgress(screen, trials)
+        run_search(trials, ledger, shown, address=address, cpus=cpus)
         winner = pick_winner(trials, ledger)
-        first = trials[0].seed
-        wanted = range(first, first + seeds)
-        more = [of.trial(s) for s in wanted[1:] for of in (trials[0].candidate, winner)]
-        train_more(more, out, screen)
+        wanted = range(trials[0].seed, trials[0].seed + seeds)
+        more = [of.trial(seed) for seed in wanted[1:] for of in (trials[0].candidate, winner)]
+        train_round(more, ledger, LocalExecutor(ledger, screen))
     return judge_search(trials, winner, wanted, ledger)
 
 
-def train_more(trials: Sequence[Trial], out: Path, screen: SearchScreen) -> None:
-    """Winner and default with further seeds."""
-    from mops.surveys.ledger import Ledger
-    from mops.surveys.local import LocalExecutor
-    from mops.surveys.run import train_round
+class SearchProgress:
+    """Shows the evaluations of all trials so far, and the best score on the selection half."""
 
-    ledger = Ledger(out)
-    train_round(trials, ledger, LocalExecutor(ledger, screen))
-
-
-class SearchScreen(ProgressBar):
-    """Evaluations of all trials so far, and the best score on the selection half."""
-
-    def __init__(self, trials: Sequence[Trial]) -> None:
-        from mops.surveys.search_space import EVALUATIONS
-
-        super().__init__("searching", EVALUATIONS * len(trials))
-        self.names = {trial.id: trial.candidate.name for trial in trials}
-        self.done: dict[str, int] = {}
+    def __init__(self, screen: Any, trials: Sequence[Trial]) -> None:
+        self.screen, self.names = screen, {trial.id: trial.candidate.name for trial in trials}
+        self.evaluations: dict[str, int] = {}
         self.best = -1.0
 
-    def told(self, trial_id: str, evaluations: int, score: float) -> None:
-        self.done[trial_id], self.best = evaluations, max(self.best, score)
+    def __call__(self, trial_id: str, evaluations: int, score: float) -> None:
+        self.evaluations[trial_id], self.best = evaluations, max(self.best, score)
         facts = f"best so far {self.best:.3f}, now {self.names[trial_id]}"
-        self.update(completed=sum(self.done.values()), facts=facts)
-
-    def started(self, job: Job) -> None:
-        self.update(facts=f"again with another seed: {job.name}")
-
-    def moved(self, job: Job, fraction: float, activity: str) -> None:
-        self.update(facts=f"again with another seed: {job.name}: {activity}")
-
-    def ended(self, job: Job) -> None:
-        pass
-
-    def phase(self, name: str) -> None:
-        self.update(facts=name)
-
-    def note(self, text: str) -> None:
-        from mops.cli.screen import ERR
-
-        ERR.print(text, soft_wrap=True)
+        self.screen.update(completed=sum(self.evaluations.values()), facts=facts)
+        self.screen.print_event(f"evaluation {evaluations} of {self.names[trial_id]}, {facts}")
 
 
-def show(verdict: SearchResult, out: Path) -> None:
+def show(result: SearchResult, out: Path) -> None:
     from mops.cli.screen import OUT, print_table, print_warnings
 
     rows = [
         [
-            f"{tried.name}{' (default)' if n == 0 else ''}",
-            f"{tried.state}{', winner' if tried.name == verdict.winner else ''}",
-            str(tried.step),
-            number(tried.selection),
-            number(tried.report),
+            f"{trial.name}{' (default)' if n == 0 else ''}",
+            f"{trial.state}{', winner' if trial.name == result.winner else ''}",
+            str(trial.step),
+            *("" if score is None else f"{score:.3f}" for score in (trial.selection, trial.report)),
         ]
-        for n, tried in enumerate(verdict.tried)
+        for n, trial in enumerate(result.tried)
     ]
     print_table(
-        f"{len(rows)} trials by {verdict.best_by}",
+        f"{len(rows)} trials by {result.best_by}",
         ["trial", "state", "step", "selection", "report"],
         rows,
-        "selection: the half of validation that picks, and stops; report: the other half",
+        "selection: the half of validation that the search uses; report: the other half",
     )
-    found = next(tried for tried in verdict.tried if tried.name == verdict.winner)
-    settings = ", ".join(f"{key}={value}" for key, value in found.settings.items())
-    OUT.print(f"winner: {found.name} ({settings})", soft_wrap=True)
-    if verdict.difference is not None:
-        of = verdict.difference
+    winner = next(trial for trial in result.tried if trial.name == result.winner)
+    settings = ", ".join(f"{key}={value}" for key, value in winner.settings.items())
+    OUT.print(f"winner: {winner.name} ({settings})", soft_wrap=True)
+    if (difference := result.difference) is not None:
         OUT.print(
-            f"winner minus default on the report half: {of.mean:+.3f} ± {of.stderr:.3f}, "
-            f"95 % from {of.low:+.3f} to {of.high:+.3f}, {of.seeds} seed(s)",
+            f"winner minus default on the report half: {difference.mean:+.3f} ± "
+            f"{difference.stderr:.3f}, 95 % interval {difference.low:+.3f} to "
+            f"{difference.high:+.3f}, {difference.seeds} seed(s)",
             soft_wrap=True,
         )
-    print_warnings([verdict.warning] if verdict.warning else [])
-    OUT.print(f"its run: {out / 'trials' / found.id}", soft_wrap=True)
-
-
-def number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    print_warnings([result.warning] if result.warning else [])
+    OUT.print(f"its run: {out / 'trials' / winner.id}", soft_wrap=True)
