@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mops.errors import RunError
+from mops.evaluate.predictions import PredictionRows
 from mops.reports.answers import Answers, read_answers
 from mops.reports.figures.answers import (
     CELLS,
@@ -38,11 +39,13 @@ CLASSES = Task(name="t", type="classification", text=("s",), label="y", labels=(
 VALUES = Task(name="v", type="similarity", text=("s", "t"), label="y", range=(0.0, 5.0))
 
 
-def answered(task: Task, targets: Any, predictions: Any, confidences: Any = None) -> Answers:
-    arrays = [np.array(values, float) for values in (targets, predictions)]
-    sure = None if confidences is None else np.array(confidences, float)
+def answered(task: Task, targets: Any, predictions: Any, confidences: Any = ()) -> Answers:
+    values, truth = np.array(predictions, float), np.array(targets, float)
+    columns = (
+        {"confidence": np.array([str(c) for c in confidences], object)} if len(confidences) else {}
+    )
     nobody: Any = SimpleNamespace()
-    return Answers(nobody, task, (), (), (), (), *arrays, sure, None)
+    return Answers(nobody, PredictionRows(task, columns, np.arange(len(truth)), values, truth))
 
 
 # ------------------------------------------------------------------ answers
@@ -88,10 +91,10 @@ def test_answers_give_the_recorded_scores(material: Material) -> None:
     trial = material.trials[0]
     for task in material.summary.tasks:
         answers = read_answers(trial, task, material.summary.on)
-        if answers.task.is_similarity:
-            score = np.corrcoef(answers.targets, answers.predictions)[0, 1]
+        if answers.rows.task.is_similarity:
+            score = np.corrcoef(answers.rows.targets, answers.rows.values)[0, 1]
         else:
-            score = (answers.targets == answers.predictions).mean()
+            score = (answers.rows.targets == answers.rows.values).mean()
         assert score == pytest.approx(trial.facts.scores[task])
 
 

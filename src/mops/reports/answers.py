@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mops.data.dataset import read_split, read_task
 from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
-from mops.evaluate.predictions import SPLIT_FILE, read_predictions
+from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
 from mops.files import file_digest
 from mops.reports.material import Material, TrialFiles
 from mops.surveys.results.results import CandidateResult
@@ -27,41 +27,18 @@ FAR = 0.2  # of a similarity's range: a prediction farther from its label is cal
 
 @dataclass(frozen=True)
 class Answers:
-    """One trial's answers; classes are numbered as in the task's labels."""
+    """One trial's predictions for the labelled rows that judge a task."""
 
     trial: TrialFiles
-    task: Task
-    places: Sequence[int]  # of the rows in their file
-    ids: Sequence[str]
-    labels: Sequence[str]
-    words: Sequence[str]  # the predictions as they are written
-    targets: Values
-    predictions: Values
-    confidences: Values | None  # in the predicted class
-    losses: Values | None
+    rows: PredictionRows
 
 
 def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
-    """The labelled rows that judge, out of the trial's prediction file."""
-    task = trial.recipe.task_values()[name]
     path = trial.predictions(name, on)
-    rows = read_predictions(path, task).part(on)
+    rows = read_predictions(path, trial.recipe.task_values()[name]).part(on)
     if not len(rows.targets):
         raise RunError(f"{path} has no labelled row that judges")
-    ids, labels, words = (rows.columns[key].tolist() for key in ("id", "label", "prediction"))
-    confidences = None if task.is_similarity else rows.numbers("confidence")
-    return Answers(
-        trial=trial,
-        task=task,
-        places=rows.places.tolist(),
-        ids=ids,
-        labels=labels,
-        words=words,
-        targets=rows.targets,
-        predictions=rows.values,
-        confidences=confidences,
-        losses=rows.numbers("loss"),
-    )
+    return Answers(trial, rows)
 
 
 # ------------------------------------------------------------------ several candidates
@@ -77,18 +54,24 @@ class Comparison:
     left_out: tuple[str, ...]  # candidates without usable predictions, and why
 
     @property
-    def first(self) -> Answers:
-        return self.answers[0]
+    def rows(self) -> PredictionRows:
+        """Ids, labels and targets are the same for all; predictions are the first candidate's."""
+        return self.answers[0].rows
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(one.trial.candidate for one in self.answers)
 
     @cached_property
+    def losses(self) -> list[Values | None]:
+        """By candidate; None where its file has none."""
+        return [one.rows.numbers("loss") for one in self.answers]
+
+    @cached_property
     def errors(self) -> Values:
         """Candidates x rows: 0 or 1 for classes, the distance to the label for values."""
-        predictions = np.array([one.predictions for one in self.answers])
-        distance: Values = np.abs(predictions - self.first.targets)
+        predictions = np.array([one.rows.values for one in self.answers])
+        distance: Values = np.abs(predictions - self.rows.targets)
         return distance if self.task.is_similarity else (distance > 0).astype(np.float64)
 
     @cached_property
@@ -109,14 +92,14 @@ def compare_answers(material: Material, task: str) -> Comparison | None:
         except RunError as error:
             left_out.append(f"{trial.candidate}: {error}")
             continue
-        if answers and own.ids != answers[0].ids:
+        if answers and own.rows.digest != answers[0].rows.digest:
             first = answers[0].trial.candidate
             left_out.append(f"{trial.candidate}: its rows differ from those of {first}")
         else:
             answers.append(own)
     if not answers:
         return None
-    return Comparison(answers[0].task, seed, tuple(answers), tuple(left_out))
+    return Comparison(answers[0].rows.task, seed, tuple(answers), tuple(left_out))
 
 
 def compared_trials(material: Material, task: str) -> tuple[int | None, list[TrialFiles]]:
@@ -153,7 +136,7 @@ def compared_candidates(material: Material, task: str) -> list[str]:
 
 def read_texts(answers: Answers, on: str) -> tuple[Sequence[Texts], str]:
     """The texts of the rows as training read them, or none and the reason."""
-    trial, task = answers.trial, answers.task
+    trial, task = answers.trial, answers.rows.task
     entry, split = trial.recipe.tasks[task.name], SPLIT_FILE[on]
     file = entry.files().get(split) or entry.train or ""
     if reason := why_changed(file, trial.record.meta_info.data_sha256.get(file)):
@@ -163,10 +146,10 @@ def read_texts(answers: Answers, on: str) -> tuple[Sequence[Texts], str]:
             part = read_split(entry, task, file, needs_label=split == "validation")
         else:  # validation was split off the training rows
             part = read_task(entry, task, (split,))[1][split]
-        rows = [part.rows[place] for place in answers.places]
+        rows = [part.rows[place] for place in answers.rows.places]
     except (MopsError, IndexError) as cause:
         return (), f"{file} can no longer be read: {cause}"
-    if [row.id for row in rows] != list(answers.ids):
+    if [row.id for row in rows] != answers.rows.columns["id"].tolist():
         return (), f"the rows of {file} are not those that were answered"
     return [row.texts for row in rows], ""
 

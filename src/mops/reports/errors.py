@@ -58,8 +58,8 @@ def find_errors(material: Material) -> Iterator[TaskErrors | str]:
 
 
 def analyse(comparison: Comparison, on: str) -> TaskErrors:
-    texts, why_no_texts = read_texts(comparison.first, on)
-    known = [one.losses for one in comparison.answers if one.losses is not None]
+    texts, why_no_texts = read_texts(comparison.answers[0], on)
+    known = [own for own in comparison.losses if own is not None]
     losses = np.mean(known, axis=0) if known else None
     return TaskErrors(
         task=comparison.task.name,
@@ -89,9 +89,9 @@ def errors_of_one(comparison: Comparison) -> Iterator[tuple[int, int]]:
     if len(comparison.answers) < 2:
         return
     wrong = comparison.wrong
-    for n, one in enumerate(comparison.answers):
+    for n, losses in enumerate(comparison.losses):
         rows = np.flatnonzero((wrong.sum(axis=0) == 1) & wrong[n])
-        badness = comparison.errors[n] if one.losses is None else one.losses
+        badness = comparison.errors[n] if losses is None else losses
         for row in rows[np.argsort(-badness[rows], kind="stable")][:ALONE]:
             yield n, int(row)
 
@@ -104,15 +104,15 @@ def make_example(
     *,
     only: str = "",
 ) -> Example:
-    task, first = comparison.task, comparison.first
+    task, columns = comparison.task, comparison.rows.columns
     answers = zip(comparison.names, comparison.answers, comparison.wrong[:, row], strict=True)
     return Example(
-        id=first.ids[row],
+        id=columns["id"][row],
         texts=texts[row] if texts else (),
-        label=format_answer(task, first.labels[row]),
+        label=format_answer(task, columns["label"][row]),
         loss=None if losses is None else float(losses[row]),
         answers=tuple(
-            (name, format_answer(task, one.words[row]), not is_wrong)
+            (name, format_answer(task, one.rows.columns["prediction"][row]), not is_wrong)
             for name, one, is_wrong in answers
         ),
         only=only,
@@ -125,11 +125,11 @@ def format_answer(task: Task, word: str) -> str:
 
 def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
     seed = "each candidate's first seed" if comparison.seed is None else f"seed {comparison.seed}"
-    yield f"{len(comparison.first.ids):,} rows ({JUDGES[on]}), {seed}."
+    yield f"{len(comparison.rows.targets):,} rows ({JUDGES[on]}), {seed}."
     if comparison.task.range:
         low, high = comparison.task.range
         yield f"An answer counts as wrong if it is more than {FAR * (high - low):g} off."
-    if all(one.losses is None for one in comparison.answers):
+    if all(own is None for own in comparison.losses):
         yield "The prediction files have no losses, so rows are ordered by their errors."
     if why_no_texts:
         yield f"Ids are shown instead of texts: {why_no_texts}."
@@ -141,7 +141,7 @@ def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
 
 def scores_by_length(comparison: Comparison, texts: Sequence[Texts]) -> Table:
     """The task's own score in each quarter of the rows, the shortest texts first."""
-    task, targets = comparison.task, comparison.first.targets
+    task, targets = comparison.task, comparison.rows.targets
 
     def own_score(rows: Mask, predictions: Values) -> float | None:
         if rows.sum() < FEWEST and task.is_similarity:
@@ -165,7 +165,7 @@ def quarters(lengths: NDArray[np.int64]) -> Iterator[tuple[str, Mask]]:
 
 def scores_by_label(comparison: Comparison) -> Table:
     """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
-    task, targets = comparison.task, comparison.first.targets
+    task, targets = comparison.task, comparison.rows.targets
     groups: list[tuple[str, Mask]]
     if task.range:
         edges = np.linspace(*task.range, RANGE_PARTS + 1)
@@ -197,7 +197,7 @@ def slice_table(
         (
             Cell(words),
             number_cell(int(mask.sum()), "{:,}"),
-            *(number_cell(measure(mask, o.predictions), "{:.3f}") for o in comparison.answers),
+            *(number_cell(measure(mask, o.rows.values), "{:.3f}") for o in comparison.answers),
         )
         for words, mask in groups
         if mask.any()

@@ -27,7 +27,7 @@ BINS = 10  # of confidence
 
 
 @dataclass(frozen=True)
-class Kind:
+class AnswerChart:
     """One way to show predictions."""
 
     group: str
@@ -55,17 +55,17 @@ def draw_answers(material: Material) -> Iterator[Chart | str]:
                 yield f"Charts of the answers to {task} leave out {trial.candidate}: {error}."
         known += [answers] if answers else []
     for answers in known:
-        is_value = answers[0].task.is_similarity
+        is_value = answers[0].rows.task.is_similarity
         yield draw_kind(material, AGREEMENT if is_value else CONFUSION, answers)
     for answers in known:
-        sure = [one for one in answers if one.confidences is not None]
+        sure = [one for one in answers if confidences(one) is not None]
         if sure:
             yield draw_kind(material, CALIBRATION, sure)
 
 
-def draw_kind(material: Material, kind: Kind, answers: Sequence[Answers]) -> Chart:
+def draw_kind(material: Material, kind: AnswerChart, answers: Sequence[Answers]) -> Chart:
     looks = style.candidate_looks(material)
-    task, trial = answers[0].task, answers[0].trial
+    task, trial = answers[0].rows.task, answers[0].trial
     names = [looks[one.trial.candidate].name for one in answers]
     figure, panels = style.make_panels(names, xlabel=kind.xlabel, height=250)
     for axes, one in zip(panels, answers, strict=True):
@@ -74,7 +74,7 @@ def draw_kind(material: Material, kind: Kind, answers: Sequence[Answers]) -> Cha
         score = one.trial.facts.scores.get(task.name)
         if score is not None:
             axes.set_title(f"{task.score_name} {score:.3f}", loc="right", weight="normal")
-    caption = f"{kind.caption} Seed {trial.facts.seed}, {len(answers[0].targets):,} rows."
+    caption = f"{kind.caption} Seed {trial.facts.seed}, {len(answers[0].rows.targets):,} rows."
     if kind is CONFUSION and len(task.labels) > MOST:
         caption += f" Names and shares are left out: {len(task.labels)} classes."
     return Chart(figure, f"{kind.group}-{task.name}", kind.title, caption, kind.group, task.name)
@@ -93,8 +93,8 @@ def tint(look: Look, lightest: float, deepest: float) -> Colormap:
 
 def confusion(answers: Answers) -> NDArray[np.int64]:
     """Counts: true class by predicted class."""
-    classes = len(answers.task.labels)
-    pairs = answers.targets.astype(int) * classes + answers.predictions.astype(int)
+    classes = len(answers.rows.task.labels)
+    pairs = answers.rows.targets.astype(int) * classes + answers.rows.values.astype(int)
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
@@ -105,7 +105,7 @@ def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
     visible = np.where(counts > 0, shares, np.nan)
     axes.imshow(visible, cmap=tint(look, 0.04, 0.6), vmin=0, vmax=1, interpolation="nearest")
     axes.grid(visible=False)
-    names = [style.shorten(label, 9) for label in answers.task.labels]
+    names = [style.shorten(label, 9) for label in answers.rows.task.labels]
     ticks = range(classes) if classes <= MOST else []
     axes.set_xticks(ticks, names if ticks else [])
     axes.set_yticks(ticks, names if ticks else [])
@@ -122,13 +122,13 @@ def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
 
 def value_counts(answers: Answers) -> NDArray[np.float64]:
     """Rows per cell: predicted value by true value."""
-    edges = np.linspace(*answers.task.range or (0.0, 1.0), CELLS + 1)
-    counts, *_ = np.histogram2d(answers.predictions, answers.targets, bins=[edges, edges])
+    edges = np.linspace(*answers.rows.task.range or (0.0, 1.0), CELLS + 1)
+    counts, *_ = np.histogram2d(answers.rows.values, answers.rows.targets, bins=[edges, edges])
     return counts
 
 
 def draw_agreement(axes: Axes, answers: Answers, look: Look) -> None:
-    low, high = answers.task.range or (0.0, 1.0)
+    low, high = answers.rows.task.range or (0.0, 1.0)
     counts = value_counts(answers)
     axes.imshow(
         np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", cmap=tint(look, 0.18, 0.9),
@@ -150,12 +150,18 @@ class Bin:
     accuracy: float
 
 
+def confidences(answers: Answers) -> NDArray[np.float64] | None:
+    """In the predicted class; None for values, and for files without confidences."""
+    sure = None if answers.rows.task.is_similarity else answers.rows.numbers("confidence")
+    return sure if sure is not None and np.isfinite(sure).all() else None
+
+
 def confidence_bins(answers: Answers) -> list[Bin]:
     """Bins of equal width; empty ones are left out."""
-    sure = answers.confidences
+    sure = confidences(answers)
     if sure is None:
         return []
-    is_right = answers.predictions == answers.targets
+    is_right = answers.rows.values == answers.rows.targets
     places = np.minimum((sure * BINS).astype(int), BINS - 1)
     groups = [(n, places == n) for n in range(BINS)]
     return [
@@ -181,8 +187,8 @@ def draw_reliability(axes: Axes, answers: Answers, look: Look) -> None:
     heights = [one.accuracy for one in bins]
     axes.bar(centres, heights, width=0.84 / BINS, color=look.colour, alpha=0.45)
     ends = [(centre - 0.5 / BINS, centre + 0.5 / BINS) for centre in centres]
-    confidences = [one.confidence for one in bins]
-    axes.hlines(confidences, *zip(*ends, strict=True), color=style.PALE, linewidth=1.2)
+    means = [one.confidence for one in bins]
+    axes.hlines(means, *zip(*ends, strict=True), color=style.PALE, linewidth=1.2)
     axes.plot([0, 1], [0, 1], color=style.PALE, linewidth=0.9, linestyle="--")
     for one in bins:
         count = str(one.count) if one.count < 1000 else f"{one.count / 1000:.1f}k"
@@ -191,7 +197,7 @@ def draw_reliability(axes: Axes, answers: Answers, look: Look) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
-CONFUSION = Kind(
+CONFUSION = AnswerChart(
     "answers",
     "Confusion of classes",
     "Each row holds the examples of one true class, as shares of the predicted classes.",
@@ -199,7 +205,7 @@ CONFUSION = Kind(
     "true",
     draw_confusion,
 )
-AGREEMENT = Kind(
+AGREEMENT = AnswerChart(
     "answers",
     "Predicted against true values",
     "The darker a cell, the more rows; predictions on the line are exact.",
@@ -207,7 +213,7 @@ AGREEMENT = Kind(
     "predicted value",
     draw_agreement,
 )
-CALIBRATION = Kind(
+CALIBRATION = AnswerChart(
     "calibration",
     "Calibration",
     "Accuracy by confidence; a calibrated model ends on the dashed line. Each bar has its number "
