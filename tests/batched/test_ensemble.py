@@ -11,6 +11,7 @@ import torch
 from building import THREE_TASKS, as_plan, segment, tiny_shape
 from mops.config.training import Training
 from mops.data.batches import Batch
+from mops.data.schedule import PlannedStage
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
@@ -120,7 +121,7 @@ def losses_of(
     optimizers = [build_optimizer(net, how) for net, how in zip(alone, hows, strict=True)]
     ensemble = Ensemble(
         [
-            Member(net, build_optimizer(net, how), how)
+            Member(net, build_optimizer(net, how), PlannedStage(0, steps, how))
             for net, how in zip(stacked, hows, strict=True)
         ]
     )
@@ -131,7 +132,7 @@ def losses_of(
             draw_batch(net, how.seed, step, now) for net, how in zip(alone, hows, strict=True)
         ]
         rows = rows_of(stacked, batches)
-        facts = ensemble.take_step(rows, step, steps)
+        facts = ensemble.take_step(rows, step)
         single = [
             take_step(net, optimizer, batch, how, step=step, total=steps)
             for net, optimizer, batch, how in zip(alone, optimizers, batches, hows, strict=True)

@@ -11,7 +11,7 @@ from executing import ledger_with, trial
 
 from mops.errors import RecipeError
 from mops.surveys.ledger import RUNNING, STARTED, WAITING, Ledger
-from mops.surveys.local import is_small, plan_jobs
+from mops.surveys.local import plan_jobs
 from mops.surveys.run import begin, open_survey
 from running import world
 
@@ -77,12 +77,3 @@ def test_small_networks_on_one_frozen_encoder_are_one_job() -> None:
     assert [len(job.trials) for job in plan_jobs(trials, workers=2)] == [1, 1, 2, 2]
     cross, bi = trial("frozen+shared"), trial("frozen+shared", training__pair="bi")
     assert len(plan_jobs([cross, bi])) == 2
-
-
-def test_networks_that_train_the_encoder_run_alone() -> None:
-    assert is_small(world().recipe("frozen+late:SS"))
-    assert is_small(world().recipe("frozen+late:SS", training__loss_weights={"sentiment": 2.0}))
-    for plan in ("shared", "frozen+pals:parallel", "progressive", "layers:FFS"):
-        assert not is_small(world().recipe(plan))
-    for setting in ({"training__gradients": "pcgrad"}, {"training__loss_weights": "uncertainty"}):
-        assert not is_small(world().recipe("frozen+late:SS", **setting))

@@ -18,7 +18,6 @@ from building import (
 )
 from mops import store as store_module
 from mops.data.batches import Segment
-from mops.data.tokens import TokenTable
 from mops.model.encoder import encode
 from mops.plans.shapes import Reading
 from mops.store import Store, StoreWarning
@@ -73,20 +72,11 @@ def test_token_types_are_part_of_a_sequence(encoder_folder: Any, store: Store) -
 # ------------------------------------------------------------------ vectors, bounds, damage
 
 
-def table_of(segments: list[Segment]) -> TokenTable:
-    return TokenTable(
-        ids=np.concatenate([s.ids for s in segments]),
-        types=np.concatenate([s.types for s in segments]),
-        starts=np.cumsum([0, *(len(s.ids) for s in segments)]),
-        per_row=2,
-    )
-
-
-def test_pooled_vectors_of_a_table(encoder_folder: Any, store: Store) -> None:
+def test_pooled_vectors(encoder_folder: Any, store: Store) -> None:
     reading = Reading(pool="mean", pair="bi")
     network = build("frozen+late:SIS", reading, encoder_folder("bert")).eval()
     segments = [segment(n, n % 5, ("similarity",)) for n in (9, 4, 9, 17, 2, 33)]
-    vectors = opened(network, store).pooled("similarity", table_of(segments))
+    vectors = opened(network, store).pooled("similarity", segments)
     assert vectors.dtype == np.float32 and vectors.shape == (6, network.layout.encoder.width)
     plain = cache_module.pack_segments(segments, network.layout)
     with torch.inference_mode():

@@ -16,11 +16,10 @@ from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Protocol
 
-from mops.config.methods import SUM
 from mops.config.recipe import Recipe
-from mops.plans.rows import TRUNK_FROZEN
 from mops.surveys.ledger import Ledger, Trial
 from mops.surveys.worker import INTERRUPTED
+from mops.training.batched.run import batching_obstacle
 from mops.training.machine import own_cores
 
 MOST_DEATHS = 5  # of a job's process before its trials count as failed
@@ -49,7 +48,7 @@ def plan_jobs(trials: Sequence[Trial], workers: int = 1) -> list[Job]:
     """In the given order; batches are split so that every worker gets a part."""
     groups: dict[Hashable, list[Trial]] = {}
     for trial in trials:
-        key = family(trial.recipe) if is_small(trial.recipe) else trial.id
+        key = trial.id if batching_obstacle(trial.recipe) else batch_key(trial.recipe)
         groups.setdefault(key, []).append(trial)
     jobs = []
     for group in groups.values():
@@ -58,17 +57,8 @@ def plan_jobs(trials: Sequence[Trial], workers: int = 1) -> list[Job]:
     return jobs
 
 
-def is_small(recipe: Recipe) -> bool:
-    """Whether it trains only late layers and heads; the process that trains it looks closer."""
-    plan, training = recipe.sharing_plan(), recipe.training
-    is_plain = not (plan.additions or plan.feeds or plan.pull or training.stages)
-    is_summed = training.gradients == SUM and isinstance(training.loss_weights, dict)
-    is_frozen = plan.rates[: len(TRUNK_FROZEN)] == TRUNK_FROZEN
-    return is_frozen and is_plain and is_summed and training.augment is None
-
-
-def family(recipe: Recipe) -> Hashable:
-    """Recipes of one family read the same texts in the same way through the same encoder."""
+def batch_key(recipe: Recipe) -> Hashable:
+    """Equal for recipes that read the same texts in the same way through the same encoder."""
     data, training = recipe.to_data(), recipe.training
     reading = [training.pair, training.pool, list(training.features), training.max_length]
     return json.dumps([data["tasks"], data["encoder"], reading], sort_keys=True)

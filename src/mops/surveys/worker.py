@@ -15,8 +15,7 @@ from typing import Any
 
 from mops.errors import MopsError
 from mops.surveys.ledger import Ledger
-from mops.training.batched.family import why_not
-from mops.training.batched.run import prepare_many, train_many
+from mops.training.batched.run import train_many
 from mops.training.machine import keep_freed_memory
 from mops.training.run import train
 from mops.training.step import StepFacts
@@ -59,12 +58,10 @@ def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Silent | None 
     keep_freed_memory()
     with ledger.claim(trial_ids) as mine:
         left = [trial_id for trial_id in mine if ledger.is_open(trial_id)]
-        batch = batchable(ledger, left) if len(left) > 1 else []
-        if batch:
-            train_batch(ledger, batch, watcher)
-        for trial_id in left:
-            if trial_id not in batch:
-                train_one(ledger, trial_id, watcher)
+        if len(left) > 1:
+            train_batch(ledger, left, watcher)
+        for trial_id in filter(ledger.is_open, left):
+            train_one(ledger, trial_id, watcher)
 
 
 def train_one(ledger: Ledger, trial_id: str, watcher: Silent) -> None:
@@ -75,26 +72,23 @@ def train_one(ledger: Ledger, trial_id: str, watcher: Silent) -> None:
         note_failure(ledger, trial_id, error)
 
 
-def batchable(ledger: Ledger, trial_ids: Sequence[str]) -> list[str]:
-    """Trials that can be trained as one batch; a recipe that cannot be prepared runs alone."""
-    try:
-        ready = prepare_many([ledger.recipe(trial_id) for trial_id in trial_ids], lambda _: None)
-    except MopsError:
-        return []
-    return [of for of, one in zip(trial_ids, ready, strict=True) if not why_not(one)]
-
-
 def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Silent) -> None:
-    recipes = [ledger.recipe(trial_id) for trial_id in trial_ids]
-    folders = [ledger.run_folder(trial_id) for trial_id in trial_ids]
-    results: Sequence[object]
+    """Train trials as one batch; if that breaks off as a whole, they stay open."""
     try:
-        labels = [trial_label(ledger, trial_id) for trial_id in trial_ids]
-        results = train_many(recipes, folders, watcher, labels=labels)
+        results = train_many(
+            [ledger.recipe(trial_id) for trial_id in trial_ids],
+            [ledger.run_folder(trial_id) for trial_id in trial_ids],
+            watcher,
+            labels=[trial_label(ledger, trial_id) for trial_id in trial_ids],
+        )
+    except BrokenPipeError:
+        raise
     except Exception as error:
-        results = [error] * len(trial_ids)
+        if not isinstance(error, MopsError):
+            traceback.print_exception(error)
+        return
     for trial_id, result in zip(trial_ids, results, strict=True):
-        if isinstance(result, Exception) and not ledger.is_finished(trial_id):
+        if isinstance(result, Exception):
             note_failure(ledger, trial_id, result)
 
 

@@ -278,9 +278,8 @@ class FeatureCache:
         computed = iter(self.compute(key, missing) if missing else ())
         return [next(computed) if features is None else features for features in cached]
 
-    def pooled(self, task: str, table: TokenTable) -> Floats:
-        """The pooled vector of every sequence of a table, before any pooler; filled if missing."""
-        segments = make_segments(task, table, range(len(table)))
+    def pooled(self, task: str, segments: Sequence[Segment]) -> Floats:
+        """The pooled vector of each segment, before any pooler; filled if missing."""
         self.fill(task, segments)
         chunks = [segments[n : n + PACK_TOKENS] for n in range(0, len(segments), PACK_TOKENS)]
         rows = [row for chunk in chunks for row in self.read(self.keys[task], chunk)]

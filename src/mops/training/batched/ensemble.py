@@ -39,11 +39,15 @@ from mops.training.step import StepFacts, step_seed
 
 @dataclass(frozen=True)
 class Member:
-    """One network of an ensemble, its optimizer and its training settings."""
+    """One network of an ensemble, its optimizer, and the stage that it is trained in."""
 
     network: Network
     optimizer: torch.optim.Optimizer
-    training: Training
+    stage: PlannedStage
+
+    @property
+    def training(self) -> Training:
+        return self.stage.training
 
     @cached_property
     def weights(self) -> list[nn.Parameter]:
@@ -76,9 +80,7 @@ class Ensemble:
             for task in self.layout.tasks
         }
 
-    def take_step(
-        self, batches: Mapping[str, FeatureBatch], step: int, total: int
-    ) -> list[StepFacts]:
+    def take_step(self, batches: Mapping[str, FeatureBatch], step: int) -> list[StepFacts]:
         """One step of every network; a network whose loss is not finite does not move."""
         for generator, member in zip(self.generators, self.members, strict=True):
             generator.manual_seed(step_seed(member.training, step))
@@ -100,7 +102,7 @@ class Ensemble:
             if outputs[n].requires_grad:  # else the plan has no late layers
                 outputs[n].backward(vectors_NTD.grad[n])  # type: ignore[no-untyped-call]
             own = {task: values[n] for task, values in losses.items()}
-            facts.append(update(member, own, totals[n], step, total))
+            facts.append(update(member, own, totals[n], step))
         return facts
 
     def compute_losses(
@@ -141,16 +143,14 @@ def apply_late_layers(network: Network, vectors_TX: Tensor, sizes: Mapping[str, 
     return vectors_TX
 
 
-def update(
-    member: Member, losses: Mapping[str, float], loss: float, step: int, total: int
-) -> StepFacts:
+def update(member: Member, losses: Mapping[str, float], loss: float, step: int) -> StepFacts:
     """Clip the gradients of one network, take its optimizer step and release the gradients."""
     training, optimizer = member.training, member.optimizer
     norm = clip(member.weights, training.max_grad_norm)
     tasks = member.network.layout.tasks
     facts = StepFacts(losses, loss, float(norm), {task: training.weight(task) for task in tasks})
     if facts.is_finite:
-        factor = rate_factor(PlannedStage(0, total, training), step)
+        factor = rate_factor(member.stage, step)
         for group in optimizer.param_groups:
             group["lr"] = group["base"] * factor
         optimizer.step()

@@ -1,4 +1,4 @@
-"""Many runs at once give what each of them gives alone."""
+"""Runs that are trained as a batch give what each of them gives alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 import mops
 from mops.config.recipe import Recipe
 from mops.errors import RunError
-from mops.training.batched import family
-from mops.training.batched.run import train_many
+from mops.training import trainer
+from mops.training.batched import run as batched_run
+from mops.training.batched.features import pooled_features
+from mops.training.batched.run import batching_obstacle, train_many
 from mops.training.prepare import prepare
 from running import StopAt, world
 
@@ -90,7 +92,7 @@ def assert_same_run(run: Path, other: Path) -> None:
         assert float((weights[0][name] - weight).abs().max()) < 1e-4, name
 
 
-def test_every_run_is_the_run_alone(alone: list[Path], tmp_path: Path) -> None:
+def test_every_run_equals_the_run_trained_alone(alone: list[Path], tmp_path: Path) -> None:
     outs = [tmp_path / str(n) for n in range(len(alone))]
     runs = train_many(recipes(), outs)
     for run, out, other in zip(runs, outs, alone, strict=True):
@@ -102,7 +104,9 @@ def test_every_run_is_the_run_alone(alone: list[Path], tmp_path: Path) -> None:
     assert all(isinstance(run, mops.Run) and run.was_finished for run in again)
 
 
-def test_an_interrupted_batch_goes_on_together_or_alone(alone: list[Path], tmp_path: Path) -> None:
+def test_an_interrupted_batch_resumes_as_a_batch_or_alone(
+    alone: list[Path], tmp_path: Path
+) -> None:
     outs = [tmp_path / str(n) for n in range(len(alone))]
     given = recipes(save_steps=3)
     with pytest.raises(ZeroDivisionError):
@@ -124,7 +128,7 @@ def test_an_interrupted_batch_goes_on_together_or_alone(alone: list[Path], tmp_p
         assert recipe.training.save_steps == 3
 
 
-def test_one_that_fails_does_not_stop_the_others(alone: list[Path], tmp_path: Path) -> None:
+def test_a_run_that_diverges_does_not_stop_the_others(alone: list[Path], tmp_path: Path) -> None:
     given = [*recipes()[:2], recipes(head_learning_rate=1e30, lr_scheduler_type="none")[2]]
     outs = [tmp_path / str(n) for n in range(3)]
     *fine, failed = train_many(given, outs)
@@ -135,23 +139,46 @@ def test_one_that_fails_does_not_stop_the_others(alone: list[Path], tmp_path: Pa
     assert all(isinstance(run, mops.Run) for run in fine)
 
 
+@pytest.mark.parametrize(
+    ("module", "name"), [(trainer, "save_checkpoint"), (batched_run, "conclude")]
+)
+def test_a_write_error_ends_only_its_own_run(
+    module: Any, name: str, alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last checkpoint of a run, or in its final files; the next call resumes it."""
+    outs = [tmp_path / "full", tmp_path / "fine"]
+    write = getattr(module, name)
+
+    def fail(first: Any, second: Any, *more: Any) -> Any:
+        if "full" in str(getattr(second, "folder", first)):
+            raise RunError("cannot write: no space left")
+        return write(first, second, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, fail)
+        failed, fine = train_many(recipes()[:2], outs)
+    assert isinstance(failed, RunError) and isinstance(fine, mops.Run)
+    assert_same_run(outs[1], alone[1])
+    train_many(recipes()[:2], outs)
+    assert_same_run(outs[0], alone[0])
+
+
 def test_small_batches_give_the_same_and_texts_are_encoded_once(
     alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for one network at a time; the vectors come from outside."""
-    monkeypatch.setattr(family, "BATCH_BYTES", 1)
-    asked: list[str] = []
+    """With room for one network per batch; the caller computes the vectors."""
+    monkeypatch.setattr(batched_run, "BATCH_BYTES", 1)
+    tasks: list[str] = []
 
-    def features(task: str, table: Any) -> np.ndarray:
-        asked.append(task)
-        keys = [ids.tobytes() for row in range(len(table)) for ids, _ in table.row(row)]
-        assert len(set(keys)) == len(keys)
-        return computed(task, table)
+    def features(task: str, segments: Any) -> np.ndarray:
+        tasks.append(task)
+        assert len({segment.ids.tobytes() for segment in segments}) == len(segments)
+        return computed(task, segments)
 
-    computed = family.pooled_vectors(family.frozen_network(prepare(recipes()[0], len)))
+    computed = pooled_features(batched_run.frozen_network(prepare(recipes()[0], len)))
     outs = [tmp_path / str(n) for n in range(2)]
     train_many(recipes()[:2], outs, features=features)
-    assert asked == ["sentiment", "paraphrase", "similarity"]
+    assert tasks == ["sentiment", "paraphrase", "similarity"]
     for out, other in zip(outs, alone, strict=False):
         assert_same_run(out, other)
 
@@ -162,18 +189,20 @@ def test_small_batches_give_the_same_and_texts_are_encoded_once(
         ("late:SIS", {}, "its encoder learns"),
         ("frozen+pals:top", {}, "adds something inside the encoder"),
         ("frozen+progressive", {}, "has feeds"),
-        ("frozen+shared", {"training__gradients": "pcgrad"}, "gradients is not sum"),
-        ("frozen+shared", {"training__loss_weights": "dwa"}, "loss weights are not fixed"),
-        ("frozen+shared", {"training__augment": {"word_dropout": 0.1}}, "augment is set"),
-        ("frozen+shared", {"training__stages": [{"steps": 2}, {"steps": 2}]}, "stages is set"),
+        ("frozen+shared", {"gradients": "pcgrad"}, "gradients is not sum"),
+        ("frozen+shared", {"loss_weights": "dwa"}, "loss weights are not fixed"),
+        ("frozen+shared", {"augment": {"word_dropout": 0.1}}, "augment is set"),
+        ("frozen+shared", {"stages": [{"steps": 2}], "max_steps": None}, "stages is set"),
     ],
 )
-def test_what_cannot_be_trained_beside_others_is_said(
-    tmp_path: Path, plan: str, settings: dict[str, Any], reason: str
-) -> None:
-    if "training__stages" in settings:
-        settings = settings | {"training__max_steps": None}
-    given = [recipes()[0], world().recipe(plan, **settings)]
-    with pytest.raises(mops.MopsError, match=f"cannot be trained beside others.*{reason}"):
+def test_runs_that_cannot_be_batched(plan: str, settings: dict[str, Any], reason: str) -> None:
+    recipe = world().recipe(plan, **{f"training__{key}": v for key, v in settings.items()})
+    assert reason in batching_obstacle(recipe)
+
+
+def test_a_run_that_cannot_be_batched_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    given = [recipes()[0], world().recipe("late:SIS")]
+    with pytest.raises(mops.MopsError, match=r"b: this run cannot be trained in a batch: its enc"):
         train_many(given, [tmp_path / "a", tmp_path / "b"])
     assert not any(tmp_path.iterdir())
+    assert batching_obstacle(given[0]) == "" != batching_obstacle(given[0], device="cuda")
