@@ -200,7 +200,7 @@ def test_a_finished_measurement_is_shown_again(made: World, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("plan", "settings", "kind", "words"),
     [
-        ("separate", {}, PlanError, "no weights that learn are passed by two tasks"),
+        ("separate", {}, PlanError, "no two tasks train the same weights"),
         ("frozen+late:I", {}, PlanError, "nothing can conflict"),
         ("shared", {"steps": 4, "every": 1}, UsageError, "at least 5 measured steps"),
         ("shared", {"steps": 24, "every": 5}, UsageError, "--steps 25"),

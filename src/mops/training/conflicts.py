@@ -1,11 +1,10 @@
-"""Where do the tasks' gradients disagree? Measured now and then during a short training."""
+"""Measures where the tasks' gradients disagree, at some steps of a short training."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from mops.training.step import compute_losses
 from mops.training.trainer import Silent, Watcher
 
 STEPS, EVERY = 200, 5
-FEWEST = 5  # measured steps: with fewer a standard error says little
+FEWEST = 5  # measured steps, for a standard error that means something
 Halves = Mapping[str, tuple[Batch, Batch]]  # two independent batches of each task
 
 
@@ -55,101 +54,83 @@ def conflicts(
     check_sharing(ready.layout)
     path = Path(out) / "conflicts.json" if out is not None else None
     if path is not None and path.exists():
-        return same_measurement(path, ready, every)
-    measured = train_and_measure(ready, every, watcher)
-    found = conclude(ready, every, measured)
+        return read_same(path, ready, every)
+    result = build_result(ready, every, train_and_measure(ready, every, watcher))
     if path is not None:
-        write_conflicts(path, found)
-    return found
+        write_conflicts(path, result)
+    return result
 
 
 # ------------------------------------------------------------------ measuring
 
 
 def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured:
-    """The steps of `mops train`, bit for bit: measuring moves nothing and draws nothing."""
+    """Take the steps of `mops train`, bit for bit: a measurement changes and draws nothing."""
     watcher.phase("tokenising")
-    with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # the loop's curve: not kept
+    measured: list[dict[str, NDArray[np.float64]]] = []
+    with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # for the curve, which is dropped
         trainer = build_trainer(Path(scratch), ready)
         watcher.begin(len(trainer.schedule), 0)
-        found: list[dict[str, NDArray[np.float64]]] = []
         for step in range(1, len(trainer.schedule) + 1):
             facts = trainer.take_step(trainer.objective.make_batch(step - 1))
             trainer.note_step(facts)
             watcher.step(step, facts)
             if step % every == 0:
                 halves = draw_halves(trainer.objective.data, trainer.training, step)
-                found.append(measure(trainer.network, halves))
-    teachers = {owner: ready.layout.trained_by[owner] for owner in found[0]}
-    grams = {owner: np.stack([grams[owner] for grams in found]) for owner in teachers}
-    return Measured(tuple(ready.layout.tasks), teachers, grams)
+                measured.append(measure(trainer.network, halves))
+    layout = ready.layout
+    grams = {owner: np.stack([grams[owner] for grams in measured]) for owner in measured[0]}
+    trained_by = {owner: layout.trained_by[owner] for owner in grams}
+    return Measured(tuple(layout.tasks), trained_by, grams)
 
 
 def draw_halves(data: Mapping[str, TaskData], training: Training, step: int) -> Halves:
-    """Two batches of each task without a row in common; a function of seed, task and step."""
-    found = {}
-    for task, rows_of_task in data.items():
-        size = min(training.batch_size(task), len(rows_of_task) // 2)
+    """Two batches of each task without a common row; they depend on seed, task and step alone."""
+    halves = {}
+    for task, rows in data.items():
+        size = min(training.batch_size(task), len(rows) // 2)
         draw = generator(training.seed, "conflicts", task, str(step))
-        rows = draw.choice(len(rows_of_task), 2 * size, replace=False).tolist()
-        found[task] = (
-            make_batch(data, {task: rows[:size]}),
-            make_batch(data, {task: rows[size:]}),
+        numbers = draw.choice(len(rows), 2 * size, replace=False).tolist()
+        halves[task] = (
+            make_batch(data, {task: numbers[:size]}),
+            make_batch(data, {task: numbers[size:]}),
         )
-    return found
+    return halves
 
 
 def measure(network: Network, halves: Halves) -> dict[str, NDArray[np.float64]]:
-    """Owner -> T h T h, the products of all gradients on its weights; 0 for who does not pass.
+    """Owner -> T h T h, the dot products of the gradients of all unweighted losses on its weights.
 
-    Without dropout, which would add noise that both tasks do not have in common.
+    They are 0 for a task that does not train the owner. Dropout is off: it would add noise.
     """
     network.eval()
     owners = shared_owners(network.layout)
-    gradients = [
-        gradient(network, task, batch, [o for o in owners if task in network.layout.trained_by[o]])
-        for task, batches in halves.items()
-        for batch in batches
-    ]
+    parameters = {
+        owner: [p for p in network.bank[owner].parameters() if p.requires_grad] for owner in owners
+    }
+    flat = [parameter for members in parameters.values() for parameter in members]
+    gradients: dict[str, list[list[Tensor]]] = {owner: [] for owner in owners}
+    for task, batch in ((task, batch) for task, batches in halves.items() for batch in batches):
+        loss = compute_losses(network, batch)[task]
+        left = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
+        for owner, members in parameters.items():
+            gradients[owner].append([next(left).to_dense().flatten() for _ in members])
     shape = (len(halves), 2, len(halves), 2)
-    return {
-        owner: products([g.get(owner, ()) for g in gradients]).reshape(shape) for owner in owners
-    }
+    return {owner: dot_products(own).reshape(shape) for owner, own in gradients.items()}
 
 
-def gradient(
-    network: Network, task: str, batch: Batch, owners: Sequence[str]
-) -> dict[str, tuple[Tensor, ...]]:
-    """Of the task's own loss, without its weight, with respect to each owner."""
-    members = {owner: learning_parameters(network, owner) for owner in owners}
-    flat = [parameter for parameters in members.values() for parameter in parameters]
-    if not flat:
-        return {}
-    loss = compute_losses(network, batch)[task]
-    found = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
-    return {
-        owner: tuple(next(found).to_dense() for _ in parameters)
-        for owner, parameters in members.items()
-    }
-
-
-def learning_parameters(network: Network, owner: str) -> list[torch.nn.Parameter]:
-    return [p for p in network.bank[owner].parameters() if p.requires_grad]
-
-
-def products(gradients: Sequence[tuple[Tensor, ...]]) -> NDArray[np.float64]:
-    """Every gradient with every other; an empty one gives 0."""
-    found = np.zeros((len(gradients), len(gradients)))
-    for i, one in enumerate(gradients):
-        for j, other in enumerate(gradients[: i + 1]):
-            pairs = zip(one, other, strict=False)
-            found[i, j] = sum(float(torch.dot(a.flatten(), b.flatten())) for a, b in pairs)
-            found[j, i] = found[i, j]
-    return found
+def dot_products(gradients: Sequence[Sequence[Tensor]]) -> NDArray[np.float64]:
+    """Every gradient with every other; a gradient is one tensor per parameter."""
+    products = np.zeros((len(gradients), len(gradients)))
+    for i, first in enumerate(gradients):
+        for j, second in enumerate(gradients[: i + 1]):
+            pairs = zip(first, second, strict=True)
+            products[i, j] = products[j, i] = sum(float(torch.dot(a, b)) for a, b in pairs)
+    return products
 
 
 def shared_owners(layout: Layout) -> list[str]:
-    """What at least two tasks teach."""
+    """Owners that learn from at least two tasks."""
     return [
         owner
         for owner, tasks in layout.trained_by.items()
@@ -160,11 +141,25 @@ def shared_owners(layout: Layout) -> list[str]:
 # ------------------------------------------------------------------ results
 
 
-def conclude(ready: Prepared, every: int, measured: Measured) -> Conflicts:
+def build_result(ready: Prepared, every: int, measured: Measured) -> Conflicts:
     by_owner, by_place = owner_series(measured), place_series(measured)
     owners, places = cells_of(by_owner), cells_of(by_place)
+    tasks, training = list(ready.layout.tasks), ready.recipe.training
+    steps = training.max_steps or 0
     return Conflicts(
-        info=info_of(ready, every),
+        info={
+            "plan": ready.layout.plan.name,
+            "encoder": ready.source.name,
+            "tasks": tasks,
+            "seed": training.seed,
+            "steps": steps,
+            "every": every,
+            "measured_steps": list(range(every, steps + 1, every)),
+            "batch_sizes": {task: training.batch_size(task) for task in tasks},
+            "level": LEVEL,
+            "stderr": "over measured steps",
+            "key": ready.key,
+        },
         recipe=ready.recipe.to_data(),
         machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
         owners=owners,
@@ -174,53 +169,35 @@ def conclude(ready: Prepared, every: int, measured: Measured) -> Conflicts:
     )
 
 
-def info_of(ready: Prepared, every: int) -> dict[str, Any]:
-    training = ready.recipe.training
-    steps = training.max_steps or 0
-    return {
-        "plan": ready.layout.plan.name,
-        "encoder": ready.source.name,
-        "tasks": list(ready.layout.tasks),
-        "seed": training.seed,
-        "steps": steps,
-        "every": every,
-        "measured_steps": list(range(every, steps + 1, every)),
-        "batch_sizes": {task: training.batch_size(task) for task in ready.layout.tasks},
-        "level": LEVEL,
-        "stderr": "over measured steps",
-        "key": ready.key,
-    }
-
-
-def same_measurement(path: Path, ready: Prepared, every: int) -> Conflicts:
-    """What is there already; refuses a folder that holds another measurement."""
-    found = read_conflicts(path)
+def read_same(path: Path, ready: Prepared, every: int) -> Conflicts:
+    """The result of an earlier call; refuses the result of another measurement."""
+    result = read_conflicts(path)
     difference = differing_key(
-        {**found.recipe, "every": found.info["every"]}, {**ready.recipe.to_data(), "every": every}
+        {**result.recipe, "every": result.info["every"]}, {**ready.recipe.to_data(), "every": every}
     )
-    if difference or found.info["key"] != ready.key:
+    if difference or result.info["key"] != ready.key:
         reason = difference or "the data or the encoder's weights have changed"
         raise RecipeError(
             f"{path.parent} holds another measurement ({reason}); "
             "name another folder with --out, or delete this one"
         )
-    return found
+    return result
 
 
-# ------------------------------------------------------------------ wrong use
+# ------------------------------------------------------------------ requests that make no sense
 
 
 def check_request(recipe: Recipe, steps: int, every: int) -> None:
     if len(recipe.tasks) < 2:
         raise RecipeError(
-            f"conflicts are between tasks, and there is only {', '.join(recipe.tasks)}; "
+            f"conflicts are measured between tasks, and there is only {', '.join(recipe.tasks)}; "
             "name two or more with --tasks, or add one under `tasks`"
         )
-    idle = [name for name in recipe.tasks if not recipe.training.learns(name)]
-    if idle:
+    untrained = [name for name in recipe.tasks if not recipe.training.learns(name)]
+    if untrained:
         raise RecipeError(
-            f"{', '.join(idle)}: not trained (training.train_tasks, loss_weights), so its "
-            "gradients say nothing; leave it out with --tasks"
+            f"{', '.join(untrained)}: not trained (training.train_tasks, loss_weights), so its "
+            "gradients mean nothing; leave it out with --tasks"
         )
     if every < 1 or steps < FEWEST * every:
         raise UsageError(
@@ -232,6 +209,6 @@ def check_request(recipe: Recipe, steps: int, every: int) -> None:
 def check_sharing(layout: Layout) -> None:
     if not shared_owners(layout):
         raise PlanError(
-            f"plan {layout.plan.name!r}: no weights that learn are passed by two tasks, so nothing "
-            "can conflict; take a plan that shares some (`mops plans` draws them)"
+            f"plan {layout.plan.name!r}: no two tasks train the same weights, so nothing can "
+            "conflict; take a plan that shares some (`mops plans` draws them)"
         )
