@@ -1,4 +1,4 @@
-"""Dropout by bits, and attention with it, against their definitions."""
+"""Dropout with random bits, and attention with dropout, against their definitions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LENGTHS = np.array([1, 3, 4, 4, 9, 17, 33])
 HEADS, WIDTH = 2, 8
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
-def test_the_share_and_the_mean(share: float) -> None:
-    """Binomial: of n numbers n p are left out, give or take five standard deviations."""
+@pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.9])
+def test_fraction_and_scale_of_dropout(probability: float) -> None:
+    """Binomial: n p numbers are dropped, give or take five standard deviations."""
     torch.manual_seed(3)
     ones = torch.ones(400, 501)  # no multiple of four
-    dropped = Dropout(share)(ones)
+    dropped = Dropout(probability)(ones)
     count = ones.numel()
-    left_out = int((dropped == 0).sum())
-    assert abs(left_out - count * share) < 5 * (count * share * (1 - share)) ** 0.5
+    zeros = int((dropped == 0).sum())
+    assert abs(zeros - count * probability) < 5 * (count * probability * (1 - probability)) ** 0.5
     kept = dropped[dropped != 0]
     assert torch.all(kept == kept[0])
-    assert kept[0].item() == pytest.approx(1 / (1 - share), rel=1e-4)
+    assert kept[0].item() == pytest.approx(1 / (1 - probability), rel=1e-4)
 
 
 def test_bits_are_uniform_and_independent_of_their_place() -> None:
@@ -51,7 +51,7 @@ def test_the_gradient_has_the_same_factors() -> None:
     assert torch.equal(seen.grad * seen.detach(), dropped.detach())
 
 
-def test_nothing_is_left_out_in_eval_mode_or_at_zero() -> None:
+def test_dropout_is_the_identity_in_eval_mode_and_at_zero() -> None:
     seen = torch.randn(5, 5)
     assert Dropout(0.5).eval()(seen) is seen
     assert Dropout(0.0)(seen) is seen
@@ -91,7 +91,7 @@ def test_attention_with_dropout_and_its_gradient() -> None:
 
 
 def test_attention_without_dropout_is_the_limit() -> None:
-    """A share too small to leave anything out gives torch's own attention."""
+    """A probability too small to drop anything gives torch's own attention."""
     buckets = make_buckets(LENGTHS)
     seen = torch.randn(int(LENGTHS.sum()), 3 * WIDTH, requires_grad=True)
     dropping = DropoutAttention.apply(seen, buckets, HEADS, 1e-9)

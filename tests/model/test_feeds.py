@@ -1,4 +1,4 @@
-"""Feeds: what a later head hears, recomputed from the bank's weights; and what it teaches."""
+"""Feeds: the inputs of fed heads, recomputed from the bank's weights, and their gradients."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def assert_outputs(network: Network, task: str, expected: Tensor, segments: list
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
 
 
-# ------------------------------------------------------------------ what is heard
+# ------------------------------------------------------------------ inputs
 
 
 @torch.inference_mode()
 def test_a_chain_over_cross_encoded_pairs(encoder_folder: Any) -> None:
-    """What the last task hears of the second includes what the second heard of the first."""
+    """The second task feeds the last one its output, which depends on the first task's."""
     network = build(CHAIN, encoder_folder, CROSS)
     segments, (x,) = rows_of(network, "similarity")
     first = output(network, "sentiment", x)
@@ -79,8 +79,8 @@ def test_a_chain_over_cross_encoded_pairs(encoder_folder: Any) -> None:
 
 
 @torch.inference_mode()
-def test_a_chain_over_pairs_that_are_read_apart(encoder_folder: Any) -> None:
-    """A task of single texts answers each text; a task of pairs answers once."""
+def test_a_chain_over_separately_encoded_pairs(encoder_folder: Any) -> None:
+    """A single-text task feeds one output for each text, a pair task one for the pair."""
     network = build(CHAIN, encoder_folder, BI)
     segments, (u, v) = rows_of(network, "similarity")
     own = torch.cat([(u - v).abs(), u * v], dim=1)
@@ -92,7 +92,7 @@ def test_a_chain_over_pairs_that_are_read_apart(encoder_folder: Any) -> None:
 
 
 @torch.inference_mode()
-def test_a_fork_does_not_pass_on_what_the_branch_says(encoder_folder: Any) -> None:
+def test_the_branches_of_a_fork_do_not_feed_each_other(encoder_folder: Any) -> None:
     network = build("progressive:sentiment>paraphrase,sentiment>similarity", encoder_folder, CROSS)
     segments, (x,) = rows_of(network, "similarity")
     expected = output(network, "similarity", x, output(network, "sentiment", x))
@@ -150,7 +150,7 @@ def test_attention_over_the_fields(reading: Reading, encoder_folder: Any) -> Non
 
 
 @torch.inference_mode()
-def test_an_earlier_task_answers_through_its_own_late_layers(encoder_folder: Any) -> None:
+def test_the_source_task_uses_its_own_late_layers(encoder_folder: Any) -> None:
     plan = feeding(("sentiment", "similarity")) | {
         "late": [{"per": ["task"], "activation": "tanh"}]
     }
@@ -166,11 +166,11 @@ def test_an_earlier_task_answers_through_its_own_late_layers(encoder_folder: Any
     assert_outputs(network, "similarity", expected, segments)
 
 
-# ------------------------------------------------------------------ what is taught
+# ------------------------------------------------------------------ gradients
 
 
 def gradients(plan: Any, folder: Any, reading: Reading = CROSS) -> dict[str, Tensor]:
-    """Of the later task's loss, with respect to everything; zeros where none arrives."""
+    """Gradients of the fed task's loss with respect to all weights; zeros where there is none."""
     network = build(plan, folder, reading)
     segments, _ = rows_of(network, "similarity")
     network(pack_segments(segments, network.layout))["similarity"].square().sum().backward()
@@ -205,7 +205,7 @@ def test_a_frozen_head_lets_the_gradient_through_and_keeps_its_weights(
     assert_same(fixed, full, but="head/sentiment")
 
 
-def test_stop_makes_a_constant_of_what_is_heard(encoder_folder: Any) -> None:
+def test_stop_makes_the_fed_output_a_constant(encoder_folder: Any) -> None:
     stop, full = (gradients(edge(how), encoder_folder) for how in ("stop", "full"))
     network = build(edge("full"), encoder_folder, CROSS)
     segments, _ = rows_of(network, "similarity")
@@ -225,14 +225,14 @@ def test_stop_makes_a_constant_of_what_is_heard(encoder_folder: Any) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.25, -1.0, 3.0])
-def test_a_factor_weakens_what_comes_through_the_feed(factor: float, encoder_folder: Any) -> None:
-    """g(f) = g(stop) + f (g(full) - g(stop)), for the encoder and for the earlier head."""
+def test_a_factor_scales_the_gradient_of_a_feed(factor: float, encoder_folder: Any) -> None:
+    """g(f) = g(stop) + f (g(full) - g(stop)), for the encoder and for the source head."""
     stop, full, ours = (gradients(edge(how), encoder_folder) for how in ("stop", "full", factor))
     assert_same(ours, {key: stop[key] + factor * (full[key] - stop[key]) for key in ours})
     assert largest(ours, "head/sentiment") > 1e-3
 
 
-def test_no_gradient_word_changes_an_output(encoder_folder: Any) -> None:
+def test_the_gradient_setting_changes_no_output(encoder_folder: Any) -> None:
     found = []
     for how in ("frozen-head", "stop", "full", 0.25):
         network = build(edge(how), encoder_folder, CROSS)
@@ -243,14 +243,14 @@ def test_no_gradient_word_changes_an_output(encoder_folder: Any) -> None:
 
 
 def test_single_texts_come_before_pairs_in_any_order(encoder_folder: Any) -> None:
-    """The default order is that of the recipe, but a single text is answered first."""
+    """The default order is that of the recipe, with single-text tasks first."""
     tasks = (THREE_TASKS[2], THREE_TASKS[0], THREE_TASKS[1])
     network = build_network("progressive", encoder_folder("bert"), tasks=tasks)
-    heard = {
+    sources = {
         name: tuple(feed.source for feed in route.feeds)
         for name, route in network.layout.routes.items()
     }
-    assert heard == {
+    assert sources == {
         "similarity": ("sentiment",),
         "sentiment": (),
         "paraphrase": ("sentiment", "similarity"),

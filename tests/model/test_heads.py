@@ -39,7 +39,7 @@ def seen(task: str, how: Reading, width: int = WIDTH) -> HeadInput:
 
 
 def head_of(task: str, reading: Reading, dropout: float = 0.0) -> Any:
-    """A head in eval mode whose weights have all moved from where they start."""
+    """A head in eval mode with changed weights."""
     head = build_head(TASKS[task], reading, seen(task, reading), dropout)
     shake(head, seed=3, size=0.3)
     return head.eval()
@@ -71,7 +71,7 @@ def pool_padded(pool: str, states: list[Tensor], network: Network) -> Tensor:
 
 
 @pytest.mark.parametrize("pool", get_args(Pool))
-def test_pooling_counts_nothing_outside_the_segment(pool: str) -> None:
+def test_pooling_is_within_the_segment(pool: str) -> None:
     network = build_network("shared", reading=Reading(pool=pool))
     crowd = [segment(n, n, ("sentiment",)) for n in (1, LONGEST, 5, 17, 2)]
     crowd.insert(2, segment(30, 99, ("paraphrase",)))
@@ -230,13 +230,13 @@ def test_head_size(name: str, pair: str, shape: HeadShape) -> None:
 @pytest.mark.parametrize(
     "shape", [{"kind": "tree"}, {"activation": "swish"}, {"scale": "log"}, {"depth": 0}]
 )
-def test_a_head_that_cannot_be(shape: dict[str, Any]) -> None:
+def test_an_invalid_head_is_refused(shape: dict[str, Any]) -> None:
     with pytest.raises(RecipeError):
         to_value(HeadShape, shape, where="training.head", error=RecipeError)
 
 
-def test_new_weights_follow_from_seed_and_name_alone() -> None:
-    """The same owner has the same first bits in every plan; another name or seed has others."""
+def test_initial_weights_depend_on_seed_and_name_alone() -> None:
+    """An owner has the same initial bits in every plan; another name or seed has others."""
     plans = ("shared", "separate", "hybrid:2", "late:SI", "frozen+late:SI", "late:II")
     networks = [build_network(plan, seed=4) for plan in plans]
     first = networks[0].bank["head/similarity"].output.weight
@@ -251,8 +251,7 @@ def test_new_weights_follow_from_seed_and_name_alone() -> None:
     assert not torch.equal(other_seed, first)
 
 
-def test_building_leaves_the_generator_of_new_weights_alone() -> None:
-    """A network's heads do not depend on what was drawn before."""
+def test_initial_weights_do_not_depend_on_earlier_draws() -> None:
     torch.manual_seed(1)
     one = build_network("late:I").weights()
     torch.randn(5)
@@ -263,7 +262,7 @@ def test_building_leaves_the_generator_of_new_weights_alone() -> None:
 
 
 def test_rows_come_back_in_given_order() -> None:
-    """Packing sorts by length; the outputs lie as the segments were given."""
+    """Packing sorts by length; the outputs are in the given order."""
     network = build_network("hybrid:1")
     crowd = [segment(n, n, ("sentiment",)) for n in (9, 3, 30, 1, 12)]
     found = pack_segments(crowd, network.layout).task_segments["sentiment"]
