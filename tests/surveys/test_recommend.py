@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 
 from mops.errors import UsageError
-from mops.surveys.results.recommend import FrontPoint, pareto_front, parse_weights, recommend
+from mops.surveys.results.recommend import FrontPoint, pareto_front, recommend
+from mops.surveys.results.weights import parse_weights
 from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_difference, made_standing, made_summary
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from mops.errors import UsageError
-from mops.surveys.results.judge import judge_survey, read_reweighted
+from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results, read_results
+from mops.surveys.results.weights import read_reweighted
 from running import run_cli_with
 from surveying import MadeSurvey, Skill, by_name, made_survey, write_summary, write_survey
 

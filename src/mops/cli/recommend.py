@@ -38,8 +38,8 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
     Example:
       mops recommend runs/survey --max-params 40M --max-latency 20ms
     """
-    from mops.surveys.results.judge import read_reweighted
-    from mops.surveys.results.recommend import parse_weights, recommend
+    from mops.surveys.results.recommend import recommend
+    from mops.surveys.results.weights import parse_weights, read_reweighted
 
     given = parse_weights(weights) if weights else None
     decision = recommend(read_reweighted(folder, given), weights=given, **read_limits(limits))

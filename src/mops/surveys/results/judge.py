@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mops.errors import MopsError, RunError, UsageError
+from mops.errors import UsageError
 from mops.evaluate.compare import CandidateComparison, compare
 from mops.evaluate.cost import tm_relative
 from mops.evaluate.metrics import EQUAL, OVERALL, Weights
@@ -19,7 +19,6 @@ from mops.evaluate.predictions import SPLIT_FILE
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
 from mops.surveys.results.caveats import find_caveats
-from mops.surveys.results.recommend import normalise_weights
 from mops.surveys.results.results import (
     COST_PASS,
     FAILED,
@@ -32,7 +31,6 @@ from mops.surveys.results.results import (
     MissingTrial,
     Results,
     RowCounts,
-    read_results,
 )
 from mops.surveys.results.trials import FinishedTrial, missing_trial, read_run, read_trial
 
@@ -238,39 +236,3 @@ def relative_tm(one: CandidateResult, base: CandidateResult) -> float | None:
         size0=other.weight_bytes,
     )
     return ratio if math.isfinite(ratio) else None
-
-
-# ------------------------------------------------------------------ other weights
-
-
-def read_reweighted(folder: Path, weights: Mapping[str, float] | None) -> Results:
-    """The stored results, with the baseline's group compared again with these task weights.
-
-    The predictions in the folder are compared row by row, as for the plain mean. Where they are
-    gone, the results are returned as they were written.
-    """
-    stored = read_results(folder)
-    if not weights or not stored.candidates:
-        return stored
-    home, reference = stored.candidates[0].tasks, stored.candidates[0].reference
-    normalise_weights(weights, home)  # refuses tasks that do not exist
-    group = [one for one in stored.candidates if one.tasks == home]
-    try:
-        trials = {one.name: reread_trials(stored, one) for one in group}
-    except MopsError:
-        return stored
-    compared = compare_trials(trials, reference, stored.single, weights)
-    changed = [replace(one, **vars(compared[one.name])) for one in group]
-    rest = [one for one in stored.candidates if one.tasks != home]
-    return replace(stored, candidates=(*rank(changed, reference), *rest), weights=dict(weights))
-
-
-def reread_trials(stored: Results, one: CandidateResult) -> list[FinishedTrial]:
-    """The trials of a candidate, if their predictions are still those that were judged."""
-    trials = []
-    for before in one.trials:
-        run = stored.run_folder(before)
-        trials.append(read_run(run, stored.on, name=one.name, seed=before.seed))
-        if trials[-1].digest != before.digest:
-            raise RunError(f"{run}: these are not the predictions that were judged")
-    return trials

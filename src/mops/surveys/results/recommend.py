@@ -2,7 +2,7 @@
 
 `choose` is the rule: the cheapest of the candidates that are not significantly different from the
 best. Everything else here prepares its input (who may be chosen, by which score) or words its
-outcome, so another rule replaces `choose` and `weigh`.
+outcome, so another rule replaces `choose` and `weights.weigh`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
-from mops.errors import UsageError, nearest
-from mops.evaluate.compare import tie_groups
-from mops.evaluate.statistics import LEVEL, holm, off_zero
+from mops.errors import UsageError
 from mops.surveys.results.results import WAITING, CandidateCosts, CandidateResult, Results
+from mops.surveys.results.weights import WeightedScore, weigh
 from mops.units import format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
@@ -33,23 +31,6 @@ CHEAPEST: tuple[tuple[str, str, Format, float], ...] = (
     ("train_seconds", "the shortest training", format_seconds, 0.0),
 )
 FRONT = ("parameters", "latency_seconds", "train_seconds")  # the less the better
-CONSERVATIVE = (
-    "weighted scores are judged from the task scores alone, as if each candidate had answered "
-    "other rows: ties may be wider than they are"
-)
-ONE_SEED = (
-    "one seed: this is a choice between these trained models, compared on their rows; it does not "
-    "compare the plans"
-)
-
-
-@dataclass(frozen=True)
-class WeightedScore:
-    """A candidate's score with its standard error, and its group of ties."""
-
-    mean: float
-    stderr: float
-    tie: int
 
 
 @dataclass(frozen=True)
@@ -156,14 +137,13 @@ def front_point(one: CandidateResult, score: float) -> FrontPoint:
 
 def pareto_front(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
     """The points that no other beats in score and all costs at once, the best score first."""
-    kept = [point for point in points if not any(dominates(other, point) for other in points)]
+
+    def is_beaten(losses: tuple[float, ...]) -> bool:
+        others = [other.losses for other in points if other.losses != losses]
+        return any(all(a <= b for a, b in zip(o, losses, strict=True)) for o in others)
+
+    kept = [point for point in points if not is_beaten(point.losses)]
     return tuple(sorted(kept, key=lambda point: point.losses))
-
-
-def dominates(one: FrontPoint, other: FrontPoint) -> bool:
-    """At least as good in all, better in one."""
-    pairs = list(zip(one.losses, other.losses, strict=True))
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 # ------------------------------------------------------------------ who may be chosen
@@ -211,85 +191,6 @@ def unmet(compared: Sequence[CandidateResult], limits: Mapping[str, float]) -> s
     return f"no candidate meets the limits; the nearest is {closest.name}: {why}"
 
 
-# ------------------------------------------------------------------ by which score
-
-
-def parse_weights(text: str) -> dict[str, float]:
-    """`sentiment=2,similarity=1` as numbers by task."""
-    weights = {}
-    for part in text.split(","):
-        task, _, number = part.partition("=")
-        try:
-            weights[task.strip()] = float(number)
-        except ValueError:
-            weights[task.strip()] = -1.0
-    if not all(0 <= weight < math.inf for weight in weights.values()):
-        raise UsageError(
-            f"--weights {text!r}: write TASK=NUMBER,TASK=NUMBER with numbers from 0 on, "
-            "for example sentiment=2,similarity=1"
-        )
-    return weights
-
-
-def normalise_weights(weights: Mapping[str, float], tasks: Sequence[str]) -> dict[str, float]:
-    """Weights that sum to 1; tasks that are not named count 1."""
-    for name in weights:
-        if name not in tasks:
-            raise UsageError(
-                f"--weights names {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
-            )
-    total = sum(weights.get(name, 1.0) for name in tasks)
-    if total <= 0:
-        raise UsageError("--weights gives every task 0; at least one must count")
-    return {name: weights.get(name, 1.0) / total for name in tasks}
-
-
-def weigh(
-    candidates: Sequence[CandidateResult], weights: Mapping[str, float] | None
-) -> dict[str, WeightedScore]:
-    """The score and tie of each candidate, by `overall` or by weights.
-
-    How the errors of tasks are correlated is not known here: their weighted sum is the largest
-    possible error.
-    """
-    means = {one.name: one.overall.mean for one in candidates}
-    errors = {one.name: one.overall.stderr for one in candidates}
-    if weights:
-        for one in candidates:
-            shares = normalise_weights(weights, one.tasks).items()
-            means[one.name] = sum(share * one.scores[task].mean for task, share in shares)
-            errors[one.name] = sum(share * one.scores[task].stderr for task, share in shares)
-    seeds = {one.name: one.overall.seeds for one in candidates}
-    if weights or 1 in seeds.values():
-        # With one seed no difference between plans is significant. The decision is then one
-        # between trained models, which are compared on their rows.
-        different = unpaired_differences(means, errors, seeds)
-    else:
-        different = {frozenset((one.name, other)) for one in candidates for other in one.apart}
-    ties = tie_groups(means, different)
-    return {name: WeightedScore(means[name], errors[name], ties[name]) for name in means}
-
-
-def unpaired_differences(
-    means: Mapping[str, float], errors: Mapping[str, float], seeds: Mapping[str, int]
-) -> set[frozenset[str]]:
-    """Pairs that differ significantly even if each candidate had answered other rows.
-
-    They have answered the same rows, so the true error of the difference is smaller: pairs that
-    differ here do differ, others may.
-    """
-    pairs = list(combinations(means, 2))
-    p = [
-        off_zero(
-            means[a] - means[b],
-            math.hypot(errors[a], errors[b]),
-            (seeds[a] + seeds[b] - 2) or math.inf,  # one seed each: over rows, which are many
-        )
-        for a, b in pairs
-    ]
-    return {frozenset(pair) for pair, value in zip(pairs, holm(p), strict=True) if value < LEVEL}
-
-
 # ------------------------------------------------------------------ in words
 
 
@@ -308,20 +209,16 @@ def explain(
     start = "do not share: use" if chosen.name == results.single else "use"
     start = f"{start} {score(chosen.name)} over {count_of(len(chosen.trials), 'seed')}"
     ranked = sorted(scores, key=lambda name: -scores[name].mean)
+    others = [name for name in ranked if name != chosen.name]
     if len(tied) > 1:
-        is_best = ranked[0] == chosen.name
-        place = (
-            "has the highest mean"
-            if is_best
-            else f"is not significantly different from {score(ranked[0])}"
-        )
+        place = f"is not significantly different from {score(ranked[0])}"
+        place = "has the highest mean" if ranked[0] == chosen.name else place
         cost = f"has {why}" if why else "costs no more than any"
         return f"{start}: it {place} and {cost} of the {len(tied)} that are tied"
-    if len(ranked) == 1:
+    if not others:
         return f"{start}: no other candidate is left"
-    second = next(name for name in ranked if name != chosen.name)
     better = "significantly better" if len(chosen.trials) > 1 else "better on these rows"
-    return f"{start}: it is {better} than the next, {score(second)}"
+    return f"{start}: it is {better} than the next, {score(others[0])}"
 
 
 def count_of(number: int, word: str) -> str:
@@ -333,9 +230,15 @@ def notes(
 ) -> Iterator[str]:
     """What to know beside the decision."""
     if weights:
-        yield CONSERVATIVE
+        yield (
+            "weighted scores are judged from the task scores alone, as if each candidate had "
+            "answered other rows: ties may be wider than they are"
+        )
     if max(len(one.trials) for one in results.candidates) == 1:
-        yield ONE_SEED
+        yield (
+            "one seed: this is a choice between these trained models, compared on their rows; it "
+            "does not compare the plans"
+        )
     if chosen and (found := chosen.against.get("overall")):
         yield f"against the baseline {chosen.reference}: overall {found.in_words}"
     for task, gain in (chosen.gains if chosen else {}).items():

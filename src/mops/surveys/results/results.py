@@ -83,6 +83,7 @@ class CandidateCosts:
     encode_sequences: int | None = None
     encode_measured: int | None = None
     noise: float | None = None  # relative spread of the baseline's own step time
+    waited: float = 0.0  # fraction of the cost pass in which other programs had the processor
     warnings: tuple[str, ...] = ()
 
 
