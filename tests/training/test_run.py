@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +299,23 @@ def test_the_loss_falls_on_a_small_set(made: World, tmp_path: Path, few_resample
         assert last[name] < 0.5 * first[name], name
     assert run.scores.tasks["sentiment"]["train"]["accuracy"] > 0.9
     assert torch.get_num_threads() == 1
+
+
+def test_a_library_call_leaves_the_process_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's threads, signal handlers and garbage collection come back; malloc is not set."""
+    set_options: list[str] = []
+    monkeypatch.setattr(
+        "mops.training.machine.c_function", lambda name: lambda *given: set_options.append(name)
+    )
+
+    def settings() -> tuple[object, ...]:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        return torch.get_num_threads(), handlers, gc.isenabled()
+
+    before = settings()
+    threads = torch.get_num_threads() + 1
+    mops.train(world().recipe(training__threads=threads, training__max_steps=1), tmp_path / "run")
+    assert settings() == before
+    assert "mallopt" not in set_options

@@ -55,6 +55,9 @@ def command(
         click.echo(recipe.to_yaml(), nl=False)
         return
     from mops.training.conflicts import conflicts
+    from mops.training.machine import keep_freed_memory
+
+    keep_freed_memory()
 
     name = recipe.sharing_plan().name
     place = f"conflicts-{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"

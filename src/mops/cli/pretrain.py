@@ -76,8 +76,10 @@ def command(
     if dry_run:
         print_settings(recipe, batch_size, control_steps)
         return
+    from mops.training.machine import keep_freed_memory
     from mops.training.mlm.run import pretrain
 
+    keep_freed_memory()
     with PretrainingScreen("pretrain") as screen:
         made = pretrain(
             recipe, out, batch_size=batch_size, control_steps=control_steps, watcher=screen

@@ -39,8 +39,10 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
         click.echo(recipe.to_yaml(), nl=False)
         return
     from mops.training.distributed import is_first_process
+    from mops.training.machine import keep_freed_memory
     from mops.training.run import train
 
+    keep_freed_memory()
     name = recipe.sharing_plan().name
     folder = out or Path("runs") / f"{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"
     if not is_first_process():  # of several; the first one speaks
