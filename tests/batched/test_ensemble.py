@@ -155,19 +155,17 @@ def furthest(ours: list[Network], theirs: list[Network]) -> float:
 
 
 @pytest.mark.parametrize(("pair", "regimes"), [("bi", REGIMES[:4]), ("cross", REGIMES[4:])])
-def test_losses_of_fifty_steps_are_those_of_each_network_alone(
-    pair: str, regimes: tuple[str, ...]
-) -> None:
+def test_losses_equal_those_of_each_network_alone(pair: str, regimes: tuple[str, ...]) -> None:
     plans = [f"late:{regime}" for regime in regimes]
-    ours, expected, *_ = losses_of(plans, torch.float32, steps=50, pair=pair, head_dropout=0.0)
+    ours, expected, *_ = losses_of(plans, torch.float32, steps=30, pair=pair, head_dropout=0.0)
     assert expected[:, :, 0].std(0).min() > 1e-3  # something was learnt
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_after_fifty_steps_in_double_precision() -> None:
+def test_weights_in_double_precision() -> None:
     plans = ["late:SIS", "late:ISS/sentiment+paraphrase"]
     ours, expected, stacked, alone = losses_of(
-        plans, torch.float64, steps=50, head_dropout=0.0, **HEADS["cosine"]
+        plans, torch.float64, steps=30, head_dropout=0.0, **HEADS["cosine"]
     )
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
     assert furthest(stacked, alone) < 1e-9

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import ledger_with, trial
 
 import mops
 from mops.config.recipe import Recipe
 from mops.errors import RunError
+from mops.surveys import worker
+from mops.surveys.ledger import FINISHED
 from mops.training import trainer
+from mops.training.batched import features
 from mops.training.batched import run as batched_run
-from mops.training.batched.features import pooled_features
 from mops.training.batched.run import batching_obstacle, train_many
-from mops.training.prepare import prepare
 from running import StopAt, world
 
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -166,18 +168,20 @@ def test_a_write_error_ends_only_its_own_run(
 def test_small_batches_give_the_same_and_texts_are_encoded_once(
     alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for one network per batch; the caller computes the vectors."""
+    """With room for one network per batch, and without the feature cache."""
     monkeypatch.setattr(batched_run, "BATCH_BYTES", 1)
+    monkeypatch.setenv("MOPS_CACHE", "off")
     tasks: list[str] = []
 
-    def features(task: str, segments: Any) -> np.ndarray:
+    def count(network: Any, task: str, segments: Any) -> np.ndarray:
         tasks.append(task)
         assert len({segment.ids.tobytes() for segment in segments}) == len(segments)
-        return computed(task, segments)
+        return compute(network, task, segments)
 
-    computed = pooled_features(batched_run.frozen_network(prepare(recipes()[0], len)))
+    compute = features.compute_pooled
+    monkeypatch.setattr(features, "compute_pooled", count)
     outs = [tmp_path / str(n) for n in range(2)]
-    train_many(recipes()[:2], outs, features=features)
+    train_many(recipes()[:2], outs)
     assert tasks == ["sentiment", "paraphrase", "similarity"]
     for out, other in zip(outs, alone, strict=False):
         assert_same_run(out, other)
@@ -206,3 +210,14 @@ def test_a_run_that_cannot_be_batched_is_refused_before_anything_is_written(tmp_
         train_many(given, [tmp_path / "a", tmp_path / "b"])
     assert not any(tmp_path.iterdir())
     assert batching_obstacle(given[0]) == "" != batching_obstacle(given[0], device="cuda")
+
+
+def test_a_batch_that_breaks_off_is_trained_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even an unexpected error does not fail the trials of a survey that can be trained alone."""
+    trials = [trial("frozen+late:SI", seed) for seed in (1, 2)]
+    ledger = ledger_with(tmp_path, *trials)
+    monkeypatch.setattr(worker, "train_many", lambda *_, **__: 1 / 0)
+    worker.train_trials(ledger.folder, [each.id for each in trials])
+    assert [ledger.state(each.id) for each in trials] == [FINISHED] * 2

@@ -58,8 +58,11 @@ class Curve:
 
     def cut(self, size: int) -> None:
         """Drop lines that were written after the checkpoint that a run resumes from."""
-        with self.path.open("ab") as file:
-            file.truncate(size)
+        try:
+            with self.path.open("ab") as file:
+                file.truncate(size)
+        except OSError as cause:
+            raise RunError(f"cannot write {self.path}: {cause.strerror}") from cause
 
     @contextmanager
     def tracked(self, recipe: Recipe, label: Label, state: Path, size: int) -> Iterator[None]:

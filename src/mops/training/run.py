@@ -65,9 +65,7 @@ def train_in_group(
     ready = prepare(recipe, watcher.phase)
     group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
     if group.broadcast(group.is_first and is_finished(folder, ready)):
-        if group.is_first:  # a kill may have left it
-            shutil.rmtree(folder / "state", ignore_errors=True)
-        return Run(folder, read_record(folder / "record.json"), was_finished=True)
+        return finished_run(folder)
     watcher.phase("tokenising")
     trainer = build_trainer(folder, ready, group)
     group.check_equal("the saved state", lambda: trainer.state.step)
@@ -187,6 +185,12 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
             "changed since; name another folder with --out"
         )
     return (folder / "model" / "config.json").is_file()
+
+
+def finished_run(folder: Path) -> Run:
+    """The run that is there; a kill may have left its state."""
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    return Run(folder, read_record(folder / "record.json"), was_finished=True)
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:

@@ -359,7 +359,7 @@ def run_all(runs: Sequence[Trainer], strategy: Strategy, watcher: Watcher) -> No
     first, group = runs[0], runs[0].learner.group
     watcher.begin(len(first.schedule), first.state.step)
     for run in runs:
-        run.cut_curve()
+        run.attempt(run.cut_curve)
     with stop_requests() as requests, closing(strategy):
         while left := [run for run in runs if not run.is_done]:
             for run in left:

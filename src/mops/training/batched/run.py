@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,9 +23,7 @@ from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.rows import TRUNK_FROZEN
 from mops.predict.bundle import Bundle
-from mops.record import read_record
 from mops.training.batched.features import (
-    Features,
     FeatureTable,
     FeatureTables,
     Ints,
@@ -38,7 +35,15 @@ from mops.training.batched.trainer import BatchedRuns, FeatureObjective, RowOrde
 from mops.training.checkpoint import STATE, saved_step
 from mops.training.machine import prepare_machine, restored_threads
 from mops.training.prepare import Prepared, selection_rows, task_data
-from mops.training.run import Run, begin_folder, conclude, is_finished, start_trainer, tracked
+from mops.training.run import (
+    Run,
+    begin_folder,
+    conclude,
+    finished_run,
+    is_finished,
+    start_trainer,
+    tracked,
+)
 from mops.training.tracking import Label, label_of, refuse_missing_trackers
 from mops.training.trainer import Silent, Trainer, Watcher, run_all
 
@@ -116,14 +121,12 @@ def train_many(
     recipes: Sequence[Recipe],
     outs: Sequence[str | Path],
     watcher: Watcher | None = None,
-    features: Features | None = None,
     labels: Sequence[Label] | None = None,
 ) -> list[Run | RunError]:
     """Train recipes that differ only in what they add to a frozen encoder, as `train` would.
 
     Each folder gets what `train` writes into it. A run that fails returns its error and the others
-    continue; the same call resumes interrupted runs. `features` computes the pooled vectors of a
-    task's sequences; by default the encoder does. `labels` are the names of the runs in trackers.
+    continue; the same call resumes interrupted runs. `labels` name the runs in trackers.
     """
     watcher, folders = watcher or Silent(), [Path(out) for out in outs]
     if len(set(folders)) != len(recipes) or len(folders) != len(recipes):
@@ -140,10 +143,11 @@ def train_many(
                 f"{run.folder}: this run cannot be trained in a batch: {reason}; "
                 "train it alone with `mops train`"
             )
-    results = find_finished(runs)
-    open_runs = [run for run in runs if run.folder not in results]
+    is_done = {run.folder: is_finished(run.folder, run.ready) for run in runs}
+    results: Results = {folder: finished_run(folder) for folder in folders if is_done[folder]}
+    open_runs = [run for run in runs if not is_done[run.folder]]
     for group in group_runs(open_runs, lambda run: run.feature_key):
-        results |= train_group(group, watcher, features)
+        results |= train_group(group, watcher)
     return [results[folder] for folder in folders]
 
 
@@ -164,17 +168,6 @@ def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list
         layout = recipe.layout(tasks, source.shape)
         prepared.append(Prepared(recipe.with_labels(tasks), datasets[key], source, layout, device))
     return prepared
-
-
-def find_finished(runs: Sequence[PlannedRun]) -> Results:
-    """Runs that are finished already; a folder that holds another run is refused."""
-    results: Results = {}
-    for run in runs:
-        if is_finished(run.folder, run.ready):
-            shutil.rmtree(run.folder / "state", ignore_errors=True)  # a kill may have left it
-            record = read_record(run.folder / "record.json")
-            results[run.folder] = Run(run.folder, record, was_finished=True)
-    return results
 
 
 def group_runs(
@@ -201,13 +194,13 @@ def split_batches(runs: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
 # ------------------------------------------------------------------ training
 
 
-def train_group(runs: Sequence[PlannedRun], watcher: Watcher, features: Features | None) -> Results:
+def train_group(runs: Sequence[PlannedRun], watcher: Watcher) -> Results:
     """Encode the texts of all runs once, then train the runs batch by batch."""
     watcher.phase("tokenising")
     tables = {name: build_table(runs[0].ready, name) for name in runs[0].ready.dataset.tasks}
     encoder = frozen_network(runs[0].ready)
     watcher.phase("encoding")
-    features = features or pooled_features(encoder)
+    features = pooled_features(encoder)
     for task, table in tables.items():
         poolers = [encoder.bank[owner] for owner in encoder.layout.routes[task].pooler]
         table.fill(needed_rows(runs, table), features, poolers)
