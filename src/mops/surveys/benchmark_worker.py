@@ -22,17 +22,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
 from threading import Thread
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.batches import Segment, TaskData
+from mops.data.batches import Segment
 from mops.data.dataset import Dataset
 from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import MopsError
 from mops.evaluate.cost import analytic_costs
-from mops.model.packing import Packer
 from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.store import Store, find_store
@@ -165,15 +164,11 @@ class CandidateBenchmark:
             encode += self.encodings[sample.stage.first].time_encoding()
         self.time_request(self.row)
         latency = median(self.time_request(self.row) for _ in range(REQUESTS))
-        return {
-            "step": step,
-            "encode": encode,
-            "latency": latency,
-            "batch": self.time_request(self.batch),
-            "peak": peak_memory(),
-            "clock": stopwatch.elapsed(),
-            "waited": stopwatch.elapsed() - stopwatch.seconds(),
-        }
+        times = {"latency": latency, "batch": self.time_request(self.batch)}
+        clock = stopwatch.elapsed()
+        waited = max(0.0, clock - stopwatch.seconds())
+        times |= {"step": step, "encode": encode, "clock": clock, "waited": waited}
+        return times | {"peak": peak_memory()}
 
     def enter(self, sample: StageSample) -> None:
         """Begin a stage as a run does; its largest step also creates the optimizer's moments."""
@@ -192,8 +187,9 @@ class CandidateBenchmark:
         """Seconds of a training step; its rows are gathered before, as in a run."""
         trainer, stage = self.trainer, self.trainer.schedule.stage_at(step)
         batch = trainer.objective.make_batch(step)
+        cache = self.encodings[stage.first].cache
+        losses = partial(compute_losses, pack=cache.pack if cache else None)
         stopwatch = Stopwatch(self.ready.device)
-        losses = partial(compute_losses, pack=self.encodings[stage.first].pack)
         take_step(trainer.learner, batch, stage, step, losses)
         return stopwatch.seconds()
 
@@ -220,16 +216,12 @@ def make_request(dataset: Dataset, rows: int) -> Request:
 
 @dataclass(frozen=True)
 class EncodingSample:
-    """The cached frozen prefix of a stage, and a sample of what it takes to encode it once."""
+    """The cached frozen prefix of a stage, and a sample of the sequences to encode."""
 
     cache: FeatureCache | None = None
-    sample: tuple[tuple[str, Sequence[Segment]], ...] = ()  # (cache key, sequences of one pack)
+    sample: Sequence[tuple[str, Sequence[Segment]]] = ()  # (cache key, sequences of one pack)
     sequences: int = 0  # distinct ones in the steps of the stage
     tokens: int = 0  # of all these
-
-    @property
-    def pack(self) -> Packer | None:
-        return self.cache.pack if self.cache else None
 
     @property
     def measured(self) -> int:
@@ -249,54 +241,33 @@ class EncodingSample:
 
 def sample_encoding(trainer: Trainer, sample: StageSample, scratch: Path) -> EncodingSample:
     """Like a run's, but only rows of the sampled steps are cached, in a store of its own."""
-    stage = sample.stage
+    schedule, stage, data = trainer.schedule, sample.stage, trainer.objective.data
     cache = open_cache(trainer.network, Store(scratch / "store")) if find_store() else None
-    worth = reused_rows(cache, trainer.schedule, stage, stage.first) if cache else {}
-    if cache is None or not any(map(len, worth.values())):
+    reused = reused_rows(cache, schedule, stage, stage.first) if cache else {}
+    if cache is None or not any(map(len, reused.values())):
         return EncodingSample()
-    by_key: dict[str, list[Segment]] = {}
-    for task, rows in rows_in_steps(trainer, sample.steps, worth).items():
-        segments = make_segments(task, trainer.objective.data[task].tokens, rows.tolist())
-        by_key.setdefault(cache.keys[task], []).extend(segments)
-    chunks = tuple(
-        (key, chunk)
-        for key, segments in by_key.items()
-        for chunk in token_chunks(cache.missing(key, segments) if segments else [])
-    )
-    fill_rows(
-        cache,
-        trainer.objective.data,
-        rows_in_steps(trainer, {sample.largest, *sample.steps}, worth),
-        quiet,
-    )
-    return EncodingSample(cache, chunks, *count_distinct(cache, trainer.objective.data, worth))
-
-
-def quiet(_: str) -> None:
-    """Progress that nobody reads."""
+    chosen, chunks = rows_in_steps(schedule, {sample.largest, *sample.steps}, reused), []
+    for task, rows in chosen.items():
+        segments = make_segments(task, data[task].tokens, rows.tolist())
+        missing = cache.missing(cache.keys[task], segments) if segments else []
+        chunks += [(cache.keys[task], chunk) for chunk in token_chunks(missing)]
+    fill_rows(cache, data, chosen, lambda _: None)
+    distinct: dict[tuple[str, bytes], int] = {}  # cache key and digest -> tokens
+    for task, window in windows(reused):
+        for segment in make_segments(task, data[task].tokens, window.tolist()):
+            distinct[cache.keys[task], digest_segment(segment)] = len(segment.ids)
+    return EncodingSample(cache, chunks, len(distinct), sum(distinct.values()))
 
 
 def rows_in_steps(
-    trainer: Trainer, steps: Iterable[int], worth: Mapping[str, Rows]
+    schedule: Schedule, steps: Iterable[int], rows: Mapping[str, Rows]
 ) -> dict[str, Rows]:
     """Those of the rows that occur in these steps."""
-    taken: dict[str, set[int]] = {task: set() for task in worth}
+    taken: dict[str, set[int]] = {task: set() for task in rows}
     for step in steps:
-        for task, places in trainer.schedule.rows_at(step).items():
+        for task, places in schedule.rows_at(step).items():
             taken[task] |= {place.row for place in places}
-    return {task: np.intersect1d(rows, list(taken[task])) for task, rows in worth.items()}
-
-
-def count_distinct(
-    cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows]
-) -> tuple[int, int]:
-    """The number of distinct sequences of these rows, and of their tokens."""
-    lengths: dict[str, dict[bytes, int]] = {}
-    for task, window in windows(rows):
-        segments = make_segments(task, data[task].tokens, window.tolist())
-        distinct = {digest_segment(segment): len(segment.ids) for segment in segments}
-        lengths.setdefault(cache.keys[task], {}).update(distinct)
-    return sum(map(len, lengths.values())), sum(sum(of.values()) for of in lengths.values())
+    return {task: np.intersect1d(of, list(taken[task])) for task, of in rows.items()}
 
 
 # ------------------------------------------------------------------ the process
@@ -310,10 +281,14 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # prints of libraries go to stderr
     try:
-        serve(requests, output)
+        job = json.loads(requests.get())
+        benchmark = CandidateBenchmark(Recipe.model_validate(job["recipe"]), Path(job["scratch"]))
+        print(json.dumps(benchmark.warm()), file=output, flush=True)
+        while requests.get():
+            print(json.dumps(benchmark.round()), file=output, flush=True)
     except Exception as problem:  # anything: the parent has to know why
-        is_known = isinstance(problem, MopsError)
-        answer(output, {"error": f"{'' if is_known else type(problem).__name__ + ': '}{problem}"})
+        kind = "" if isinstance(problem, MopsError) else f"{type(problem).__name__}: "
+        print(json.dumps({"error": f"{kind}{problem}"}), file=output, flush=True)
     os._exit(1)  # a thread that waits for a line would hold up the usual end
 
 
@@ -321,19 +296,6 @@ def read_requests(requests: SimpleQueue[str]) -> None:
     for line in sys.stdin:
         requests.put(line.strip())
     os._exit(0)
-
-
-def serve(requests: SimpleQueue[str], output: IO[str]) -> None:
-    job = json.loads(requests.get())
-    benchmark = CandidateBenchmark(Recipe.model_validate(job["recipe"]), Path(job["scratch"]))
-    answer(output, benchmark.warm())
-    while requests.get():
-        answer(output, benchmark.round())
-
-
-def answer(output: IO[str], facts: Mapping[str, Any]) -> None:
-    output.write(json.dumps(facts) + "\n")
-    output.flush()
 
 
 if __name__ == "__main__":
