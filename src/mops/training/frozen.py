@@ -29,38 +29,36 @@ class TaskRows(Protocol):
     selection: Mapping[str, TaskData]
 
 
-@dataclass
-class Frozen:
-    """Packers of the current stage; None: packs start from token ids."""
+@dataclass(frozen=True)
+class StagePackers:
+    """How packs are made in a stage; None: from token ids, without the cache."""
 
-    stage: PlannedStage | None = None
     train: Packer | None = None
-    judge: Packer | None = None
+    evaluate: Packer | None = None
 
-    def enter(
-        self, rows: TaskRows, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
-        """Fill the cache for the steps and evaluations that are left in a new stage."""
-        schedule, selection, step = rows.schedule, rows.selection, state.step
-        stage = schedule.stage_at(step)
-        if stage is self.stage:
-            return
-        started = time.perf_counter()
-        self.stage, self.train, self.judge = stage, None, None
-        cache = open_cache(network)
-        if cache is None:
-            return
-        reused = reused_rows(cache, schedule, stage, step)
-        fill_rows(cache, rows.data, reused, tell)
-        if any(map(len, reused.values())):
-            self.train = cache.pack
-        if evaluations_left(schedule, stage, step) >= least_uses(cache):
-            fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
-            self.judge = cache.pack
-        state.frozen_seconds += time.perf_counter() - started
-        state.frozen_computed += cache.computed
-        state.frozen_found += cache.found
-        tell("training")
+
+def fill_cache(
+    rows: TaskRows, network: Network, state: TrainerState, tell: Callable[[str], None]
+) -> StagePackers:
+    """Fill the cache for the steps and evaluations that are left in the current stage."""
+    started, step = time.perf_counter(), state.step
+    schedule, selection, stage = rows.schedule, rows.selection, rows.schedule.stage_at(step)
+    cache = open_cache(network)
+    if cache is None:
+        return StagePackers()
+    reused = reused_rows(cache, schedule, stage, step)
+    fill_rows(cache, rows.data, reused, tell)
+    is_evaluated = evaluations_left(schedule, stage, step) >= least_uses(cache)
+    if is_evaluated:
+        fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
+    state.frozen_seconds += time.perf_counter() - started
+    state.frozen_computed += cache.computed
+    state.frozen_found += cache.found
+    tell("training")
+    return StagePackers(
+        train=cache.pack if any(map(len, reused.values())) else None,
+        evaluate=cache.pack if is_evaluated else None,
+    )
 
 
 def least_uses(cache: FeatureCache) -> int:

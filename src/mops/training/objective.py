@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from mops.predict.inference import compute_outputs, decide
 from mops.tasks import Task
 from mops.training.checkpoint import TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.frozen import Frozen
+from mops.training.frozen import StagePackers, fill_cache
 from mops.training.step import compute_losses
 from mops.training.trainer import Evaluation
 
@@ -38,7 +38,7 @@ class TaskObjective:
     selection: Mapping[str, TaskData]
     take: Callable[[Mapping[str, Sequence[Place]]], Batch]
     group: ProcessGroup = ALONE
-    frozen: Frozen = field(default_factory=Frozen)
+    packers: StagePackers = field(default_factory=StagePackers)
     logged: Sequence[str] = ("loss", "losses", "gradient_norm", "loss_weights", "learning_rate")
 
     def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
@@ -49,13 +49,17 @@ class TaskObjective:
         return replace(batch, scale=self.schedule.scale(step), parts=parts)
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return compute_losses(network, batch, self.frozen.train)
+        return compute_losses(network, batch, self.packers.train)
 
     def enter_stage(
         self, network: Network, state: TrainerState, tell: Callable[[str], None]
     ) -> None:
-        """Compute what is frozen in the stage once, as far as that is worth it."""
-        self.group.first_then_others(lambda: self.frozen.enter(self, network, state, tell))
+        """Compute the frozen layers of the stage once, for rows that are used again."""
+
+        def fill() -> None:
+            self.packers = fill_cache(self, network, state, tell)
+
+        self.group.first_then_others(fill)
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         scores = self.selection_scores(network)
@@ -66,7 +70,7 @@ class TaskObjective:
         """The scores of each task on its selection rows, from one pass over all of them."""
         device = next(network.parameters()).device
         tables = {name: data.tokens for name, data in self.selection.items()}
-        outputs = compute_outputs(network, tables, self.frozen.judge, device)
+        outputs = compute_outputs(network, tables, self.packers.evaluate, device)
         return {
             name: score(data.task, data.targets, decide(data.task, outputs[name]).values)
             for name, data in self.selection.items()
