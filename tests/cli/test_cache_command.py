@@ -1,4 +1,4 @@
-"""`mops cache`: where, how large, what; and gone."""
+"""`mops cache`: shows and clears the cache."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
-def test_it_shows_what_is_there(kept: Store, run_cli: Any) -> None:
+def test_it_lists_the_entries(kept: Store, run_cli: Any) -> None:
     code, out, err = run_cli("cache")
     assert (code, err) == (0, "")
-    for said in ("pooled vectors", "bert 3 x 32", "11", str(kept.folder), "of at most 1.0 MiB"):
-        assert said in out
+    for text in ("pooled vectors", "bert 3 x 32", "11", str(kept.folder), "of at most 1.0 MB"):
+        assert text in out
     code, out, _ = run_cli("cache", "--json")
     found = json.loads(out)
     (entry,) = found["entries"]
@@ -40,13 +40,13 @@ def test_it_shows_what_is_there(kept: Store, run_cli: Any) -> None:
 
 
 def test_clear_says_what_it_removed(kept: Store, run_cli: Any) -> None:
-    assert run_cli("cache", "--clear")[1] == "removed: entries 1, 0.0 MiB\n"
+    assert run_cli("cache", "--clear")[1] == "removed 1 entries, 0.0 MB\n"
     assert kept.entries() == [] and not list(kept.folder.rglob("*.block"))
-    assert run_cli("cache", "--clear")[1] == "removed: entries 0, 0.0 MiB\n"
-    assert "0.0 MiB of at most" in run_cli("cache")[1]
+    assert run_cli("cache", "--clear")[1] == "removed 0 entries, 0.0 MB\n"
+    assert "0.0 MB of at most" in run_cli("cache")[1]
 
 
-def test_a_broken_block_is_no_obstacle(kept: Store, run_cli: Any) -> None:
+def test_a_broken_block_is_left_out_of_the_count(kept: Store, run_cli: Any) -> None:
     (kept.folder / "frozen" / "abc" / "one.block").write_bytes(b"?")
     (kept.folder / "frozen" / "abc" / "about.json").write_text("?")
     code, out, _ = run_cli("cache", "--json")
@@ -58,13 +58,12 @@ def test_off_and_wrong_limits(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> 
     code, _, err = run_cli("cache")
     assert code == 2 and "MOPS_CACHE_LIMIT is 'much'" in err
     monkeypatch.setenv("MOPS_CACHE", "off")
-    assert run_cli("cache")[1] == "the cache is off: MOPS_CACHE is 'off'\n"
+    assert run_cli("cache")[1] == "the cache is off (MOPS_CACHE=off)\n"
     assert json.loads(run_cli("cache", "--json")[1])["folder"] is None
     assert run_cli("cache", "--clear")[0] == 0
 
 
 def test_a_warning_is_one_line(kept: Store) -> None:
-    """As every other word of the command line."""
     code = (
         "import sys, warnings; from mops.cli.main import main; sys.argv = ['mops', '--version']\n"
         "try: main()\nexcept SystemExit: pass\nwarnings.warn('it is broken')"

@@ -30,7 +30,7 @@ def test_help_lists_every_command_with_what_it_does(run_cli: Any) -> None:
         assert f"  {name}" in out and about in out
 
 
-def test_without_words_it_shows_the_help(run_cli: Any) -> None:
+def test_no_arguments_show_the_help(run_cli: Any) -> None:
     code, out, err = run_cli()
     assert code in (0, 2)
     assert "Commands:" in out + err and not err.startswith("mops: error")
@@ -57,8 +57,8 @@ def test_light_commands_do_not_load_torch(words: tuple[str, ...], made: World) -
     assert done.stdout
 
 
-def test_help_is_there_at_once() -> None:
-    """Less than 0.4 seconds of the processor; the best of three, for others work here too."""
+def test_help_is_fast() -> None:
+    """Less than 0.4 seconds of processor time; the best of three, because machines are busy."""
     taken = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -81,7 +81,7 @@ def test_an_unknown_command_names_the_nearest(run_cli: Any, word: str, meant: st
     assert err.count("\n") == 1
 
 
-def test_debug_shows_the_trace(run_cli: Any) -> None:
+def test_debug_shows_the_traceback(run_cli: Any) -> None:
     code, _, err = run_cli("plans", "nonsense", "--debug")
     assert code == 2 and "Traceback" in err and "PlanError" in err
     assert "Traceback" not in run_cli("plans", "nonsense")[2]
@@ -115,7 +115,7 @@ def test_one_plan_is_drawn(run_cli: Any, made: World) -> None:
 # ------------------------------------------------------------------ check and init
 
 
-def test_check_says_what_is_in_the_data(run_cli: Any, made: World) -> None:
+def test_check_describes_the_data(run_cli: Any, made: World) -> None:
     code, out, _ = run_cli("check", *made.options())
     assert code == 0
     assert "sentiment (classification)" in out and "row 1: " in out
@@ -160,10 +160,10 @@ def test_init_writes_a_recipe_that_check_and_train_take(
     quick = ["--set", "training.max_steps=2", "--out", str(tmp_path / "run")]
     assert run_cli("train", *words, *quick)[0] == 0
     code, _, err = run_cli("init", str(data))
-    assert code == 2 and "is there already" in err
+    assert code == 2 and "exists already" in err
 
 
-def test_init_keeps_the_layout_it_recognises(run_cli: Any, made: World, tmp_path: Path) -> None:
+def test_init_recognises_a_known_layout(run_cli: Any, made: World, tmp_path: Path) -> None:
     code, out, _ = run_cli("init", str(made.data), "--out", str(tmp_path / "mops.yaml"))
     assert code == 0 and "3 tasks" in out
     words = ["--config", str(tmp_path / "mops.yaml"), "--encoder", str(made.encoder)]
@@ -204,12 +204,12 @@ def test_train_shows_scores_and_where_things_are(
     folder = tmp_path / "runs" / "hybrid-1-3"  # the default: runs/PLAN-SEED
     assert (folder / "record.json").is_file()
     code, out, _ = run_cli("train", *words)
-    assert code == 0 and "finished; nothing was done" in out
+    assert code == 0 and "already holds this finished run" in out
     code, out, _ = run_cli("train", *words, "--json")
     assert json.loads(out) == json.loads((folder / "record.json").read_text())
 
 
-def test_train_says_before_it_starts_what_each_task_will_get(
+def test_train_prints_the_budget_of_each_task_before_it_starts(
     run_cli: Any, made: World, tmp_path: Path
 ) -> None:
     words = made.options("--tasks", "sentiment,similarity", "--out", str(tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""`mops predict` and `mops eval --verify`: what was trained is what answers."""
+"""`mops predict` and `mops eval --verify` reproduce the predictions and scores of the run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_verify_fails_on_other_weights(run_cli: Any, model: str, tmp_path: Path)
     save_file(weights, copy / "model.safetensors")
     code, _, err = run_cli("eval", str(copy), "--verify")
     assert code == 1
-    assert err.startswith("mops: error: ") and "do not come out" in err
+    assert err.startswith("mops: error: ") and "are not reproduced" in err
 
 
 def test_the_bundle_alone_can_be_verified(
@@ -160,7 +160,7 @@ def test_empty_texts_are_answered_and_counted(run_cli: Any, model: str, tmp_path
     (tmp_path / "in.csv").write_text("id,sentence\na,ban\nb,\nc,\n")
     code, out, err = run_cli("predict", model, str(tmp_path / "in.csv"))
     assert code == 0 and [row["id"] for row in table(out)] == ["a", "b", "c"]
-    assert "2 rows have a problem and were answered all the same" in err
+    assert "2 rows have a problem and were predicted anyway" in err
     assert "in.csv:3 sentence is empty" in err
 
 
@@ -202,7 +202,7 @@ def test_the_progress_bar_knows_how_many_rows_there_are(
             super().__init__(title, total)
             totals.append(total)
 
-    monkeypatch.setattr(screen, "ProgressBar", Bar)
+    monkeypatch.setattr("mops.cli.predict.ProgressBar", Bar)
     run_cli("predict", model, str(made.data / "sts-dev.csv"))
     assert totals == [21]  # lines: 20 rows and the header
 

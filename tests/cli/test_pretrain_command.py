@@ -28,7 +28,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: An
         assert word in printed
     assert "control, step 3: held-out perplexity" in said
     code, printed, _ = cli(*words)
-    assert code == 0 and "finished; nothing was done" in printed
+    assert code == 0 and "already holds this encoder" in printed
     code, printed, _ = cli(*words, "--json")
     assert json.loads(printed)["settings"]["tasks"].keys() == {"sentiment", "similarity"}
     code, printed, said = cli(*words, "--seed", "5")

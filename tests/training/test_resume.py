@@ -198,7 +198,7 @@ def test_asked_to_stop_it_saves_says_so_and_the_same_command_goes_on(
     assert "Traceback" not in said and not (out / "record.json").exists()
     assert handlers == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
     main()
-    assert "going on after step 5 of 8" in capsys.readouterr().err
+    assert "resuming after step 5 of 8" in capsys.readouterr().err
     assert_same_run(out, whole)
 
 

@@ -11,103 +11,90 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import JSON
+from mops.cli.screen import OUT, print_table
+from mops.store import find_store, open_block
+from mops.units import format_bytes
 
 if TYPE_CHECKING:
-    from mops.store import Store, StoreEntry
+    from mops.store import StoreEntry
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove all of it.")
+@click.option("--clear", is_flag=True, help="Remove everything.")
 @JSON
 def command(clear: bool, as_json: bool) -> None:
-    """Show what is kept between runs, or remove it.
+    """Show or clear the cache of frozen activations and tokens.
 
-    What a plan freezes from the bottom up gives the same numbers for a text in every run; they are
-    kept here. The folder is $MOPS_CACHE, else the system's folder for caches; MOPS_CACHE=off keeps
-    nothing. It is never larger than $MOPS_CACHE_LIMIT (8GiB), nor than half of the free disk; what
-    was not used for longest goes first. It may be removed at any time.
+    The frozen lower layers of a plan give the same activations for a text in every run, so they
+    are computed once and kept here, like tokenised files. The folder is $MOPS_CACHE, or the
+    system's cache folder; MOPS_CACHE=off disables the cache. It never exceeds $MOPS_CACHE_LIMIT
+    (8GiB) or half of the free disk; the least recently used entries are removed first. You may
+    delete it at any time.
 
     \b
     Example:
       mops cache
       mops cache --clear
     """
-    from mops.store import find_store
-
     store = find_store()
     removed = store.clear() if store and clear else []
     entries = store.entries() if store else []
+    used, limit = total(entries), store.bound(total(entries)) if store else 0
+    rows = [describe(entry) for entry in reversed(entries)]
     if as_json:
-        echo_json({**facts(store, entries), "removed": removed_facts(removed)})
+        echo_json(
+            {
+                "folder": str(store.folder) if store else None,
+                "bytes": used,
+                "bound": limit,
+                "entries": rows,
+                "removed": {"entries": len(removed), "bytes": total(removed)},
+            }
+        )
     elif clear:
-        click.echo(f"removed: entries {len(removed)}, {size(total(removed))}")
+        click.echo(f"removed {len(removed)} entries, {format_bytes(total(removed))}")
+    elif store is None:
+        OUT.print("the cache is off (MOPS_CACHE=off)")
     else:
-        show(store, entries)
+        show(rows)
+        OUT.print(f"{format_bytes(used)} of at most {format_bytes(limit)} in {store.folder}")
 
 
-def facts(store: Store | None, entries: Sequence[StoreEntry]) -> dict[str, Any]:
-    return {
-        "folder": str(store.folder) if store else None,
-        "bytes": total(entries),
-        "bound": store.bound(total(entries)) if store else 0,
-        "entries": [row(entry) for entry in reversed(entries)],
-    }
-
-
-def removed_facts(removed: Sequence[StoreEntry]) -> dict[str, int]:
-    return {"entries": len(removed), "bytes": total(removed)}
-
-
-def row(entry: StoreEntry) -> dict[str, Any]:
+def describe(entry: StoreEntry) -> dict[str, Any]:
     return {
         "kind": entry.kind,
         "key": entry.key,
         **entry.about,
-        "sequences": sequences(entry),
+        "sequences": count_sequences(entry),
         "blocks": entry.blocks,
         "bytes": entry.bytes,
         "used": datetime.fromtimestamp(entry.used).astimezone().isoformat(timespec="seconds"),
     }
 
 
-def sequences(entry: StoreEntry) -> int:
-    """Whatever is kept of sequences says where each of them starts, and where the last ends."""
-    from mops.store import open_block
-
-    found = 0
+def count_sequences(entry: StoreEntry) -> int:
+    """Blocks of sequences store where each one starts and where the last one ends."""
+    count = 0
     for path in entry.folder.glob("*.block"):
-        with suppress(OSError, ValueError):  # whoever reads it will say so
-            found += len(open_block(path).arrays.get("starts", (0,))) - 1
-    return found
+        with suppress(OSError, ValueError):  # the reader of a broken block reports it
+            count += len(open_block(path).arrays.get("starts", (0,))) - 1
+    return count
 
 
-COLUMNS = ("what", "encoder", "layers", "sequences")
-
-
-def show(store: Store | None, entries: Sequence[StoreEntry]) -> None:
-    from mops.cli.screen import OUT, print_table
-
-    if store is None:
-        OUT.print("the cache is off: MOPS_CACHE is 'off'")
-        return
-    found = facts(store, entries)
-    if entries:
-        cells = [
-            [
-                str(each.get("what", each["kind"])),
-                *(str(each.get(column, "")) for column in COLUMNS[1:]),
-                size(each["bytes"]),
-                each["used"].replace("T", " ")[:16],
-            ]
-            for each in found["entries"]
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    cells = [
+        [
+            str(row.get("what", row["kind"])),
+            *(str(row.get(column, "")) for column in ("encoder", "layers", "sequences")),
+            format_bytes(row["bytes"]),
+            row["used"].replace("T", " ")[:16],
         ]
-        print_table("kept between runs", [*COLUMNS, "size", "last used"], cells)
-    OUT.print(f"{size(found['bytes'])} of at most {size(found['bound'])} in {store.folder}")
+        for row in rows
+    ]
+    columns = ["what", "encoder", "layers", "sequences", "size", "last used"]
+    if cells:
+        print_table("cache", columns, cells)
 
 
 def total(entries: Sequence[StoreEntry]) -> int:
     return sum(entry.bytes for entry in entries)
-
-
-def size(number: int) -> str:
-    return f"{number / 2**20:,.1f} MiB" if number < 2**30 else f"{number / 2**30:,.2f} GiB"

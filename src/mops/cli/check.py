@@ -10,6 +10,8 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import JSON, read_recipe, recipe_options
+from mops.cli.screen import OUT, print_table, print_warnings
+from mops.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from mops.data.checks import SplitReport, TaskReport
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 def command(as_json: bool, **options: Any) -> None:
     """Validate a recipe and its data without training.
 
-    Shows three parsed rows per task, counts and label balance per split, token lengths and what
-    truncation cuts, duplicates and overlap between splits, majority baselines, planned steps and
-    passes, the size of the plan, and an estimate of the time.
+    Shows for each task three parsed rows, counts and label balance per split, duplicates, overlap
+    between splits, token lengths, truncation and the majority baseline; then the planned steps
+    and passes, the size of the plan and an estimate of the training time.
 
     \b
     Example:
@@ -48,14 +50,10 @@ def command(as_json: bool, **options: Any) -> None:
     for name, report in reports.items():
         show_task(report, plan["tokens"][name])
     show_plan(plan)
-    from mops.cli.screen import print_warnings
-
     print_warnings([*dataset.notes(), *plan["warnings"]])
 
 
 def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
-    from mops.cli.screen import OUT, print_table
-
     OUT.rule(f"{report.task} ({report.type})", align="left")
     for n, sample in enumerate(report.samples, start=1):
         OUT.print(f"row {n}: {' | '.join(sample.texts)} -> {sample.label}")
@@ -71,20 +69,23 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
         ]
         for name, split in report.splits.items()
     ]
-    columns = ["split", "rows", "bad", "labels", "twice", "also in train", "in validation"]
+    columns = ["split", "rows", "bad", "labels", "duplicates", "in train", "in validation"]
     print_table("", columns, rows)
     OUT.print(
         f"tokens: median {tokens['p50']:.0f}, 95 % {tokens['p95']:.0f}, longest {tokens['max']}; "
-        f"{tokens['cut']} of {tokens['sequences']:,} sequences are cut at {tokens['max_length']}"
+        f"{tokens['cut']} of {tokens['sequences']:,} sequences are truncated to "
+        f"{tokens['max_length']}"
     )
     numbers = report.splits["train"].numbers
     if numbers is not None:
         OUT.print(
-            f"a constant answer has correlation 0; the labels deviate by {numbers.deviation:.2f}"
+            f"a constant prediction has correlation 0; labels have standard deviation "
+            f"{numbers.deviation:.2f}"
         )
     if report.baseline_class is not None:
         OUT.print(
-            f"always {report.baseline_class!r} is right in {report.baseline:.3f} of validation",
+            f"majority baseline: {report.baseline_class!r} has accuracy {report.baseline:.3f} on "
+            "validation"
         )
 
 
@@ -104,8 +105,6 @@ def overlap(split: SplitReport) -> str:
 
 
 def show_plan(plan: Mapping[str, Any]) -> None:
-    from mops.cli.screen import OUT, duration, million, print_table
-
     rows = [
         [
             name,
@@ -119,10 +118,10 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     print_table("planned", ["task", "rows", "batches", "rows seen", "passes"], rows)
     size, time = plan["plan"], plan["estimate"]
     OUT.print(
-        f"plan {size['name']}: {million(size['parameters'])} parameters, "
-        f"{million(size['trained'])} trained"
+        f"plan {size['name']}: {format_count(size['parameters'])} parameters, "
+        f"{format_count(size['trained'])} trained"
     )
     OUT.print(
-        f"{plan['schedule']['steps']:,} steps, about {duration(time['seconds'])} of training "
-        f"(this machine multiplies matrices at {time['gflops']:.0f} GFLOP/s)"
+        f"{plan['schedule']['steps']:,} steps, about {format_seconds(time['seconds'])} of training "
+        f"(matrix products run at {time['gflops']:.0f} GFLOP/s on this machine)"
     )

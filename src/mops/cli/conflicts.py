@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mops.cli.options import JSON, read_recipe, recipe_options
+from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
+from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
 
 if TYPE_CHECKING:
     from mops.evaluate.agreement import CosineCell
     from mops.evaluate.conflicts import Conflicts
 
-FEW_PAIRS = 3  # tables of their own; with more pairs one table shows their average
-OWN = (
-    "size: ratio of the gradients' norms. own: two batches of the same task, the agreement that "
-    "noise leaves"
+FEW_PAIRS = 3  # have a table each; more pairs are averaged in one table
+LEGEND = (
+    "size: ratio of the gradient norms. own: cosine between two batches of the same task, the most "
+    "that their noise allows"
 )
-NO_PICTURE = 'no heat map: it needs matplotlib; pip install "mops-nlp[report]"'
+NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[report]"'
 
 
 @click.command()
 @recipe_options
-@click.option("--steps", type=int, default=200, show_default=True, help="Steps of training.")
+@click.option("--steps", type=int, default=200, show_default=True, help="Training steps.")
 @click.option("--every", type=int, default=5, show_default=True, help="Steps between measurements.")
-@click.option(
-    "--out", type=click.Path(path_type=Path),
-    help="Folder of the results; default runs/conflicts-PLAN-SEED.",
-)  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print the complete recipe and stop.")
+@click.option("--out", type=PATH, help="Folder of results; default runs/conflicts-PLAN-SEED.")
+@DRY_RUN
 @JSON
 def command(
     steps: int, every: int, out: Path | None, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
-    """Measure where the tasks' gradients disagree.
+    """Measure where the gradients of tasks conflict.
 
-    Trains as `mops train` would, for --steps steps. At every measured step each task's loss alone
-    gives a gradient on the weights that tasks share; the cosine of two tasks' gradients says
-    whether they pull the same way. The folder gets conflicts.json and the heat map
-    heatmap.svg and heatmap.png. docs/conflicts.md says how to read them.
+    Trains like `mops train` for --steps steps. Each measurement computes every task's gradient on
+    the shared weights; the cosine between two tasks' gradients says whether they agree. Writes
+    conflicts.json and, with matplotlib, heatmap.svg and heatmap.png. docs/conflicts.md explains
+    how to read them.
 
     \b
     Example:
       mops conflicts --data sample --steps 100 --out runs/conflicts
     """
-    from mops.cli.screen import TrainingScreen
-
     budget = f"training.max_steps={steps}"
     recipe = read_recipe(**options | {"settings": (*options["settings"], budget)})
     if dry_run:
@@ -59,60 +54,54 @@ def command(
 
     keep_freed_memory()
 
-    name = recipe.sharing_plan().name
-    place = f"conflicts-{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"
-    folder = out or Path("runs") / place
-    with TrainingScreen(name) as screen:
-        found = conflicts(recipe, folder, steps=steps, every=every, watcher=screen)
-    pictures = draw(found, folder)
+    folder = out or run_folder(recipe, "conflicts-")
+    with TrainingScreen(recipe.sharing_plan().name) as screen:
+        measured = conflicts(recipe, folder, steps=steps, every=every, watcher=screen)
+    pictures = draw(measured, folder)
     if as_json:
-        click.echo(found.to_json(), nl=False)
+        click.echo(measured.to_json(), nl=False)
         return
-    show(found)
+    show(measured)
     for path in (folder / "conflicts.json", *pictures):
         click.echo(path)
 
 
-def draw(found: Conflicts, folder: Path) -> list[Path]:
-    """The heat map, where matplotlib is there."""
-    from mops.cli.screen import print_warnings
+def draw(measured: Conflicts, folder: Path) -> list[Path]:
+    """The heat map, if matplotlib is installed."""
     from mops.reports.figures.conflicts import draw_heatmap
 
     try:
-        return draw_heatmap(found, folder)
+        return draw_heatmap(measured, folder)
     except ModuleNotFoundError:
-        print_warnings([NO_PICTURE])
+        print_warnings([NO_HEATMAP])
         return []
 
 
 # ------------------------------------------------------------------ tables
 
 
-def show(found: Conflicts) -> None:
-    from mops.cli.screen import OUT
-
-    info = found.info
-    if len(found.pairs) <= FEW_PAIRS:
-        for pair in found.pairs:
-            show_pair(found, pair)
+def show(measured: Conflicts) -> None:
+    info = measured.info
+    if len(measured.pairs) <= FEW_PAIRS:
+        for pair in measured.pairs:
+            show_pair(measured, pair)
     else:
-        show_average(found)
+        show_average(measured)
     OUT.print(
-        f"cosine of the tasks' gradients, mean ± one standard error over "
-        f"{len(info['measured_steps'])} measured steps; near 0 is normal in many dimensions. "
-        f"* below 0, p < {info['level']:g} after Holm over {len(found.owners)} cells "
-        f"({len(found.places)} for all). below 0: share of steps. {OWN}\n"
+        f"cosine of two tasks' gradients, mean ± one standard error over "
+        f"{len(info['measured_steps'])} measured steps; values near 0 are normal in high "
+        f"dimensions. * below 0 with p < {info['level']:g} after Holm's correction over "
+        f"{len(measured.owners)} cells ({len(measured.places)} for `all`). below 0: fraction of "
+        f"steps. {LEGEND}\n"
     )
-    for sentence in found.advice:
+    for sentence in measured.advice:
         OUT.print(sentence)
     OUT.print()
 
 
-def show_pair(found: Conflicts, pair: tuple[str, ...]) -> None:
-    from mops.cli.screen import print_table
-
-    cells = [cell for cell in found.owners if cell.tasks == pair]
-    whole = [cell for cell in found.places if cell.tasks == pair]
+def show_pair(measured: Conflicts, pair: tuple[str, ...]) -> None:
+    cells = [cell for cell in measured.owners if cell.tasks == pair]
+    whole = [cell for cell in measured.places if cell.tasks == pair]
     parts = parts_of(cells)
     rows = [
         [
@@ -129,19 +118,17 @@ def show_pair(found: Conflicts, pair: tuple[str, ...]) -> None:
     print_table(" and ".join(pair), columns, rows)
 
 
-def show_average(found: Conflicts) -> None:
-    from mops.cli.screen import print_table
-
-    whole = [cell for cell in found.averages if cell.part == "all"]
-    parts = parts_of(found.owners)
+def show_average(measured: Conflicts) -> None:
+    whole = [cell for cell in measured.averages if cell.part == "all"]
+    parts = parts_of(measured.owners)
     rows = []
     for cell in whole:
-        pairs = [one for one in found.places if one.place == cell.place]
+        pairs = [one for one in measured.places if one.place == cell.place]
         lowest = min(pairs, key=lambda one: one.mean)
         rows.append(
             [
                 cell.place,
-                *part_columns(found.averages, cell.place, parts),
+                *part_columns(measured.averages, cell.place, parts),
                 f"{cell.mean:z.3f} ",
                 f"{cell.stderr:.3f}",
                 f"{cell.negative:.2f}",
@@ -152,17 +139,17 @@ def show_average(found: Conflicts) -> None:
             ]
         )
     columns = ["where", *parts, "all", "±", "below\n0", "size", "own", "conflicts", "lowest"]
-    print_table(f"average of {len(found.pairs)} pairs of tasks", columns, rows)
+    print_table(f"average of {len(measured.pairs)} pairs of tasks", columns, rows)
 
 
 def own_of(pairs: Sequence[CosineCell]) -> str:
-    """Of all tasks, on average."""
+    """The mean over all tasks."""
     values = {task: own for c in pairs for task, own in zip(c.tasks, c.own, strict=True)}
     return f"{sum(values.values()) / len(values):.2f}"
 
 
 def parts_of(cells: Sequence[CosineCell]) -> list[str]:
-    """The parts that layers have; other places have one part only."""
+    """The parts of a layer; other places have a single part."""
     return list(dict.fromkeys(cell.part for cell in cells if cell.layer is not None))
 
 

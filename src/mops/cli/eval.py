@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import DATA, DEVICE, JSON, TASKS, split_names
+from mops.cli.options import DATA, DEVICE, JSON, PATH, TASKS, split_names
+from mops.cli.screen import ProgressBar, print_scores
 from mops.errors import DataError, RunError
 
 if TYPE_CHECKING:
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from mops.predict.bundle import Bundle
     from mops.record import RunScores
 
-TOLERANCE = 1e-3  # other machines round differently; a wrong model differs by more
+TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @DATA
 @TASKS
 @DEVICE
-@click.option("--verify", is_flag=True, help="Fail unless the stored validation scores come out.")
+@click.option("--verify", is_flag=True, help="Fail unless the stored scores are reproduced.")
 @JSON
 def command(
     model: Path,
@@ -37,14 +38,13 @@ def command(
 ) -> None:
     """Score a trained model on its data, or on other data.
 
-    MODEL is the folder `model` of a run. The files it was trained on are named in it; --data
-    names another folder with the same layout.
+    MODEL is the folder `model` of a run. It names the files it was trained on; --data gives
+    another folder with the same layout.
 
     \b
     Example:
       mops eval runs/first/model --verify
     """
-    from mops.cli.tables import print_scores
     from mops.predict.bundle import load_bundle
 
     bundle = load_bundle(model)
@@ -60,7 +60,6 @@ def command(
 
 def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -> RunScores:
     """The scores of a model on all splits of the given tasks."""
-    from mops.cli.screen import ProgressBar
     from mops.data.dataset import SPLITS, Dataset, read_task
     from mops.evaluate.evaluate import answer_dataset, judge, score_table
     from mops.predict.predictor import Predictor
@@ -71,7 +70,7 @@ def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -
     splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}
     scores: dict[str, Any] = {name: {} for name in entries}
     predictor = Predictor(bundle, choose_device(device))
-    with ProgressBar("scoring", total=sum(len(found) for found in splits.values())) as bar:
+    with ProgressBar("scoring", total=sum(map(len, splits.values()))) as bar:
         for name, split, rows, answers in answer_dataset(
             predictor, Dataset(tasks, splits, {}), seed
         ):
@@ -81,16 +80,21 @@ def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -
     return score_table(tasks, scores, untrained)
 
 
-def check_stored(model: Path, stored: Mapping[str, Any], found: Mapping[str, Any]) -> float:
-    """Fail unless the validation scores that the bundle carries come out again."""
-    difference = largest_difference(stored, found)
-    if difference is None or difference > TOLERANCE:
-        largest = "no score in common" if difference is None else f"{difference:.4f}"
+def check_stored(model: Path, stored: Mapping[str, Any], scores: Mapping[str, Any]) -> float:
+    """The largest difference from the bundle's validation scores; an error if it is too large."""
+    differences: list[float] = [
+        abs(value - scores[name]["validation"][key])
+        for name in scores
+        for key, value in stored.get(name, {}).get("validation", {}).items()
+        if "validation" in scores[name] and key != "stderr"
+    ]
+    if not differences or max(differences) > TOLERANCE:
+        largest = f"{max(differences):.4f}" if differences else "no score in common"
         raise RunError(
-            f"{model}: the stored validation scores do not come out (largest difference: "
+            f"{model}: the stored validation scores are not reproduced (largest difference: "
             f"{largest}; allowed {TOLERANCE}); the weights or the data are not those of the run"
         )
-    return difference
+    return max(differences)
 
 
 def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dict[str, TaskEntry]:
@@ -102,46 +106,35 @@ def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dic
     if data is not None and (moved := moved_entries(known, Path(data))):
         known = moved
     elif data is not None:
-        found = {name: entry for name, entry in tasks_in(data).items() if name in known}
-        if not found:
+        given = {name: entry for name, entry in tasks_in(data).items() if name in known}
+        if not given:
             raise DataError(f"{data} has none of the model's tasks: {', '.join(known)}")
         known = {
             name: TaskEntry.model_validate(entry)
-            for name, entry in choose_tasks(found, list(found)).items()
+            for name, entry in choose_tasks(given, list(given)).items()
         }
     chosen: dict[str, TaskEntry] = choose_tasks(known, names)
     for name, entry in chosen.items():
-        missing = [file for file in entry.files().values() if not is_there(file)]
+        missing = [file for file in entry.files().values() if not exists(file)]
         if missing:
             raise DataError(
-                f"task {name!r}: {missing[0]} is not there any more; "
+                f"task {name!r}: {missing[0]} does not exist any more; "
                 "pass the folder of the data with --data DIR"
             )
     return chosen
 
 
 def moved_entries(known: Mapping[str, TaskEntry], folder: Path) -> dict[str, TaskEntry]:
-    """The same files in another folder; nothing when they are not all there."""
+    """The same files in another folder; empty unless all of them exist."""
     moved = {
         name: entry.model_copy(
             update={split: str(folder / Path(file).name) for split, file in entry.files().items()}
         )
         for name, entry in known.items()
     }
-    are_there = all(is_there(file) for entry in moved.values() for file in entry.files().values())
-    return moved if are_there else {}
+    files = [file for entry in moved.values() for file in entry.files().values()]
+    return moved if all(map(exists, files)) else {}
 
 
-def is_there(file: str) -> bool:
+def exists(file: str) -> bool:
     return file.startswith("hub:") or Path(file).is_file()
-
-
-def largest_difference(stored: Mapping[str, Any], found: Mapping[str, Any]) -> float | None:
-    """Between two sets of validation scores, over what both have; none: nothing in common."""
-    differences = [
-        abs(value - found[name]["validation"][key])
-        for name in found
-        for key, value in stored.get(name, {}).get("validation", {}).items()
-        if "validation" in found[name] and key != "stderr"
-    ]
-    return max(differences) if differences else None

@@ -10,20 +10,19 @@ from typing import Any
 
 import click
 
+from mops.cli.options import PATH
 from mops.errors import DataError, RecipeError
 from mops.plans.catalog import DEFAULT, FIRST_LOOK
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The recipe; default FOLDER/mops.yaml."
-)
+@click.argument("folder", type=PATH)
+@click.option("--out", type=PATH, help="Recipe file; default FOLDER/mops.yaml.")
 def command(folder: Path, out: Path | None) -> None:
-    """Write a commented starter recipe for a folder of your own files.
+    """Write a commented starter recipe for a folder of data files.
 
-    Files are grouped by name (reviews-train.csv, reviews-dev.csv); columns and types are guessed.
-    Read what it wrote, correct it, then `mops check --config FOLDER/mops.yaml`.
+    Files are grouped by name (reviews-train.csv, reviews-dev.csv); columns and task types are
+    inferred. Read and correct the recipe, then run `mops check --config FOLDER/mops.yaml`.
 
     \b
     Example:
@@ -35,7 +34,7 @@ def command(folder: Path, out: Path | None) -> None:
 
     path = out or folder / "mops.yaml"
     if path.exists():
-        raise RecipeError(f"{path} is there already; name another file with --out, or delete it")
+        raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; name the folder that holds your data files")
     inferred = InferredTasks(recognise(folder), ())
@@ -55,7 +54,7 @@ def command(folder: Path, out: Path | None) -> None:
 
 
 def starter(tasks: dict[str, Any], folder: Path) -> str:
-    """The text of a recipe, with a comment on everything one may want to change."""
+    """The text of a recipe, with comments on what to change."""
     lines = []
     for name, entry in tasks.items():
         lines.append(f"  {word(name)}:")
@@ -65,7 +64,7 @@ def starter(tasks: dict[str, Any], folder: Path) -> str:
 
 
 def word(value: Any) -> str:
-    """A value as YAML: plain where that is safe, else as JSON, which YAML understands."""
+    """A value as YAML: plain if that is safe, else as JSON, which YAML can read."""
     is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
     is_safe = is_plain and value.lower() not in ("true", "false", "null")
     return str(value) if is_safe else json.dumps(value, ensure_ascii=False)
@@ -78,17 +77,17 @@ def relative(key: str, value: Any, folder: Path) -> Any:
 
 HEAD = """\
 # A recipe for mops. Paths are relative to this file. All keys: docs/recipe.md
-#   mops check --config THIS     what is in the data, before any training
+#   mops check --config THIS     validate the data, without training
 #   mops train --config THIS     train the plan below
-encoder: minilm            # the bundled one; or a folder with config.json + model.safetensors
+encoder: minilm            # bundled; or a folder with config.json + model.safetensors
 
-tasks:                     # correct what was guessed wrongly
+tasks:                     # inferred from the files: correct what is wrong
 """
 TAIL = f"""
 plan: {DEFAULT}               # `mops plans` lists the others: {", ".join(FIRST_LOOK[1:])}, ...
 
 training:
-  pair: cross              # cross: a pair is one sequence; bi: two sequences
+  pair: cross              # cross: encode a pair as one sequence; bi: as two
   num_train_epochs: 3      # or max_steps: 500
   per_task_batch_size: 16
   learning_rate: 5.0e-5    # of the encoder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -11,28 +12,28 @@ from typing import Any
 
 import click
 
-from mops.errors import MopsError
+from mops.errors import MopsError, nearest
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
-    "quickstart": "Survey eight ways to share on the embedded data.",
-    "init": "Write a starter recipe for a folder of your own files.",
+    "quickstart": "Survey eight sharing plans on the embedded data.",
+    "init": "Write a starter recipe for a folder of data files.",
     "check": "Validate a recipe and its data without training.",
-    "plans": "List the ways of sharing, or draw one.",
+    "plans": "List the sharing plans with their sizes, or draw one.",
     "train": "Train one plan and save the model.",
-    "pretrain": "Train an encoder further on masked words of the tasks' texts.",
+    "pretrain": "Continue masked-language-model pretraining on the tasks' texts.",
     "eval": "Score a trained model on its data, or on other data.",
-    "predict": "Answer every row of a file with a trained model.",
+    "predict": "Predict every row of a file with a trained model.",
     "survey": "Train many plans under one budget and compare them.",
     "tune": "Search plan, learning rates, loss weights and budget together.",
-    "report": "Write what a survey or a run found: page, tables, figures.",
-    "recommend": "Say which plan of a finished survey to use, and why.",
-    "conflicts": "Measure where the tasks' gradients disagree.",
-    "cache": "Show or remove what is kept between runs.",
+    "report": "Write the report of a survey or run: page, tables, figures.",
+    "recommend": "Recommend a plan from a finished survey, with reasons.",
+    "conflicts": "Measure where the gradients of tasks conflict.",
+    "cache": "Show or clear the cache of frozen activations and tokens.",
 }
 
 
 class Commands(click.Group):
-    """Loads a command only when it is called: `mops --help` stays quick."""
+    """Imports a command only when it is called, so `mops --help` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -40,8 +41,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"mops.cli.{cmd_name}")
-        command: click.Command = module.command
+        command: click.Command = importlib.import_module(f"mops.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -52,8 +52,6 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from mops.errors import nearest
-
             known = ", ".join(COMMANDS)
             ctx.fail(f"no command {args[0]!r}; there are {known}.{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -68,11 +66,9 @@ def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the trace of an error.")
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version,
-    help="Show the version.",
-)  # fmt: skip
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version,
+              help="Show the version.")  # fmt: skip
 def cli(debug: bool) -> None:
     """Several text tasks, one encoder, one small machine: which weights should the tasks share?
 
@@ -88,7 +84,7 @@ def cli(debug: bool) -> None:
 
 
 def main() -> None:
-    """Run a command; what a user can mend is said in one line."""
+    """Run a command; an error that the user can fix is one line on stderr."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     is_debug = len(arguments) < len(sys.argv) - 1
     arguments = arguments or ["--help"]
@@ -108,9 +104,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
-        refuse(
-            f"unexpected {type(error).__name__}: {error}; --debug shows where", 1, is_debug, error
-        )
+        message = f"unexpected {type(error).__name__}: {error}; --debug shows the traceback"
+        refuse(message, 1, is_debug, error)
 
 
 def refuse(message: str, code: int, is_debug: bool, error: BaseException) -> None:
@@ -125,6 +120,4 @@ def say(message: str) -> None:
 
 
 def echo_json(data: Any) -> None:
-    import json
-
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,27 +16,31 @@ if TYPE_CHECKING:
     from mops.config.recipe import Recipe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
 
 DATA = click.option(
     "--data", metavar="DIR", help="A CS224N or GLUE folder, or 'sample' for the embedded data."
 )
-CONFIG = click.option(
-    "--config", metavar="FILE", type=click.Path(path_type=Path), help="A recipe (mops.yaml)."
-)
+CONFIG = click.option("--config", metavar="FILE", type=PATH, help="A recipe (mops.yaml).")
 TASKS = click.option("--tasks", metavar="A,B", help="Only these tasks.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 ENCODER = click.option(
-    "--encoder", metavar="NAME_OR_DIR", help="'minilm', a folder, or a hub name."
+    "--encoder",
+    metavar="NAME_OR_DIR",
+    help="'minilm', a folder, or a name on the hub.",
 )
-PLAN = click.option("--plan", metavar="SHORT_OR_FILE", help=f"A sharing plan, as {EXAMPLE}.")
+PLAN = click.option(
+    "--plan", metavar="SHORT_OR_FILE", help=f"A sharing plan, for example {EXAMPLE}."
+)
 SET = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True,
-    help="Set one key of the recipe, as training.max_steps=500. Repeatable.",
+    help="Set one key of the recipe, for example training.max_steps=500. Repeatable.",
 )  # fmt: skip
-SEED = click.option("--seed", type=int, help="Of everything random.")
+SEED = click.option("--seed", type=int, help="Random seed.")
 DEVICE = click.option(
-    "--device", metavar="DEVICE", help="Where to compute: auto, cpu, cuda, cuda:1, mps."
+    "--device", metavar="DEVICE", help="Device for tensors: auto, cpu, cuda, cuda:1, mps."
 )
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the complete recipe and exit.")
 RECIPE = (CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
 
 
@@ -50,13 +55,14 @@ def read_recipe(
     config: Path | None,
     data: str | None,
     encoder: str | None,
-    plan: str | None,
     tasks: str | None,
-    seed: int | None,
-    device: str | None,
     settings: tuple[str, ...],
+    *,
+    plan: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
 ) -> Recipe:
-    """The recipe that the options describe; `mops.yaml` in this folder when none is named."""
+    """The recipe that the options describe; without any, `mops.yaml` in the current folder."""
     from mops.data.compose import compose_recipe
 
     if config is None and data is None and Path("mops.yaml").is_file():
@@ -85,8 +91,14 @@ def parse_setting(setting: str) -> tuple[str, Any]:
 
     key, sign, value = setting.partition("=")
     if not sign or not key.strip():
-        raise UsageError(f"--set {setting!r}: write KEY=VALUE, as training.max_steps=500")
+        raise UsageError(f"--set {setting!r}: write KEY=VALUE, for example training.max_steps=500")
     try:
         return key.strip(), parse_yaml(value)
     except YAMLError as cause:
         raise UsageError(f"--set {setting!r}: the value is not valid YAML; quote it") from cause
+
+
+def run_folder(recipe: Recipe, prefix: str = "") -> Path:
+    """The default folder of a run: runs/PLAN-SEED."""
+    name = re.sub("[^a-zA-Z0-9_-]+", "-", recipe.sharing_plan().name)
+    return Path("runs") / f"{prefix}{name}-{recipe.training.seed}"

@@ -9,7 +9,9 @@ import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import CONFIG, DATA, ENCODER, JSON, SET, TASKS, read_recipe
+from mops.cli.screen import print_table
 from mops.errors import UsageError
+from mops.units import format_count
 
 if TYPE_CHECKING:
     from mops.config.recipe import Recipe
@@ -36,22 +38,23 @@ def command(
     as_yaml: bool,
     as_json: bool,
 ) -> None:
-    """List the ways of sharing with their sizes, or draw one.
+    """List the sharing plans with their sizes, or draw one.
 
-    Sizes are for the tasks and the encoder that the options name (default: the embedded ones); of
-    the encoder only its config.json is read. PLAN is a short form or a YAML file; with --yaml its
-    rows are printed, as a start for a file of your own.
+    Sizes are for the given tasks and encoder (default: the embedded ones); only the encoder's
+    config.json is read. PLAN is a short form or a YAML file. --yaml prints its rows, from which
+    you can start a file of your own.
 
     \b
     Example:
       mops plans --data sample
+      mops plans hybrid:3
     """
     if as_yaml:
         print_rows(plan)
         return
     if config is None and data is None and not Path("mops.yaml").is_file():
         data = "sample"
-    recipe = read_recipe(config, data, encoder, None, tasks, None, None, settings)
+    recipe = read_recipe(config, data, encoder, tasks, settings)
     layouts = layouts_of(recipe, plan)
     if as_json:
         facts = [facts_of(layout) for layout in layouts]
@@ -62,7 +65,7 @@ def command(
         list_all(layouts, recipe.encoder)
 
 
-def layouts_of(recipe: Recipe, plan: str | None) -> list[Layout]:
+def layouts_of(recipe: Recipe, name: str | None) -> list[Layout]:
     """The named plan, or an example of each, for the recipe's tasks and encoder."""
     from mops.model.sources import find_encoder
     from mops.plans.layout import lay_out
@@ -71,8 +74,8 @@ def layouts_of(recipe: Recipe, plan: str | None) -> list[Layout]:
     shape = find_encoder(recipe.encoder, ["config.json"]).shape
     values = with_labels(recipe)
     reading = recipe.training.reading(values)
-    given = [read_plan(plan)] if plan else every_plan(shape.depth, tuple(values))
-    return [lay_out(found, list(values.values()), shape, reading) for found in given]
+    plans = [read_plan(name)] if name else every_plan(shape.depth, tuple(values))
+    return [lay_out(plan, list(values.values()), shape, reading) for plan in plans]
 
 
 def print_rows(plan: str | None) -> None:
@@ -80,18 +83,17 @@ def print_rows(plan: str | None) -> None:
     from mops.yaml_io import format_yaml
 
     if plan is None:
-        raise UsageError("--yaml prints the rows of one plan: name it, as `mops plans PLAN --yaml`")
+        raise UsageError("--yaml prints the rows of one plan: run `mops plans PLAN --yaml`")
     click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
 
 
 def with_labels(recipe: Recipe) -> dict[str, Task]:
-    """The tasks; labels that the recipe does not give are read from the training files."""
+    """The tasks; labels missing from the recipe are read from the training files."""
     from mops.data.dataset import read_dataset
 
     values = recipe.task_values()
     if all(task.labels or task.is_similarity for task in values.values()):
-        found: dict[str, Any] = values
-        return found
+        return dict(values)
     return dict(read_dataset(recipe, wanted=()).tasks)
 
 
@@ -109,7 +111,6 @@ def facts_of(layout: Layout) -> dict[str, Any]:
 
 
 def draw_one(layout: Layout) -> None:
-    from mops.cli.screen import million
     from mops.plans.picture import draw
 
     plan = layout.plan
@@ -117,21 +118,19 @@ def draw_one(layout: Layout) -> None:
     click.echo(f"source: {plan.source}\n" if plan.source else "")
     click.echo(draw(layout))
     click.echo(
-        f"\n{million(layout.parameters)} parameters in {len(layout.sizes)} owners, "
-        f"{million(layout.trained)} of them trained"
+        f"\n{format_count(layout.parameters)} parameters in {len(layout.sizes)} owners, "
+        f"{format_count(layout.trained)} of them trained"
     )
 
 
 def list_all(layouts: list[Layout], encoder: str) -> None:
-    from mops.cli.screen import million, print_table
-
     base = layouts[0].parameters
     rows = [
         [
             layout.plan.name,
             layout.plan.about,
-            million(layout.parameters),
-            million(layout.trained),
+            format_count(layout.parameters),
+            format_count(layout.trained),
             f"{layout.parameters / base:.2f} x",
         ]
         for layout in layouts
@@ -139,7 +138,7 @@ def list_all(layouts: list[Layout], encoder: str) -> None:
     tasks = ", ".join(layouts[0].tasks)
     print_table(
         f"plans for {tasks} on {encoder}",
-        ["plan", "what it is", "parameters", "trained", f"of {layouts[0].plan.name}"],
+        ["plan", "description", "parameters", "trained", f"of {layouts[0].plan.name}"],
         rows,
-        "any plan after 'frozen+' keeps the encoder as it is; `mops plans PLAN` draws one",
+        "prefix any plan with 'frozen+' to freeze the encoder; `mops plans PLAN` draws one",
     )

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mops.cli.options import DATA, DEVICE, JSON
+from mops.cli.eval import entries_of
+from mops.cli.options import DATA, DEVICE, JSON, PATH
+from mops.cli.screen import OUT, ProgressBar, print_warnings
 from mops.errors import DataError, UsageError
+from mops.files import atomic_write, write_text
 
 if TYPE_CHECKING:
     from mops.data.examples import Row
@@ -23,19 +26,24 @@ if TYPE_CHECKING:
     from mops.predict.predictor import Predictor
     from mops.tasks import Task
 
+# task -> the word of the CS224N course for it and the header of its file, spelt as in the course
+COURSE_FILES = {
+    "sentiment": ("sst", "Predicted_Sentiment"),
+    "paraphrase": ("para", "Predicted_Is_Paraphrase"),
+    "similarity": ("sts", "Predicted_Similiary"),
+}
+COURSE_SPLITS = {"validation": "dev", "test": "test"}
+
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.argument("source", metavar="[INPUT]", required=False)
 @click.option("--task", metavar="NAME", help="Only this task; default: all that fit the columns.")
-@click.option(
-    "--text", metavar="COLUMN", multiple=True, help="Column(s) to read; default: the task's."
-)
-@click.option("--out", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
-@click.option(
-    "--cs224n", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write the course's submission files for dev and test into DIR.",
-)  # fmt: skip
+@click.option("--text", metavar="COLUMN", multiple=True,
+              help="Text column(s) of the input; default: the task's. Repeatable.")  # fmt: skip
+@click.option("--out", type=PATH, help="Output file; default: stdout.")
+@click.option("--cs224n", type=PATH, metavar="DIR",
+              help="Write the CS224N submission files for dev and test into DIR.")  # fmt: skip
 @DATA
 @DEVICE
 @JSON
@@ -50,15 +58,14 @@ def command(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Answer every row of a file with a trained model, in the order of the rows.
+    """Predict every row of a file with a trained model, in the order of the rows.
 
-    INPUT is a csv, tsv, jsonl or parquet file, or - for standard input. Every row is answered; the
-    answers go to stdout as csv (id, one column per task), with --json as one object per line with
-    the share of each class.
+    INPUT is a csv, tsv, jsonl or parquet file, or - for standard input. The output is csv (id and
+    one column per task), or with --json one object per line with the probability of each class.
 
     \b
     Example:
-      mops predict runs/first/model reviews.csv --task sentiment --out answers.csv
+      mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
     from mops.predict.predictor import load
@@ -67,18 +74,16 @@ def command(
     keep_freed_memory()
     predictor = load(model, choose_device(device or "auto"))
     if cs224n is not None:
-        from mops.cli.submission import write_submission
-
         write_submission(predictor, cs224n, data)
         return
     if source is None:
-        raise UsageError("no input is named; give a file, or - for standard input")
+        raise UsageError("no input; give a file, or - for standard input")
     from mops.data.tables import open_table
 
     table = open_table(source, text)
     tasks = fitting_tasks(predictor, table, task, text)
     with opened(out) as file:
-        write_answers(predictor, tasks, table, file, as_json)
+        write_predictions(predictor, tasks, table, file, as_json)
 
 
 def fitting_tasks(
@@ -88,85 +93,114 @@ def fitting_tasks(
     known = predictor.bundle.layout.tasks
     if name is not None and name not in known:
         raise UsageError(f"the model has no task {name!r}; it has {', '.join(known)}")
-    asked = [known[name]] if name else list(known.values())
+    tasks = [known[name]] if name else list(known.values())
     if text:
-        asked = [replace(task, text=text) for task in asked if len(task.text) == len(text)]
-    fitting = [task for task in asked if set(task.text) <= set(table.columns)]
+        tasks = [replace(task, text=text) for task in tasks if len(task.text) == len(text)]
+    fitting = [task for task in tasks if set(task.text) <= set(table.columns)]
     if not fitting:
-        wanted = "; ".join(f"{task.name} reads {' and '.join(task.text)}" for task in asked)
+        wanted = "; ".join(f"{task.name} reads {' and '.join(task.text)}" for task in tasks)
         raise DataError(
             f"{table.source} has the columns {', '.join(table.columns)}, and no task reads them "
-            f"({wanted or 'no task reads so many columns'}); name the columns with --text"
+            f"({wanted or 'no task reads so many columns'}); name the text columns with --text"
         )
     return fitting
 
 
-def write_answers(
+def write_predictions(
     predictor: Predictor, tasks: Sequence[Task], table: Table, file: TextIO, as_json: bool
 ) -> None:
-    """All tasks are answered in one pass, window by window."""
-    from mops.cli.screen import ProgressBar, print_warnings
+    """Predict all tasks in one pass, window by window."""
     from mops.data.examples import SHOWN_ROWS, first_problems, stream_rows
     from mops.training.machine import give_back_memory
 
     readers: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:
         readers.setdefault(task.text, []).append(task)
-    asked = {
+    streams = {
         tuple(task.name for task in group): stream_rows(table, group[0], needs_label=False)
         for group in readers.values()
     }
     write = json_lines if as_json else csv_lines(file, [task.name for task in tasks])
-    troubled = 0
+    problems = 0
     shown: list[Row] = []
     with ProgressBar("predicting", table.count()) as bar:
-        for windows, answers in predictor.stream(asked):
-            found = {row.where: row for window in windows for row in window if row.problem}
-            troubled, shown = troubled + len(found), [*shown, *found.values()][: SHOWN_ROWS + 1]
-            file.writelines(write(windows[0], answers))
+        for windows, predictions in predictor.stream(streams):
+            bad = {row.where: row for window in windows for row in window if row.problem}
+            problems, shown = problems + len(bad), [*shown, *bad.values()][: SHOWN_ROWS + 1]
+            file.writelines(write(windows[0], predictions))
             bar.update(advance=len(windows[0]))
-            give_back_memory()  # packs differ in size: a long file would leave ever more holes
-    if troubled:
-        said = "rows have a problem and were answered all the same"
-        print_warnings([f"{troubled} {said}: {first_problems(shown)}"])
+            give_back_memory()  # packs differ in size, which fragments memory over a long file
+    if problems:
+        text = f"{problems} rows have a problem and were predicted anyway"
+        print_warnings([f"{text}: {first_problems(shown)}"])
 
 
 def csv_lines(file: TextIO, names: Sequence[str]) -> Any:
-    """A writer of csv lines; the header is written at once."""
+    """A writer of csv lines; writes the header first."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["id", *(["prediction"] if len(names) == 1 else names)])
 
-    def write(rows: Sequence[Row], answers: Mapping[str, Predictions]) -> Iterator[str]:
-        columns = [answers[name].as_strings() for name in names]
+    def write(rows: Sequence[Row], predictions: Mapping[str, Predictions]) -> Iterator[str]:
+        columns = [predictions[name].as_strings() for name in names]
         writer.writerows([row.id, *cells] for row, *cells in zip(rows, *columns, strict=True))
         return iter(())
 
     return write
 
 
-def json_lines(rows: Sequence[Row], answers: Mapping[str, Predictions]) -> Iterator[str]:
-    words = {name: of.as_strings() for name, of in answers.items()}
+def json_lines(rows: Sequence[Row], predictions: Mapping[str, Predictions]) -> Iterator[str]:
+    words = {name: of.as_strings() for name, of in predictions.items()}
     for n, row in enumerate(rows):
-        found: dict[str, Any] = {"id": row.id}
-        for name, of in answers.items():
+        line: dict[str, Any] = {"id": row.id}
+        for name, of in predictions.items():
             if of.task.is_similarity:
-                found[name] = {"prediction": float(words[name][n])}
+                line[name] = {"prediction": float(words[name][n])}
             else:
                 shares = zip(of.task.labels, of.probabilities[n], strict=True)
-                found[name] = {
+                line[name] = {
                     "prediction": words[name][n],
                     "shares": {label: round(float(share), 6) for label, share in shares},
                 }
-        yield json.dumps(found, ensure_ascii=False) + "\n"
+        yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
 @contextmanager
 def opened(out: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears complete or not at all."""
+    """Standard output, or a file that is written completely or not at all."""
     if out is None:
         yield sys.stdout
         return
-    from mops.files import atomic_write
-
     with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         yield file
+
+
+# ------------------------------------------------------------------ CS224N
+
+
+def write_submission(predictor: Predictor, folder: Path, data: str | None) -> None:
+    """The submission files of the CS224N default project: dev and test of three tasks."""
+    from mops.data.examples import read_rows
+
+    names = [name for name in COURSE_FILES if name in predictor.tasks]
+    if not names:
+        raise UsageError(
+            f"--cs224n needs a model with one of the tasks {', '.join(COURSE_FILES)}; "
+            f"this model has {', '.join(predictor.tasks)}"
+        )
+    files = {
+        (name, split): path
+        for name, entry in entries_of(predictor.bundle, data, names).items()
+        for split, path in entry.files().items()
+        if split in COURSE_SPLITS
+    }
+    with ProgressBar("predicting", total=len(files)) as bar:
+        for (name, split), source in files.items():
+            task, (word, header) = predictor.bundle.layout.tasks[name], COURSE_FILES[name]
+            rows = read_rows(source, task, needs_label=False, on_bad_row="skip").rows
+            predictions = predictor.predict_tasks({name: [row.texts for row in rows]})[name]
+            pairs = zip(rows, predictions.as_strings(), strict=True)
+            lines = [f"id \t {header} \n", *(f"{row.id} , {label} \n" for row, label in pairs)]
+            path = folder / f"{word}-{COURSE_SPLITS[split]}-output.csv"
+            write_text(path, "".join(lines))
+            OUT.print(str(path), soft_wrap=True)
+            bar.update(advance=1)

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SEED, SET, TASKS, read_recipe
+from mops.cli.options import (
+    CONFIG,
+    DATA,
+    DEVICE,
+    ENCODER,
+    JSON,
+    PATH,
+    SEED,
+    SET,
+    TASKS,
+    read_recipe,
+)
+from mops.cli.screen import OUT, PretrainingScreen, print_table, print_warnings
 from mops.training.mlm.run import BATCH_SIZE
+from mops.units import format_seconds
 
 if TYPE_CHECKING:
     from mops.config.recipe import Recipe
@@ -17,8 +30,8 @@ if TYPE_CHECKING:
 
 MEANING = {
     "start": "before the first step",
-    "baseline": "control: only the head has learnt",
-    "end": "the encoder has learnt; what is written",
+    "baseline": "control: only the head was trained",
+    "end": "the encoder that is written",
 }
 
 
@@ -30,22 +43,14 @@ MEANING = {
 @SEED
 @DEVICE
 @SET
-@click.option("--max-steps", type=click.IntRange(1), help="Steps in all, instead of epochs.")
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=BATCH_SIZE,
-    show_default=True,
-    help="Texts of a step.",
-)
-@click.option(
-    "--control-steps", type=click.IntRange(0),
-    help="Steps of the control, in which the head learns alone; default: as many as train.",
-)  # fmt: skip
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the new encoder."
-)
-@click.option("--dry-run", is_flag=True, help="Print the settings and stop.")
+@click.option("--max-steps", type=click.IntRange(1), help="Total steps, instead of epochs.")
+@click.option("--batch-size", type=click.IntRange(1), default=BATCH_SIZE, show_default=True,
+              help="Texts per step.")  # fmt: skip
+@click.option("--control-steps", type=click.IntRange(0),
+              help="Steps of the control, which trains only the head; default: as many as the "
+              "training.")  # fmt: skip
+@click.option("--out", type=PATH, required=True, help="Folder of the new encoder.")
+@click.option("--dry-run", is_flag=True, help="Print the settings and exit.")
 @JSON
 def command(
     out: Path,
@@ -56,23 +61,21 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train an encoder further on masked words of the tasks' own texts.
+    """Continue masked-language-model pretraining on the tasks' texts.
 
-    Only texts of training splits are used, and none that also stands in a validation or test file.
-    The folder holds an encoder for --encoder, which transformers reads too, and pretrain.json:
-    held-out perplexity at the start, of a control in which only the head learns (baseline), and at
-    the end. An interrupted run goes on where it was when the same command is given again.
+    Uses only texts of training splits that do not occur in a validation or test file. The folder
+    holds an encoder for --encoder, which transformers can read too, and pretrain.json with the
+    held-out perplexity at the start, of a control that trains only the head (baseline), and at the
+    end. To resume an interrupted run, give the same command again.
 
     \b
     Example:
       mops pretrain --data sample --max-steps 200 --out encoders/sample
       mops train --data sample --encoder encoders/sample --out runs/pretrained
     """
-    from mops.cli.screen import PretrainingScreen
-
     steps = () if max_steps is None else (f"training.max_steps={max_steps}",)
     options["settings"] = (*options["settings"], *steps)
-    recipe = read_recipe(plan=None, **options)
+    recipe = read_recipe(**options)
     if dry_run:
         print_settings(recipe, batch_size, control_steps)
         return
@@ -98,11 +101,8 @@ def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -
 
 
 def show(made: Pretrained) -> None:
-    from mops.cli.screen import OUT, duration, print_table, print_warnings
-
     if made.was_finished:
-        said = f"{made.folder} holds this encoder already, finished; nothing was done"
-        OUT.print(said, soft_wrap=True)
+        OUT.print(f"{made.folder} already holds this encoder; nothing to do", soft_wrap=True)
     record = made.record
     texts, info = record["texts"], record["train_info"]
     print_table(
@@ -112,19 +112,19 @@ def show(made: Pretrained) -> None:
             [name, str(at["step"]), f"{at['loss']:.4f}", f"{at['perplexity']:.2f}", MEANING[name]]
             for name, at in record["held_out"].items()
         ],
-        f"on {texts['report_words']:,} masked words of {texts['report']:,} texts that neither "
-        "trained nor picked the best state; the same masks each time",
+        f"on {texts['report_words']:,} masked words of {texts['report']:,} texts that were used "
+        "neither for training nor for selection; the masks are the same each time",
     )
     OUT.print(
-        f"{texts['train']:,} texts trained; left out: "
-        f"{texts['left_out_as_in_validation_or_test']:,} that stand in a validation or test file, "
-        f"{texts['held_out']:,} held out, {texts['left_out_as_partner_of_held_out']:,} beside "
-        "those in a pair"
+        f"{texts['train']:,} training texts; left out: "
+        f"{texts['left_out_as_in_validation_or_test']:,} that occur in a validation or test file, "
+        f"{texts['held_out']:,} held out, {texts['left_out_as_partner_of_held_out']:,} paired "
+        "with those"
     )
     OUT.print(
         f"{info['steps']} steps, {info['passes']:.2f} passes, "
-        f"{duration(info['train_seconds'])} of training, "
-        f"{duration(info['control_seconds'])} of control; head: {record['head']}"
+        f"{format_seconds(info['train_seconds'])} of training, "
+        f"{format_seconds(info['control_seconds'])} of control; head: {record['head']}"
     )
     print_warnings(record["warnings"])
     OUT.print(f"encoder  {made.folder}", soft_wrap=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import JSON
-from mops.papers import NAMES
+from mops.cli.options import JSON, PATH
+from mops.cli.screen import ERR, OUT, print_table, print_warnings
+from mops.papers import NAMES, claim_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder; default DIR itself.")
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--out", type=PATH, help="Output folder; default DIR.")
 @click.option("--open", "is_open", is_flag=True, help="Open the page in the browser.")
 @click.option("--like", type=click.Choice(NAMES), multiple=True,
-              help="Add and print a paper's tables beside ours. Repeatable.")  # fmt: skip
-@click.option("--png", "has_png", is_flag=True, help="Write the charts as PNG too.")
+              help="Compare with a paper: its tables next to ours. Repeatable.")  # fmt: skip
+@click.option("--png", "has_png", is_flag=True, help="Also write the charts as PNG.")
 @JSON
 def command(
     folder: Path,
@@ -36,17 +37,16 @@ def command(
     has_png: bool,
     as_json: bool,
 ) -> None:
-    """Write the report of a survey or of a run: what to use, and everything behind it.
+    """Write the report of a survey or run: the recommendation and the evidence for it.
 
-    DIR is the folder of a survey, finished or not, or of a run. Its report is report.html, one
-    page that needs no network; the same as report.md, tables/ (CSV and LaTeX) and figures/ (SVG).
+    DIR is the folder of a survey, finished or not, or of a run. Writes report.html, a page that
+    works offline, report.md with the same content, tables/ (CSV and LaTeX) and figures/ (SVG).
 
     \b
     Example:
       mops report surveys/quickstart --open
       mops report surveys/late-frozen --like mops --out paper/
     """
-    from mops.cli.screen import ERR, print_warnings
     from mops.reports.material import read_material
     from mops.reports.report import check_packages, make_report, write_files
 
@@ -64,8 +64,6 @@ def command(
 
 
 def show(report: Report, page: Path) -> None:
-    from mops.cli.screen import OUT
-
     for view in report.papers:
         print_paper(view)
     OUT.print(f"report: {page}", soft_wrap=True)
@@ -86,9 +84,6 @@ def show_json(report: Report, files: Sequence[Path]) -> None:
 
 def print_paper(view: PaperView) -> None:
     """The tables that have a number of ours, findings with verdicts, and differences."""
-    from mops.cli.screen import OUT
-    from mops.papers import claim_table
-
     OUT.print(f"{view.title} ({view.source})", soft_wrap=True)
     OUT.print(f"Repeated by `mops survey NAME`; NAME is one of {', '.join(view.surveys)}\n")
     for table in view.matched:
@@ -103,8 +98,6 @@ def print_paper(view: PaperView) -> None:
 
 
 def print_part(table: Table, columns: Sequence[str]) -> None:
-    from mops.cli.screen import OUT, print_table
-
     print_table(table.title, columns, table.texts, table.note)
     OUT.print()
 
@@ -118,18 +111,15 @@ def short_name(column: str) -> str:
 def open_page(page: Path) -> None:
     import webbrowser
 
-    from mops.cli.screen import print_warnings
-
     if not webbrowser.open(page.resolve().as_uri()):
-        print_warnings([f"no browser was found; open {page} yourself"])
+        print_warnings([f"no browser found; open {page} yourself"])
 
 
 # ------------------------------------------------------------------ at the end of a survey
 
 
 def report_of(folder: Path) -> Path | None:
-    """The report of a survey that was just judged, where the extra is installed."""
-    from mops.cli.screen import ERR
+    """Write the report of a finished survey, if the extra `report` is installed."""
     from mops.reports.report import missing_packages, write_report
 
     if missing_packages():

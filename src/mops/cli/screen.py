@@ -14,11 +14,16 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from mops.data.schedule import TaskBudget
+    from mops.record import RunScores
     from mops.training.step import StepFacts
 
 WIDE = 118  # columns where there is no terminal to ask
 OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
 ERR = Console(stderr=True, highlight=False, markup=False)
+SPLITS = ("report", "validation", "test", "train")
+
+
+# ------------------------------------------------------------------ progress
 
 
 class ProgressBar:
@@ -56,7 +61,7 @@ class ProgressBar:
 
 
 class TrainingScreen(ProgressBar):
-    """Shows how a training goes."""
+    """The progress of a training."""
 
     def __init__(self, title: str) -> None:
         super().__init__(title, total=1)
@@ -73,7 +78,7 @@ class TrainingScreen(ProgressBar):
     def begin(self, total: int, done: int) -> None:
         self.update(total=total, completed=done, description=self.title)
         if done:
-            ERR.print(f"{self.title}: going on after step {done} of {total}")
+            ERR.print(f"{self.title}: resuming after step {done} of {total}")
 
     def step(self, step: int, facts: StepFacts) -> None:
         losses = "  ".join(f"{task} {loss:.3f}" for task, loss in facts.losses.items())
@@ -88,7 +93,7 @@ class TrainingScreen(ProgressBar):
 
 
 class PretrainingScreen(TrainingScreen):
-    """Shows how a pretraining goes."""
+    """The progress of a pretraining."""
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
         mark = " (best so far)" if is_best else ""
@@ -98,10 +103,18 @@ class PretrainingScreen(TrainingScreen):
         )
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        ERR.print(f"warning: {warning}", style="yellow", soft_wrap=True)
+
+
+# ------------------------------------------------------------------ results
+
+
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
 ) -> None:
-    """A table; columns of numbers are set to the right."""
+    """A table; columns of numbers are aligned right."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in cells)
@@ -113,16 +126,21 @@ def print_table(
         OUT.print(note)
 
 
-def print_warnings(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        ERR.print(f"warning: {warning}", style="yellow", soft_wrap=True)
-
-
-def million(number: float) -> str:
-    return f"{number / 1e6:.2f} M"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def print_scores(title: str, scores: RunScores) -> None:
+    """One row per task and overall score, one column per split."""
+    splits = [split for split in SPLITS if any(split in of for of in scores.tasks.values())]
+    rows = []
+    for name, of in scores.tasks.items():
+        main = scores.main[name]
+        cells = [f"{of[split][main]:.3f}" if split in of else "" for split in splits]
+        if "report" in of:
+            cells[splits.index("report")] += f" ± {of['report']['stderr']:.3f}"
+        rows.append([f"{name} ({main})", *cells])
+    for name in ("overall", "overall_normalised"):
+        values = (scores.overall[split].get(name) for split in splits)
+        rows.append([name, *("" if value is None else f"{value:.3f}" for value in values)])
+    note = (
+        "report: the half of validation that was not used for selection, ± one standard error; "
+        "train: a fixed sample"
+    )
+    print_table(title, ["score", *splits], rows, note)

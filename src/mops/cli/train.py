@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import JSON, read_recipe, recipe_options
+from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
+from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings
+from mops.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from mops.training.run import Run
@@ -17,23 +19,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @recipe_options
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder of the run; default runs/PLAN-SEED."
-)
-@click.option("--dry-run", is_flag=True, help="Print the complete recipe and stop.")
+@click.option("--out", type=PATH, help="Folder of the run; default runs/PLAN-SEED.")
+@DRY_RUN
 @JSON
 def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train one plan and save the model.
 
     The folder of the run holds recipe.yaml, record.json, curve.jsonl, predictions/ and the bundle
-    model/. An interrupted run goes on where it was when the same command is given again.
+    model/. To resume an interrupted run, give the same command again.
 
     \b
     Example:
       mops train --data sample --set training.max_steps=100 --out runs/first
     """
-    from mops.cli.screen import OUT, TrainingScreen
-
     recipe = read_recipe(**options)
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
@@ -43,35 +41,29 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     from mops.training.run import train
 
     keep_freed_memory()
-    name = recipe.sharing_plan().name
-    folder = out or Path("runs") / f"{re.sub('[^a-zA-Z0-9_-]+', '-', name)}-{recipe.training.seed}"
-    if not is_first_process():  # of several; the first one speaks
+    folder = out or run_folder(recipe)
+    if not is_first_process():  # only the first process prints
         train(recipe, folder)
         return
-    with TrainingScreen(name) as screen:
+    with TrainingScreen(recipe.sharing_plan().name) as screen:
         run = train(recipe, folder, screen)
     if as_json:
-        import dataclasses
-
-        echo_json(dataclasses.asdict(run.record))
+        echo_json(asdict(run.record))
         return
     if run.was_finished:
-        OUT.print(f"{folder} holds this run already, finished; nothing was done")
+        OUT.print(f"{folder} already holds this finished run; nothing to do")
     show(run)
 
 
 def show(run: Run) -> None:
-    from mops.cli.screen import OUT, duration, million, print_warnings
-    from mops.cli.tables import print_scores
-
     record = run.record
-    print_scores(f"{record.run_info.plan}", record.scores)
+    print_scores(record.run_info.plan, record.scores)
     info, costs = record.train_info, record.costs
     OUT.print(
-        f"{info.steps} steps, {duration(costs.train_seconds)} of training, "
-        f"{million(costs.parameters)} parameters "
-        f"({million(costs.trained_parameters)} trained), "
-        f"peak memory {costs.peak_memory_bytes / 2**30:.2f} GiB"
+        f"{info.steps} steps, {format_seconds(costs.train_seconds)} of training, "
+        f"{format_count(costs.parameters)} parameters "
+        f"({format_count(costs.trained_parameters)} trained), "
+        f"peak memory {format_bytes(costs.peak_memory_bytes)}"
     )
     print_warnings(record.warnings)
     OUT.print(f"record  {run.folder / 'record.json'}", soft_wrap=True)
