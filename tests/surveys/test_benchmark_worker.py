@@ -206,7 +206,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
         worker = int(parent.stdout.readline())
         assert is_alive(worker)
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: not is_alive(worker), 20)
+    wait_until(lambda: not is_alive(worker))
 
 
 def is_alive(number: int) -> bool:

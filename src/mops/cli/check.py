@@ -14,7 +14,11 @@ from mops.cli.screen import OUT, print_table, print_warnings
 from mops.units import format_count, format_seconds
 
 if TYPE_CHECKING:
+    from mops.config.recipe import Recipe
     from mops.data.checks import SplitReport, TaskReport
+    from mops.data.dataset import Dataset
+    from mops.data.tokens import TokenTable
+    from mops.model.sources import EncoderSource
 
 
 @click.command()
@@ -31,7 +35,6 @@ def command(as_json: bool, **options: Any) -> None:
     Example:
       mops check --data sample
     """
-    from mops.cli.forecast import forecast
     from mops.data.checks import examine
     from mops.data.dataset import read_dataset
     from mops.model.sources import find_encoder
@@ -125,3 +128,49 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         f"{plan['schedule']['steps']:,} steps, about {format_seconds(time['seconds'])} of training "
         f"(matrix products run at {time['gflops']:.0f} GFLOP/s on this machine)"
     )
+
+
+def forecast(recipe: Recipe, dataset: Dataset, source: EncoderSource) -> dict[str, Any]:
+    """Tokens, steps, sizes and the estimated time of a run, without training."""
+    from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
+    from mops.data.tokens import tokenise
+    from mops.evaluate.cost import training_work
+    from mops.surveys.budget import matrix_speed, step_seconds
+
+    layout = recipe.layout(dataset.tasks, source.shape)
+    texts = {n: [row.texts for row in of["train"].good] for n, of in dataset.splits.items()}
+    tables = {n: tokenise(source.tokenizer, rows, layout.reading) for n, rows in texts.items()}
+    schedule = plan_steps({name: len(table) for name, table in tables.items()}, recipe.training)
+    gflops = matrix_speed()
+    return {
+        "tokens": {n: describe_lengths(t, layout.reading.max_length) for n, t in tables.items()},
+        "schedule": {
+            "steps": len(schedule),
+            "steps_per_epoch": schedule.steps_per_epoch,
+            "tasks": {name: asdict(budget) for name, budget in task_budgets(schedule).items()},
+        },
+        "plan": {
+            "name": layout.plan.name,
+            "parameters": layout.parameters,
+            "trained": trained_parameters(layout, schedule),
+        },
+        "estimate": {
+            "seconds": step_seconds(training_work(layout, schedule, tables), gflops),
+            "gflops": gflops,
+        },
+        "warnings": list(schedule_warnings(schedule, recipe.training).values()),
+    }
+
+
+def describe_lengths(table: TokenTable, max_length: int) -> dict[str, Any]:
+    import numpy as np
+
+    p50, p95, longest = np.percentile(table.lengths, [50, 95, 100]).tolist()
+    return {
+        "p50": p50,
+        "p95": p95,
+        "max": int(longest),
+        "sequences": len(table.lengths),
+        "cut": table.cut,
+        "max_length": max_length,
+    }

@@ -115,8 +115,8 @@ def read_costs(
 def settle(entries: Mapping[str, Mapping[str, Any]], baseline: str) -> CostEntries:
     """The entries with their times, from the rounds of all of them."""
     rounds: Rounds = entries.get(baseline, {}).get("rounds", ())
-    reference = {(one["group"], one["round"]): one for one in rounds}
-    steps = [one["step"] for one in rounds]
+    reference = {(facts["group"], facts["round"]): facts for facts in rounds}
+    steps = [facts["step"] for facts in rounds]
     noise = spread(steps) / middle(steps) if steps else None
     settled = {name: dict(entry) for name, entry in entries.items()}
     for name, entry in settled.items():
@@ -132,11 +132,11 @@ def times(
     rounds: Rounds = entry["rounds"]
 
     def scaled(what: str) -> list[float]:
-        usual = middle([one[REFERENCE[what]] for one in reference.values()] or [1.0])
-        beside = [reference.get((one["group"], one["round"])) for one in rounds]
+        usual = middle([facts[REFERENCE[what]] for facts in reference.values()] or [1.0])
+        beside = [reference.get((facts["group"], facts["round"])) for facts in rounds]
         return [
-            usual * one[what] / base[REFERENCE[what]] if base else one[what]
-            for one, base in zip(rounds, beside, strict=True)
+            usual * facts[what] / base[REFERENCE[what]] if base else facts[what]
+            for facts, base in zip(rounds, beside, strict=True)
         ]
 
     step, encode = middle(scaled("step")), middle(scaled("encode"))
@@ -148,8 +148,8 @@ def times(
         "latency_seconds": middle(scaled("latency")),
         "throughput": BATCH / middle(scaled("batch")),
         # After as many rounds as the others: the baseline takes part in several groups.
-        "peak_memory_bytes": [o["peak"] for o in rounds if o["group"] == rounds[0]["group"]][-1],
-        "waited": sum(one["waited"] for one in rounds) / sum(one["clock"] for one in rounds),
+        "peak_memory_bytes": [f["peak"] for f in rounds if f["group"] == rounds[0]["group"]][-1],
+        "waited": sum(f["waited"] for f in rounds) / sum(f["clock"] for f in rounds),
     }
 
 
@@ -254,13 +254,13 @@ class CostPass:
             shutil.rmtree(self.scratch, ignore_errors=True)  # of a killed pass
             alive.callback(shutil.rmtree, self.scratch, ignore_errors=True)
             baseline = self.start(self.baseline, alive)
-            for number in count(max((one["group"] + 1 for one in known), default=0)):
+            for number in count(max((facts["group"] + 1 for facts in known), default=0)):
                 done = f"{total - len(waiting)} of {total} candidates done"
                 self.watcher.phase(f"measuring costs beside {self.baseline.name}: {done}")
                 with ExitStack() as group_alive:
                     group = self.start_group(waiting, group_alive)
                     self.measure(number, [*baseline, *group])
-                baseline = [one for one in baseline if not self.warnings(one)]
+                baseline = [worker for worker in baseline if not self.warnings(worker)]
                 write_text(
                     self.path,
                     json.dumps(settle(self.entries, self.baseline.name), indent=2) + "\n",
@@ -310,7 +310,7 @@ class CostPass:
                     entry["rounds"].append(measured[-1])
                 except RunError as problem:
                     entry["warnings"].append(f"its cost was not measured: {problem}")
-                    entry["rounds"] = [one for one in entry["rounds"] if one["group"] != number]
+                    entry["rounds"] = [f for f in entry["rounds"] if f["group"] != number]
                     workers.remove(worker)
             if turn + 1 < ROUNDS and is_slowed_down(measured, turn + 1):
                 self.watcher.note(
@@ -325,6 +325,6 @@ class CostPass:
 
 def is_slowed_down(measured: Rounds, rounds: int) -> bool:
     """Whether the rounds so far took longer than all of them would on an idle machine."""
-    clock = sum(one["clock"] for one in measured)
-    worked = clock - sum(one["waited"] for one in measured)
+    clock = sum(facts["clock"] for facts in measured)
+    worked = clock - sum(facts["waited"] for facts in measured)
     return rounds >= FEWEST_ROUNDS and clock > SLACK * worked * ROUNDS / rounds
