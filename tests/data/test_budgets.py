@@ -1,4 +1,4 @@
-"""What each task gets: numbers that can be counted by hand, and doubts about them."""
+"""The budget of each task, counted by hand, and the warnings about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def planned(**values: Any) -> tuple[Schedule, Training]:
     return plan_steps(SIZES, how), how
 
 
-def test_shares_of_steps_and_of_a_whole_run() -> None:
+def test_budgets_of_steps_and_of_a_whole_run() -> None:
     found, _ = planned(max_steps=8, per_task_batch_size={"small": 5, "large": 40})
     assert task_budgets(found) == {
         "small": TaskBudget(20, 8, 40, 2.0),
@@ -27,7 +27,7 @@ def test_shares_of_steps_and_of_a_whole_run() -> None:
     assert task_budgets(found, 0)["large"] == TaskBudget(10_000, 0, 0, 0.0)
 
 
-def test_shares_of_steps_with_varying_numbers_of_rows() -> None:
+def test_budgets_with_varying_numbers_of_rows() -> None:
     """In one pass over the union every task has one pass: 501 steps of 20 rows."""
     found, _ = planned(schedule="mixed", max_steps=501)
     assert {task: share.passes for task, share in task_budgets(found).items()} == dict.fromkeys(
@@ -48,7 +48,9 @@ def test_shares_of_steps_with_varying_numbers_of_rows() -> None:
         ({"max_steps": 1, "schedule": "in-turn"}, "large", "no step is planned"),
     ],
 )
-def test_too_few_and_too_many_are_named(values: dict[str, Any], task: str, words: str) -> None:
+def test_warns_about_too_few_and_too_many_passes(
+    values: dict[str, Any], task: str, words: str
+) -> None:
     assert words in schedule_warnings(*planned(**values))[task]
 
 
@@ -63,5 +65,5 @@ def test_too_few_and_too_many_are_named(values: dict[str, Any], task: str, words
         ({"max_steps": 1, "per_task_batch_size": 5000}, ["small"]),  # one batch, half of the rows
     ],
 )
-def test_what_is_enough_is_not_named(values: dict[str, Any], doubtful: list[str]) -> None:
+def test_does_not_warn_about_enough_passes(values: dict[str, Any], doubtful: list[str]) -> None:
     assert list(schedule_warnings(*planned(**values))) == doubtful

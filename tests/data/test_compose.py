@@ -1,4 +1,4 @@
-"""From options to a recipe: later words win, and every recipe stands alone."""
+"""From options to a recipe: later options override earlier ones, and every recipe is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token tables kept between runs: equal to new ones, and a key for all they follow from."""
+"""Cached token tables equal new ones, and their key depends on everything they follow from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from building import tiny_tokenizer
-from mops.data import tokens as kept_tokens
+from mops.data import tokens as tokens_module
 from mops.data.tokens import cache_key, tokenise, tokenise_cached
 from mops.plans.shapes import Reading
 
@@ -19,17 +19,17 @@ ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Any) -> Path:
     monkeypatch.setenv("MOPS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept_tokens, "WORTH_KEEPING", 50)
+    monkeypatch.setattr(tokens_module, "WORTH_KEEPING", 50)
     return tmp_path / "cache"
 
 
 @pytest.mark.parametrize("pair", ["bi", "cross"])
-def test_what_is_kept_is_what_is_made(pair: str, folder: Path, monkeypatch: Any) -> None:
+def test_cached_tables_equal_new_ones(pair: str, folder: Path, monkeypatch: Any) -> None:
     reading = Reading(pair=pair, max_length=8)
     expected = tokenise(tiny_tokenizer(), ROWS, reading)
     assert expected.cut > 0
     first = tokenise_cached(tiny_tokenizer(), ROWS, reading)
-    monkeypatch.setattr(kept_tokens, "tokenise", None)  # it is not called again
+    monkeypatch.setattr(tokens_module, "tokenise", None)  # must not be called again
     again = tokenise_cached(tiny_tokenizer(), ROWS, reading)
     for found in (first, again):
         assert (found.per_row, found.cut) == (expected.per_row, expected.cut)

@@ -1,4 +1,4 @@
-"""What a user should know of the data before anything is trained."""
+"""Facts about the data that a user should know before training."""
 
 from __future__ import annotations
 

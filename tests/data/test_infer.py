@@ -1,4 +1,4 @@
-"""Known folders need no recipe; unknown ones get a first inferred."""
+"""Known folders need no recipe; for unknown ones a first recipe is inferred."""
 
 from __future__ import annotations
 

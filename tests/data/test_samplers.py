@@ -1,4 +1,4 @@
-"""Orders: frequencies against their formulas, and the steps of those without chance."""
+"""Task samplers: frequencies against their formulas, and the steps of the deterministic ones."""
 
 from __future__ import annotations
 

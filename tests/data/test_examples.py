@@ -1,4 +1,4 @@
-"""Rows are read by column name, checked once, and none is dropped in silence."""
+"""Rows are read by column name, validated once, and none is dropped silently."""
 
 from __future__ import annotations
 
