@@ -35,7 +35,7 @@ Chosen = Mapping[str, Sequence[Place]]  # task -> its rows of a step
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes that train one network; this class is a process by itself."""
+    """The processes that train one network. A single process has nothing to exchange."""
 
     rank: int = 0
     world: int = 1
@@ -47,59 +47,6 @@ class ProcessGroup:
 
     def joined(self, training: Training) -> Training:
         """The settings of a single process that takes all rows of a step."""
-        return training
-
-    def own(self, chosen: Chosen) -> Chosen:
-        """The rows of a step that this process takes."""
-        return chosen
-
-    def parts(self, chosen: Chosen, data: Mapping[str, TaskData]) -> dict[str, float]:
-        """Task -> this process's fraction of the mean over its rows; missing: 1."""
-        return {}
-
-    def add_missing(
-        self, losses: Mapping[str, Tensor], parts: Mapping[str, float]
-    ) -> Mapping[str, Tensor]:
-        """The losses, with a zero for each task of the step that has no row here."""
-        return losses
-
-    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by its sum over the processes."""
-
-    def sum_jacobian(self, rows_TP: Tensor, reached: list[bool]) -> list[bool]:
-        """Sum one gradient per task; a weight is reached where any process reaches it."""
-        return reached
-
-    def sync_random_state(self) -> None:
-        """Give all processes the random state of the first."""
-
-    def sum(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
-        """Each number summed over the processes."""
-        return numbers
-
-    def broadcast(self, value: bool) -> bool:
-        """The value of the first process."""
-        return value
-
-    def check_equal(self, what: str, value: Callable[[], object]) -> None:
-        """Stop when the value differs between processes."""
-
-    def wait(self) -> None:
-        """Wait until all processes are here."""
-
-    def first_then_others(self, work: Callable[[], None]) -> None:
-        """Let the first process leave something on disk that the others then find."""
-        work()
-
-
-ALONE = ProcessGroup()
-
-
-@dataclass(frozen=True)
-class TorchGroup(ProcessGroup):
-    """One of several processes."""
-
-    def joined(self, training: Training) -> Training:
         sizes = training.per_task_batch_size
         larger = (
             {task: self.world * size for task, size in sizes.items()}
@@ -109,10 +56,14 @@ class TorchGroup(ProcessGroup):
         return training.model_copy(update={"per_task_batch_size": larger})
 
     def own(self, chosen: Chosen) -> Chosen:
+        """The rows of a step that this process takes."""
         mine = {task: places[self.rank :: self.world] for task, places in chosen.items()}
         return {task: places for task, places in mine.items() if places}
 
     def parts(self, chosen: Chosen, data: Mapping[str, TaskData]) -> dict[str, float]:
+        """Task -> this process's fraction of the mean over its rows; missing: 1."""
+        if self.world == 1:
+            return {}
         mine = self.own(chosen)
         return {
             task: row_weight(data[task], mine.get(task, ())) / row_weight(data[task], places)
@@ -122,34 +73,53 @@ class TorchGroup(ProcessGroup):
     def add_missing(
         self, losses: Mapping[str, Tensor], parts: Mapping[str, float]
     ) -> Mapping[str, Tensor]:
+        """The losses in the order of the step, 0 for a task that has no row here."""
+        if self.world == 1:
+            return losses
         zero = next(iter(losses.values())).new_zeros(())
         return {task: losses.get(task, zero) for task in parts}
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        sum_gradients(list(parameters))
+        """Replace each gradient by its sum over the processes."""
+        if self.world > 1:
+            sum_gradients(list(parameters))
 
     def sum_jacobian(self, rows_TP: Tensor, reached: list[bool]) -> list[bool]:
+        """Sum one gradient per task; a weight is reached where any process reaches it."""
+        if self.world == 1:
+            return reached
         dist.all_reduce(rows_TP)
         anywhere = torch.tensor(reached, dtype=torch.uint8)
         dist.all_reduce(anywhere, dist.ReduceOp.MAX)
         return [bool(is_reached) for is_reached in anywhere]
 
     def sync_random_state(self) -> None:
-        state = torch.get_rng_state()
-        dist.broadcast(state, src=0)
-        torch.set_rng_state(state)
+        """Give all processes the random state of the first."""
+        if self.world > 1:
+            state = torch.get_rng_state()
+            dist.broadcast(state, src=0)
+            torch.set_rng_state(state)
 
     def sum(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
+        """Each number summed over the processes."""
+        if self.world == 1:
+            return numbers
         values = torch.tensor(list(numbers.values()), dtype=torch.float64)
         dist.all_reduce(values)
         return dict(zip(numbers, values.tolist(), strict=True))
 
     def broadcast(self, value: bool) -> bool:
+        """The value of the first process."""
+        if self.world == 1:
+            return value
         answer = torch.tensor([value], dtype=torch.uint8)
         dist.broadcast(answer, src=0)
         return bool(answer)
 
     def check_equal(self, what: str, value: Callable[[], object]) -> None:
+        """Stop when the value differs between processes."""
+        if self.world == 1:
+            return
         digest = hashlib.sha256(repr(value()).encode()).digest()
         mine = torch.from_numpy(np.frombuffer(digest, np.int64).copy())
         firsts = mine.clone()
@@ -162,14 +132,19 @@ class TorchGroup(ProcessGroup):
             )
 
     def wait(self) -> None:
+        """Wait until all processes are here."""
         self.broadcast(True)
 
     def first_then_others(self, work: Callable[[], None]) -> None:
+        """Let the first process leave something on disk that the others then find."""
         if self.is_first:
             work()
         self.wait()
         if not self.is_first:
             work()
+
+
+ALONE = ProcessGroup()
 
 
 def row_weight(data: TaskData, places: Sequence[Place]) -> float:
@@ -284,7 +259,7 @@ def process_group() -> Iterator[ProcessGroup]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=TIMEOUT)
     try:
-        yield TorchGroup(rank, world)
+        yield ProcessGroup(rank, world)
     except BaseException as error:
         if first_failure(store, rank) != rank:
             raise SystemExit(exit_code(error)) from None

@@ -1,11 +1,11 @@
-"""The objective of a recipe: the rows, losses and selection scores of its tasks."""
+"""Objectives: what a run is trained for. That of a recipe is the losses of its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -21,9 +21,41 @@ from mops.training.checkpoint import TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.frozen import StagePackers, fill_cache
 from mops.training.step import compute_losses
-from mops.training.trainer import Evaluation
 
 TaskScores = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a state, higher is better (None: it can never be the best), and its facts."""
+
+    score: float | None
+    facts: Mapping[str, Any]  # for the curve and the watcher
+
+
+class Objective(Protocol):
+    """What a run is trained for."""
+
+    schedule: Schedule
+    data: Mapping[str, TaskData]  # the training rows of each task
+    logged: Sequence[str]  # the facts of a step that its line of the curve has
+
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
+        """The rows of a step (counted from 0), of all its tasks or of some."""
+
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        """Task -> loss, with a graph for autograd."""
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Called before the first step of a stage, and when a run resumes within one."""
+
+    def evaluate(self, network: Network, step: int) -> Evaluation:
+        """The quality of the network after `step` steps."""
+
+    def position(self, step: int) -> Mapping[str, Any]:
+        """How lines of the curve name the moment after `step` steps; has the key `step`."""
 
 
 @dataclass(kw_only=True)

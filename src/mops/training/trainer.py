@@ -14,17 +14,15 @@ Three values say what is trained and how:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from mops.config.training import Training
-from mops.data.batches import Batch, TaskData
+from mops.data.batches import Batch
 from mops.data.schedule import PlannedStage, Schedule, TaskBudget
 from mops.errors import RunError
 from mops.model.network import Network
@@ -39,6 +37,7 @@ from mops.training.checkpoint import (
 )
 from mops.training.curve import Curve
 from mops.training.machine import give_back_memory
+from mops.training.objective import Objective
 from mops.training.optim import rate_factor
 from mops.training.prefetch import Prefetch, stop_requests
 from mops.training.step import (
@@ -59,68 +58,27 @@ KEPT_TIMES = 1000  # step times kept for the median
 
 
 class Watcher(Protocol):
-    """Someone who wants to know how a run is going; by default nothing is done with it."""
+    """Someone who wants to know how a run is going; `scores` is the line of the curve."""
 
-    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None:
-        """The share of each task, before the first step."""
-        return
-
-    def begin(self, total: int, done: int) -> None:
-        """Training starts or resumes."""
-        return
-
-    def step(self, step: int, facts: StepFacts) -> None:
-        """A step was taken."""
-        return
-
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
-        """An evaluation was made; `scores` is its line of the curve."""
-        return
-
-    def phase(self, name: str) -> None:
-        """Something else than a step begins."""
-        return
+    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
+    def begin(self, total: int, done: int) -> None: ...
+    def step(self, step: int, facts: StepFacts) -> None: ...
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
+    def phase(self, name: str) -> None: ...
 
 
-class Silent(Watcher):
+class Silent:
     """A watcher that does nothing."""
+
+    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
+    def begin(self, total: int, done: int) -> None: ...
+    def step(self, step: int, facts: StepFacts) -> None: ...
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
+    def phase(self, name: str) -> None: ...
 
 
 class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The score of a state, higher is better (None: it can never be the best), and its facts."""
-
-    score: float | None
-    facts: Mapping[str, Any]  # for the curve and the watcher
-
-
-class Objective(Protocol):
-    """What a run is trained for."""
-
-    schedule: Schedule
-    data: Mapping[str, TaskData]  # the training rows of each task
-    logged: Sequence[str]  # the facts of a step that its line of the curve has
-
-    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
-        """The rows of a step (counted from 0), of all its tasks or of some."""
-
-    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        """Task -> loss, with a graph for autograd."""
-
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
-        """Called before the first step of a stage, and when a run resumes within one."""
-
-    def evaluate(self, network: Network, step: int) -> Evaluation:
-        """The quality of the network after `step` steps."""
-
-    def position(self, step: int) -> Mapping[str, Any]:
-        """How lines of the curve name the moment after `step` steps; has the key `step`."""
 
 
 class Strategy(Protocol):

@@ -1,8 +1,4 @@
-"""Texts: which sentences of the tasks train, which are held out, and which are left out.
-
-The corpus: sequences that train, masked anew in every step, and held-out ones masked once.
-Masking: which words of a sequence are to be guessed, and what stands in their place.
-"""
+"""The corpus: the tasks' own texts, masked anew in every step; held-out ones are masked once."""
 
 from __future__ import annotations
 
@@ -23,15 +19,29 @@ from mops.data.tokens import tokenise
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
 
-HELD_OUT_SHARE = 0.05
-FEWEST, MOST = 50, 1000  # held-out texts; of few texts never more than one in five
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Ints = NDArray[np.int32]
+HELD_OUT_FRACTION = 0.05
+FEWEST, MOST = 50, 1000  # held-out texts; never more than one in five
+HELD_OUT_SEED = 0  # the recipe's seed changes neither what is held out nor its masks
+CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # Devlin et al. 2019, section 3.1
+TEXT = "text"  # the one task of a pretraining's segments
+MASKS = ("[MASK]", "<mask>")
+SPECIAL = {
+    *MASKS, "[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>",
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------ texts
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Distinct texts of the training splits; the held-out ones are halved.
+    """Distinct texts of the training splits.
 
-    `selection` picks the best state, `report` is what is reported.
+    Half of the held-out texts pick the best state (`selection`), the others are reported.
     """
 
     train: tuple[str, ...]
@@ -41,16 +51,23 @@ class Texts:
 
 
 def gather_texts(dataset: Dataset) -> Texts:
-    """Two texts are the same when they differ in case, punctuation and spaces alone."""
+    """Texts that differ only in case, punctuation and spaces count as one."""
     training = [row for splits in dataset.splits.values() for row in splits["train"].good]
     spellings: dict[str, str] = {}
     for row in training:
         for text in row.texts:
             spellings.setdefault(normalised(text), text)
-    judged = set(judged_texts(dataset))
-    usable = [key for key in spellings if key not in judged]
+    evaluated = {
+        normalised(text)
+        for splits in dataset.splits.values()
+        for split, read in splits.items()
+        if split != "train"
+        for row in read.rows  # also those that cannot be scored
+        for text in row.texts
+    }
+    usable = [key for key in spellings if key not in evaluated]
     held_out = choose_held_out(usable)
-    not_trained = {*held_out, *partners_of(set(held_out), training)}
+    not_trained = {*held_out, *find_partners(set(held_out), training)}
     train = [key for key in usable if key not in not_trained]
     if not train:
         raise DataError(
@@ -71,17 +88,9 @@ def gather_texts(dataset: Dataset) -> Texts:
     )
 
 
-def judged_texts(dataset: Dataset) -> Iterable[str]:
-    """Every text of a validation or test split, rows that cannot be scored too."""
-    for splits in dataset.splits.values():
-        for split, read in splits.items():
-            if split != "train":
-                yield from (normalised(text) for row in read.rows for text in row.texts)
-
-
 def choose_held_out(keys: list[str]) -> list[str]:
-    """The texts with the lowest hashes: no seed and no order of files changes them."""
-    count = min(MOST, max(FEWEST, round(HELD_OUT_SHARE * len(keys))), len(keys) // 5)
+    """The texts with the lowest hashes, whatever the seed and the order of files."""
+    count = min(MOST, max(FEWEST, round(HELD_OUT_FRACTION * len(keys))), len(keys) // 5)
     if count < 2:
         raise DataError(
             f"only {len(keys)} distinct training texts are in no validation or test file; at "
@@ -90,101 +99,13 @@ def choose_held_out(keys: list[str]) -> list[str]:
     return sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[:count]
 
 
-def partners_of(held_out: set[str], rows: Iterable[Row]) -> set[str]:
+def find_partners(held_out: set[str], rows: Iterable[Row]) -> set[str]:
     """Texts in one row with a held-out text: a pair is often one sentence in two wordings."""
-    found: set[str] = set()
-    for row in rows:
-        keys = {normalised(text) for text in row.texts}
-        if keys & held_out:
-            found |= keys - held_out
-    return found
+    pairs = ({normalised(text) for text in row.texts} for row in rows)
+    return {key for keys in pairs if keys & held_out for key in keys - held_out}
 
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-HELD_OUT_SEED = 0  # the recipe's seed does not change what is held out, nor its masks
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Token sequences of single texts."""
-
-    train: tuple[Ints, ...]
-    held_out: Mapping[str, tuple[Masked, ...]]  # by half
-    vocabulary: Vocabulary
-    counts: Mapping[str, int]
-
-    def batch(self, step: int, size: int, seed: int) -> MaskedBatch:
-        """The texts of a step, from shuffled passes; their masks follow from seed and step.
-
-        Masks differ from pass to pass (dynamic masking, Liu et al. 2019).
-        """
-        texts = len(self.train)
-        rows = (
-            shuffled(texts, seed, "texts", place // texts)[place % texts]
-            for place in range(step * size, (step + 1) * size)
-        )
-        draw = generator(seed, "masks", str(step))
-        masked = tuple(mask_sequence(self.train[row], self.vocabulary, draw) for row in rows)
-        return MaskedBatch(tuple(sequence.segment for sequence in masked), {}, sequences=masked)
-
-    def word_counts(self) -> NDArray[np.int64]:
-        """How often each token occurs in the training sequences; special ones as never."""
-        size = len(self.vocabulary.is_special)
-        counts = np.bincount(np.concatenate(self.train), minlength=size)
-        counts[self.vocabulary.is_special] = 0
-        return counts
-
-
-def build_corpus(
-    texts: Texts, tokenizer: Tokenizer, vocabulary: Vocabulary, reading: Reading
-) -> Corpus:
-    """Texts become sequences; those without a single known word are left out."""
-
-    def sequences(chosen: Sequence[str]) -> list[tuple[str, Ints]]:
-        table = tokenise(tokenizer, [(text,) for text in chosen], reading)
-        pairs = [(text, next(table.row(n))[0]) for n, text in enumerate(chosen)]
-        return [(text, ids) for text, ids in pairs if not vocabulary.is_special[ids].all()]
-
-    train = tuple(ids for _, ids in sequences(texts.train))
-    held_out = {
-        half: tuple(
-            mask_sequence(ids, vocabulary, generator(HELD_OUT_SEED, "held-out", text))
-            for text, ids in sequences(chosen)
-        )
-        for half, chosen in (("selection", texts.selection), ("report", texts.report))
-    }
-    kept = {"train": train, **held_out}
-    for half, found in kept.items():
-        if not found:
-            raise DataError(
-                f"no {half} text has a word that the encoder's tokenizer knows; "
-                "the encoder and the texts are of different languages or scripts"
-            )
-    counts = {
-        **texts.counts,
-        "without_known_words": texts.counts["train"]
-        + texts.counts["held_out"]
-        - sum(map(len, kept.values())),
-        "train": len(train),
-        "train_tokens": sum(map(len, train)),
-        **{half: len(found) for half, found in held_out.items()},
-        "report_words": sum(len(masked.places) for masked in held_out["report"]),
-    }
-    return Corpus(train, held_out, vocabulary, counts)
-
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-Ints = NDArray[np.int32]
-CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # Devlin et al. 2019, section 3.1
-TEXT = "text"  # the one task that the sequences of a pretraining ask
-MASKS = ("[MASK]", "<mask>")
-SPECIAL = {
-    *MASKS, "[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>",
-}  # fmt: skip
+# ------------------------------------------------------------------ masks
 
 
 @dataclass(frozen=True)
@@ -193,7 +114,7 @@ class Vocabulary:
 
     mask: int
     is_special: NDArray[np.bool_]  # by token number
-    words: Ints  # what a random token may be
+    words: Ints  # candidates for random tokens
 
 
 def read_vocabulary(tokenizer: Tokenizer, size: int) -> Vocabulary:
@@ -208,7 +129,7 @@ def read_vocabulary(tokenizer: Tokenizer, size: int) -> Vocabulary:
     added = tokenizer.get_added_tokens_decoder().items()
     special = {number for word, number in known.items() if word in SPECIAL}
     special |= {number for number, token in added if token.special}
-    special |= set(tokenizer.encode("").ids)  # what is put around every text
+    special |= set(tokenizer.encode("").ids)  # surround every text
     is_special = np.zeros(size, dtype=np.bool_)
     is_special[sorted(special)] = True
     words = sorted(number for number in known.values() if number not in special)
@@ -217,11 +138,11 @@ def read_vocabulary(tokenizer: Tokenizer, size: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Masked:
-    """A sequence as the encoder sees it, and the words that it has to guess."""
+    """A sequence as the encoder sees it, and the words to guess."""
 
     segment: Segment
     places: NDArray[np.int64]  # of the chosen tokens
-    targets: Ints  # what stood there
+    targets: Ints  # the words that stood there
 
 
 @dataclass(frozen=True)
@@ -232,19 +153,89 @@ class MaskedBatch(Batch):
 
 
 def mask_sequence(ids: Ints, vocabulary: Vocabulary, draw: np.random.Generator) -> Masked:
-    """Each word is chosen with a chance of 15 %, at least one of a sequence.
+    """Choose each word with probability 15 %, and at least one word of a sequence.
 
-    Of the chosen 80 % become the mask, 10 % a random word, 10 % stay (Devlin et al. 2019). Short
-    sequences would often have none, so the word nearest to being chosen is taken anyway.
+    80 % of the chosen words become the mask, 10 % a random word, 10 % stay (Devlin et al. 2019). A
+    short sequence would often have none, so the word with the lowest draw is always chosen.
     """
-    chance = draw.random(len(ids))
-    chance[vocabulary.is_special[ids]] = np.inf
-    is_chosen = chance < CHOSEN
-    is_chosen[chance.argmin()] = True
+    draws = draw.random(len(ids))
+    draws[vocabulary.is_special[ids]] = np.inf
+    is_chosen = draws < CHOSEN
+    is_chosen[draws.argmin()] = True
     places = np.flatnonzero(is_chosen)
     fate = draw.random(len(places))
-    seen = ids.copy()
-    seen[places[fate < MASKED]] = vocabulary.mask
+    visible = ids.copy()
+    visible[places[fate < MASKED]] = vocabulary.mask
     changed = places[(fate >= MASKED) & (fate < MASKED + RANDOM)]
-    seen[changed] = draw.choice(vocabulary.words, len(changed))
-    return Masked(Segment(seen, np.zeros_like(ids), (TEXT,)), places, ids[places])
+    visible[changed] = draw.choice(vocabulary.words, len(changed))
+    return Masked(Segment(visible, np.zeros_like(ids), (TEXT,)), places, ids[places])
+
+
+# ------------------------------------------------------------------ sequences
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Token sequences of single texts."""
+
+    train: tuple[Ints, ...]
+    held_out: Mapping[str, tuple[Masked, ...]]  # by half
+    vocabulary: Vocabulary
+    counts: Mapping[str, int]
+
+    def batch(self, step: int, size: int, seed: int) -> MaskedBatch:
+        """The texts of a step, from shuffled passes; seed and step determine their masks.
+
+        Masks differ from pass to pass (dynamic masking, Liu et al. 2019).
+        """
+        texts = len(self.train)
+        rows = (
+            shuffled(texts, seed, "texts", place // texts)[place % texts]
+            for place in range(step * size, (step + 1) * size)
+        )
+        draw = generator(seed, "masks", str(step))
+        masked = tuple(mask_sequence(self.train[row], self.vocabulary, draw) for row in rows)
+        return MaskedBatch(tuple(sequence.segment for sequence in masked), {}, sequences=masked)
+
+    def word_counts(self) -> NDArray[np.int64]:
+        """How often each token occurs in the training sequences; 0 for special ones."""
+        size = len(self.vocabulary.is_special)
+        counts = np.bincount(np.concatenate(self.train), minlength=size)
+        counts[self.vocabulary.is_special] = 0
+        return counts
+
+
+def build_corpus(
+    texts: Texts, tokenizer: Tokenizer, vocabulary: Vocabulary, reading: Reading
+) -> Corpus:
+    """Tokenise the texts; those without a single known word are left out."""
+
+    def sequences(chosen: Sequence[str]) -> list[tuple[str, Ints]]:
+        table = tokenise(tokenizer, [(text,) for text in chosen], reading)
+        pairs = [(text, next(table.row(n))[0]) for n, text in enumerate(chosen)]
+        return [(text, ids) for text, ids in pairs if not vocabulary.is_special[ids].all()]
+
+    train = tuple(ids for _, ids in sequences(texts.train))
+    held_out = {
+        half: tuple(
+            mask_sequence(ids, vocabulary, generator(HELD_OUT_SEED, "held-out", text))
+            for text, ids in sequences(chosen)
+        )
+        for half, chosen in (("selection", texts.selection), ("report", texts.report))
+    }
+    sizes = {half: len(kept) for half, kept in {"train": train, **held_out}.items()}
+    for half, size in sizes.items():
+        if not size:
+            raise DataError(
+                f"no {half} text has a word that the encoder's tokenizer knows; "
+                "the encoder and the texts are of different languages or scripts"
+            )
+    given = texts.counts["train"] + texts.counts["held_out"]
+    counts = {
+        **texts.counts,
+        "without_known_words": given - sum(sizes.values()),
+        "train_tokens": sum(map(len, train)),
+        **sizes,
+        "report_words": sum(len(masked.places) for masked in held_out["report"]),
+    }
+    return Corpus(train, held_out, vocabulary, counts)

@@ -46,11 +46,12 @@ from mops.training.mlm.model import (
     perplexity,
     write_encoder,
 )
+from mops.training.objective import Evaluation
 from mops.training.optim import build_optimizer
 from mops.training.prepare import content_key, meta_info
 from mops.training.step import Learner
 from mops.training.tracking import label_of, refuse_missing_trackers
-from mops.training.trainer import Evaluation, Silent, Trainer, Watcher
+from mops.training.trainer import Silent, Trainer, Watcher
 
 BATCH_SIZE = 32
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
