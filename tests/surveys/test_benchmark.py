@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from executing import RecordingWatcher, candidate
 
-from mops.errors import RunError, UsageError
+from mops.errors import RunError
 from mops.surveys import benchmark
 from mops.surveys.benchmark import measure_costs, settle
 from mops.surveys.ledger import Candidate
@@ -234,11 +234,6 @@ def test_on_a_busy_machine_there_are_fewer_rounds(
     assert len(costs["separate"]["rounds"]) == rounds
     assert costs["separate"]["waited"] == pytest.approx(waited)
     assert any(f"after {rounds} of 7 rounds" in note for note in watcher.notes) == (rounds < 7)
-
-
-def test_the_baseline_must_be_a_candidate(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no candidate; there are shared"):
-        measure(tmp_path, "shared", baseline="share")
 
 
 def test_the_pass_itself_needs_no_torch() -> None:

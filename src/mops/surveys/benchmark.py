@@ -19,13 +19,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from statistics import median
 from tempfile import mkdtemp
 from typing import Any, Protocol
 
 import numpy as np
 from filelock import FileLock
 
-from mops.errors import RunError, UsageError, nearest
+from mops.errors import RunError
 from mops.files import write_text
 from mops.record import package_version, processor_name
 from mops.surveys.ledger import Candidate, content_id
@@ -59,11 +60,6 @@ def measure_costs(
     A candidate that cannot be measured has `warnings` and lacks its times.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
-    if baseline not in by_name:
-        raise UsageError(
-            f"the baseline {baseline!r} is no candidate; there are {', '.join(by_name)}."
-            f"{nearest(baseline, by_name)}"
-        )
     path = folder / "costs.json"
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
@@ -117,7 +113,7 @@ def settle(entries: Mapping[str, Mapping[str, Any]], baseline: str) -> CostEntri
     rounds: Rounds = entries.get(baseline, {}).get("rounds", ())
     reference = {(facts["group"], facts["round"]): facts for facts in rounds}
     steps = [facts["step"] for facts in rounds]
-    noise = spread(steps) / middle(steps) if steps else None
+    noise = spread(steps) / median(steps) if steps else None
     settled = {name: dict(entry) for name, entry in entries.items()}
     for name, entry in settled.items():
         if entry["rounds"]:
@@ -132,29 +128,25 @@ def times(
     rounds: Rounds = entry["rounds"]
 
     def scaled(what: str) -> list[float]:
-        usual = middle([facts[REFERENCE[what]] for facts in reference.values()] or [1.0])
+        usual = median([facts[REFERENCE[what]] for facts in reference.values()] or [1.0])
         beside = [reference.get((facts["group"], facts["round"])) for facts in rounds]
         return [
             usual * facts[what] / base[REFERENCE[what]] if base else facts[what]
             for facts, base in zip(rounds, beside, strict=True)
         ]
 
-    step, encode = middle(scaled("step")), middle(scaled("encode"))
+    step, encode = median(scaled("step")), median(scaled("encode"))
     return {
         "step_seconds": step,
         "step_seconds_spread": spread(scaled("step")),
         "encode_seconds": encode,
         "train_seconds": entry["planned_steps"] * step + encode,
-        "latency_seconds": middle(scaled("latency")),
-        "throughput": BATCH / middle(scaled("batch")),
+        "latency_seconds": median(scaled("latency")),
+        "throughput": BATCH / median(scaled("batch")),
         # After as many rounds as the others: the baseline takes part in several groups.
         "peak_memory_bytes": [f["peak"] for f in rounds if f["group"] == rounds[0]["group"]][-1],
         "waited": sum(f["waited"] for f in rounds) / sum(f["clock"] for f in rounds),
     }
-
-
-def middle(values: Sequence[float]) -> float:
-    return float(np.median(values))
 
 
 def spread(values: Sequence[float]) -> float:
@@ -261,10 +253,8 @@ class CostPass:
                     group = self.start_group(waiting, group_alive)
                     self.measure(number, [*baseline, *group])
                 baseline = [worker for worker in baseline if not self.warnings(worker)]
-                write_text(
-                    self.path,
-                    json.dumps(settle(self.entries, self.baseline.name), indent=2) + "\n",
-                )
+                costs = settle(self.entries, self.baseline.name)
+                write_text(self.path, json.dumps(costs, indent=2) + "\n")
                 if not waiting:
                     return
 
