@@ -1,4 +1,4 @@
-"""The papers' numbers against their own arithmetic, and our numbers beside them."""
+"""The papers' numbers against their own arithmetic, and our numbers next to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAPERS = {name: read_paper(name) for name in NAMES}
 ROWS = [
     (paper, table, row) for paper in PAPERS.values() for table in paper.tables for row in table.rows
 ]
-# The paper's search found this rate; the experiment draws its own.
+# The paper's search found this learning rate; the experiment draws its own.
 NOWHERE = {"S-I-I, 8e-6"}
 
 
@@ -40,7 +40,7 @@ def by_parts(row: PaperRow, convention: str) -> float:
 # ------------------------------------------------------------------ their arithmetic
 
 
-def test_overall_scores_are_means_of_their_tasks_but_for_three() -> None:
+def test_overall_scores_are_means_of_task_scores_except_for_three() -> None:
     checked, wrong = 0, set()
     for _, table, row in ROWS:
         for convention in table.columns.keys() & OVERALL.keys():
@@ -54,7 +54,7 @@ def test_overall_scores_are_means_of_their_tasks_but_for_three() -> None:
     assert wrong == WRONG and checked == 10 + 11 + 3 + 5 + 5 + 4
 
 
-def test_printed_tm_scores_lack_the_division_by_the_baseline() -> None:
+def test_printed_tm_scores_omit_the_division_by_the_baseline() -> None:
     """Score x time of I-I-I / time x size of I-I-I / size, without / score of I-I-I."""
     for table in PAPERS["mops"].tables:
         for row in table.rows if "costs" in table.name else ():
@@ -89,13 +89,13 @@ def test_model_sizes_are_checkpoints_with_the_moments_of_adam() -> None:
     assert seen == 21
 
 
-# ------------------------------------------------------------------ ours beside them
+# ------------------------------------------------------------------ our numbers
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("has_trial", [False, True])
 def test_a_survey_with_nothing_in_common(name: str, has_trial: bool) -> None:
-    """All numbers of the paper, none of ours, and no verdict."""
+    """All numbers of the paper, none of ours, and every finding undecided."""
     one = candidate("own", tasks=("a", "b"))
     trials = trials_of(one, [{"a": 0.5}] * 3) if has_trial else []
     view = compare_with(name, *material(*([one] if has_trial else []), trials=trials))
@@ -105,7 +105,7 @@ def test_a_survey_with_nothing_in_common(name: str, has_trial: bool) -> None:
         assert len(table.rows) == len(printed.rows)
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert ("not in this table: 1" in table.note) == has_trial
-    told = {cell.value for table in view.tables for row in table.rows for cell in row}
+    shown = {cell.value for table in view.tables for row in table.rows for cell in row}
     numbers = {
         row.numbers[measure]
         for table in PAPERS[name].tables
@@ -113,7 +113,7 @@ def test_a_survey_with_nothing_in_common(name: str, has_trial: bool) -> None:
         for measure in table.columns
         if measure in row.numbers
     }
-    assert numbers <= told
+    assert numbers <= shown
 
 
 def test_our_numbers_are_means_over_seeds_of_the_whole_dev_split() -> None:
@@ -135,7 +135,7 @@ def test_our_numbers_are_means_over_seeds_of_the_whole_dev_split() -> None:
     assert "not in this table" not in table.note  # half of twelve layers is in it
 
 
-def test_the_plain_mean_for_a_paper_that_takes_it() -> None:
+def test_a_paper_with_the_plain_mean() -> None:
     one = candidate("frozen+late:III", 0.7)
     scores = [{"sentiment": 0.5, "paraphrase": 0.7, "similarity": 0.9}] * 3
     view = compare_with("mops", *material(one, trials=trials_of(one, scores)))
@@ -163,7 +163,7 @@ def test_costs_are_in_the_convention_of_the_paper() -> None:
     assert found["Epoch, ours"].value == 0  # best after one epoch of two
 
 
-def test_a_task_that_is_missing_leaves_its_cells_and_the_overall_empty() -> None:
+def test_a_missing_task_leaves_its_cells_and_the_overall_score_empty() -> None:
     one = candidate("shared", tasks=("sentiment",))
     trials = trials_of(one, [{"sentiment": 0.5}] * 3)
     facts = {"tasks": {"sentiment": "accuracy", "other": "accuracy"}}
@@ -176,7 +176,7 @@ def test_a_task_that_is_missing_leaves_its_cells_and_the_overall_empty() -> None
     assert "include other" in " ".join(view.differences)
 
 
-def test_wrong_numbers_are_marked_and_put_right() -> None:
+def test_wrong_numbers_are_marked_and_corrected() -> None:
     tables = {table.name: table for table in compare_with("pals", *material()).tables}
     row = next(r for r in tables["pals-methods"].rows if r[0].text == "PALs Parallel Weighted")
     overall = row[tables["pals-methods"].columns.index("Overall, paper")]
@@ -185,20 +185,20 @@ def test_wrong_numbers_are_marked_and_put_right() -> None:
     assert "not printed, should be 0.586" in tables["pals-combined"].note
 
 
-def test_differences_name_what_was_trained_here() -> None:
+def test_differences_describe_our_training() -> None:
     one = candidate("late:III")
     trials = trials_of(one, [dict.fromkeys(TASKS, 0.5)] * 3)
-    told = " ".join(compare_with("mops", *material(one, trials=trials)).differences)
-    assert "Training steps: 10,000 in the paper, 100 here." in told
-    assert "paraphrase 141,498 in the paper, 100 here" in told
-    assert "Dev rows: sentiment 1,101 in the paper, 50 here" in told
-    assert "Encoder:" not in told  # as there: twelve layers of 768
+    text = " ".join(compare_with("mops", *material(one, trials=trials)).differences)
+    assert "Training steps: 10,000 in the paper, 100 here." in text
+    assert "paraphrase 141,498 in the paper, 100 here" in text
+    assert "Dev rows: sentiment 1,101 in the paper, 50 here" in text
+    assert "Encoder:" not in text  # twelve layers of 768, as in the paper
 
 
-# ------------------------------------------------------------------ who is meant
+# ------------------------------------------------------------------ which candidate is meant
 
 
-def test_of_several_candidates_the_one_with_the_papers_settings() -> None:
+def test_the_papers_settings_choose_between_several_candidates() -> None:
     a = candidate("late:III, a", learning_rate=1e-4)
     b = candidate("late:III, b", learning_rate=1e-5)
     ours = ours_of(a, b)
@@ -215,7 +215,7 @@ def test_of_several_candidates_the_one_with_the_papers_settings() -> None:
     assert names == ["late:III, a", "late:III, b", "late:III, a", None, None]
 
 
-def test_a_network_that_one_task_trains_is_no_multitask_network() -> None:
+def test_a_single_task_network_does_not_stand_for_a_multitask_one() -> None:
     one = candidate("shared, x", settings={"training.train_tasks": ["sentiment"]})
     ours = ours_of(one)
     assert ours.find(PaperModel("shared")) is None
@@ -224,7 +224,7 @@ def test_a_network_that_one_task_trains_is_no_multitask_network() -> None:
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=NAMES)
 def test_the_named_surveys_have_every_row_and_can_judge_every_finding(paper: Paper) -> None:
-    """With all candidates equal nothing is real; but nothing is missing either."""
+    """All candidates are equal, so nothing is significant; but nothing is missing either."""
     assert set(paper.surveys) <= set(EXPERIMENTS)
     rows = {row.label for table in paper.tables for row in table.rows} - NOWHERE
     absent = {finding.text for finding in paper.findings}
@@ -236,7 +236,7 @@ def test_the_named_surveys_have_every_row_and_can_judge_every_finding(paper: Pap
     assert not rows and not absent
 
 
-# ------------------------------------------------------------------ to be read
+# ------------------------------------------------------------------ output
 
 
 def test_the_screen_shows_tables_findings_and_differences() -> None:

@@ -28,16 +28,7 @@ if TYPE_CHECKING:
 @SET
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the rows of PLAN as a YAML file.")
 @JSON
-def command(
-    plan: str | None,
-    config: Path | None,
-    data: str | None,
-    encoder: str | None,
-    tasks: str | None,
-    settings: tuple[str, ...],
-    as_yaml: bool,
-    as_json: bool,
-) -> None:
+def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> None:
     """List the sharing plans with their sizes, or draw one.
 
     Sizes are for the given tasks and encoder (default: the embedded ones); only the encoder's
@@ -52,9 +43,9 @@ def command(
     if as_yaml:
         print_rows(plan)
         return
-    if config is None and data is None and not Path("mops.yaml").is_file():
-        data = "sample"
-    recipe = read_recipe(config, data, encoder, tasks, settings)
+    if not (options["config"] or options["data"] or Path("mops.yaml").is_file()):
+        options["data"] = "sample"
+    recipe = read_recipe(**options)
     layouts = layouts_of(recipe, plan)
     if as_json:
         facts = [facts_of(layout) for layout in layouts]

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Literal
@@ -75,7 +75,7 @@ def judge(finding: Finding, ours: OurResults) -> Claim:
 
 def judge_case(evidence: Evidence) -> Judgement:
     try:
-        contrast = QUANTITIES[evidence.finding.quantity](evidence)
+        contrast: Contrast = getattr(evidence, evidence.finding.quantity)()
     except UndecidedError as reason:
         return "undecided", str(reason)
     return decide(evidence.finding.claim, contrast, evidence.finding.bound)
@@ -312,14 +312,3 @@ def to_contrast(numbers: Numbers, metric: str, what: str) -> Contrast:
     doubt = "the interval includes 0" if low <= 0 <= high else doubt
     doubt = ONE_SEED if seeds < 2 else "" if is_significant else doubt
     return Contrast(value, low, high, is_significant, text, doubt)
-
-
-QUANTITIES: dict[str, Callable[[Evidence], Contrast]] = {
-    "score": Evidence.score,
-    "gain": Evidence.gain,
-    "best": Evidence.best,
-    "correlation": Evidence.correlation,
-    "time": Evidence.time,
-    "tm": Evidence.tm,
-    "parameters": Evidence.parameters,
-}

@@ -30,15 +30,16 @@ class PaperModel:
 
 Side = tuple[PaperModel, ...]  # one model, or several whose mean is meant
 Pair = tuple[Side, Side]
+Quantity = Literal["score", "gain", "best", "correlation", "time", "tm", "parameters"]
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row as printed; the keys of its mappings are measures (`compare.MEASURES`)."""
+    """A row as printed; the keys of its mappings are measures (`compare.TableFiller.value`)."""
 
     label: str
     model: PaperModel
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, int | float]
     models: Mapping[str, PaperModel] = field(default_factory=dict)  # columns with another model
     split: str = "validation"
     should: Mapping[str, float] = field(default_factory=dict)  # what a wrong number should be
@@ -62,7 +63,7 @@ class Finding:
 
     text: str
     claim: Literal["greater", "not_worse", "equal"]
-    quantity: str = "score"  # what is compared (`findings.QUANTITIES`)
+    quantity: Quantity = "score"  # what is compared: a method of `findings.Evidence`
     metrics: tuple[str, ...] = ("",)  # the claim must hold in each; costs have none
     pairs: tuple[Pair, ...]
     than: tuple[Pair, ...] = ()  # pairs whose gains are compared with those of `pairs`
