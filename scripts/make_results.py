@@ -16,7 +16,7 @@ from pathlib import Path
 from mops.files import write_text
 from mops.papers import NAMES, claim_table, compare_with
 from mops.reports.figures import draw_charts
-from mops.reports.material import Material, read_material
+from mops.reports.source import Source, read_source
 from mops.surveys.design import Survey
 from mops.surveys.experiments import EXPERIMENTS
 from mops.surveys.results.results import Results
@@ -53,32 +53,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("surveys", nargs="+", type=Path, metavar="SURVEY")
     folders = parser.parse_args().surveys
-    parts = [HEAD, *(part for folder in folders for part in section(read_material(folder)))]
+    parts = [HEAD, *(part for folder in folders for part in section(read_source(folder)))]
     write_text(DOCS / "results.md", "\n\n".join(part.strip() for part in parts) + "\n")
     print(DOCS / "results.md")
 
 
-def section(material: Material) -> Iterator[str]:
-    survey, summary, decision = material.survey, material.summary, material.decision
-    assert survey and decision, f"{material.folder} is no survey with finished trials"
+def section(source: Source) -> Iterator[str]:
+    survey, summary, decision = source.survey, source.results, source.decision
+    assert survey and decision, f"{source.folder} is no survey with finished trials"
     yield f"## {summary.name}"
     yield f"```\n{COMMANDS[summary.name]}\n```"
     yield heading(survey, summary)
     yield "\n".join(decision.lines)
-    yield from pictures(material)
+    yield from pictures(source)
     for table in (score_table(summary), difference_table(summary), cost_table(summary)):
         if table.rows:
             rows = markdown_table(table)
             yield f"### {table.title}\n\n{rows}\n\n{table.note}"
-    yield from beside_papers(material)
+    yield from beside_papers(source)
     if summary.caveats:
         yield "What the guards say:\n\n" + "\n".join(f"- {of.text}" for of in summary.caveats)
 
 
-def pictures(material: Material) -> Iterator[str]:
-    for picture in (chart.picture() for chart in draw_charts(material)[0]):
+def pictures(source: Source) -> Iterator[str]:
+    for picture in (chart.picture() for chart in draw_charts(source)[0]):
         if picture.name in SHOWN:
-            name = f"{material.summary.name}-{picture.name}.svg"
+            name = f"{source.results.name}-{picture.name}.svg"
             write_text(DOCS / "img" / name, picture.file)
             yield f"![{picture.title}](img/{name})\n\n{picture.caption}"
 
@@ -97,11 +97,11 @@ def heading(survey: Survey, summary: Results) -> str:
     )
 
 
-def beside_papers(material: Material) -> Iterator[str]:
+def beside_papers(source: Source) -> Iterator[str]:
     """The tables of the papers that this survey repeats, where it has a row of them."""
     for name in NAMES:
-        view = compare_with(name, material.summary, material.records)
-        if material.summary.name not in view.surveys or not view.matched:
+        view = compare_with(name, source.results, source.records)
+        if source.results.name not in view.surveys or not view.matched:
             continue
         yield f"### Beside the paper: {view.title}"
         for table in view.matched:

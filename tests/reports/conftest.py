@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mops.reports.material import Material, read_material
+from mops.reports.source import Source, read_source
 from surveys import make_survey
 
 STRANGE = "<b>&\"$x_1$' {0}"  # the name of a plan
@@ -21,13 +21,13 @@ def survey_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def material(survey_folder: Path) -> Material:
-    return read_material(survey_folder)
+def source(survey_folder: Path) -> Source:
+    return read_source(survey_folder)
 
 
 @pytest.fixture(scope="session")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def many(tmp_path_factory: pytest.TempPathFactory) -> Source:
     """Twenty-five candidates."""
     rates = {"training.learning_rate": [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]}
     plans = ("shared", "separate", "hybrid:2", "frozen+shared", "late:SIS")
-    return read_material(make_survey(tmp_path_factory.mktemp("many"), plans, axes=rates, seeds=1))
+    return read_source(make_survey(tmp_path_factory.mktemp("many"), plans, axes=rates, seeds=1))

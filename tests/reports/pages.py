@@ -9,8 +9,8 @@ from mops.reports.cards import Card
 from mops.reports.caveats import Section
 from mops.reports.errors import Example, TaskErrors
 from mops.reports.figures import Picture
-from mops.reports.material import Material
 from mops.reports.report import Report
+from mops.reports.source import Source
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results
 from mops.tables import Cell, Table
@@ -83,7 +83,7 @@ def hostile_report() -> Report:
         differences=(hostile("differs"),),
     )
     return Report(
-        Material(Path(), None, summary, recommend(summary), (), ()),
+        Source(Path(), None, summary, recommend(summary), (), ()),
         tables=(hostile_table("plans"), hostile_table("outside"), table),
         pictures=pictures,
         cards=tuple(hostile_card(one.name) for one in summary.candidates),

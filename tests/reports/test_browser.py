@@ -10,9 +10,9 @@ import pytest
 from browser import DESK, PHONE, SMALL, launch, visit
 from pages import EVIL, hostile_report
 
-from mops.reports.material import Material, read_material
 from mops.reports.page import render_page
 from mops.reports.report import write_report
+from mops.reports.source import Source, read_source
 from surveys import make_survey
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def material(survey: Path) -> Material:
-    return read_material(survey)
+def source(survey: Path) -> Source:
+    return read_source(survey)
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,11 @@ def background(page: Page) -> str:
 # ------------------------------------------------------------------ the table
 
 
-def test_sorted_by_click_and_by_key(desk: Page, material: Material) -> None:
+def test_sorted_by_click_and_by_key(desk: Page, source: Source) -> None:
     """By the summary's own means, largest first, then smallest first; by tie as it was."""
     before = names(desk)
-    assert before == [one.name for one in material.summary.candidates]
-    means = {one.name: one.overall.mean for one in material.summary.candidates}
+    assert before == [one.name for one in source.results.candidates]
+    means = {one.name: one.overall.mean for one in source.results.candidates}
     assert header(desk, "tie").get_attribute("aria-sort") == "ascending"
     header(desk, "overall").get_by_role("button").click()
     assert header(desk, "overall").get_attribute("aria-sort") == "descending"
@@ -94,14 +94,14 @@ def test_sorted_by_click_and_by_key(desk: Page, material: Material) -> None:
     assert names(desk) == sorted(means)
 
 
-def test_a_candidate_without_a_number_stands_last(desk: Page, material: Material) -> None:
+def test_a_candidate_without_a_number_stands_last(desk: Page, source: Source) -> None:
     """The baseline has no difference to itself, whichever way the column is sorted."""
     for _ in range(2):
         header(desk, "difference").get_by_role("button").click()
-        assert names(desk)[-1] == material.summary.baseline
+        assert names(desk)[-1] == source.results.baseline
 
 
-def test_filtered_by_words_tie_and_family(desk: Page, material: Material) -> None:
+def test_filtered_by_words_tie_and_family(desk: Page, source: Source) -> None:
     bar, everybody = desk.locator("#plans .filters"), names(desk)
     bar.get_by_role("searchbox").fill("HYBRID")
     assert names(desk) == ["hybrid:2"]
@@ -111,9 +111,9 @@ def test_filtered_by_words_tie_and_family(desk: Page, material: Material) -> Non
     bar.get_by_label("Family").select_option("frozen+shared")
     assert names(desk) == ["frozen+shared"]
     bar.get_by_label("Family").select_option("all")
-    tie = material.summary.candidates[-1].tie
+    tie = source.results.candidates[-1].tie
     bar.get_by_label("Tie").select_option(str(tie))
-    assert names(desk) == [one.name for one in material.summary.candidates if one.tie == tie]
+    assert names(desk) == [one.name for one in source.results.candidates if one.tie == tie]
 
 
 def test_a_warning_says_what_it_is(desk: Page) -> None:
@@ -139,8 +139,8 @@ def test_the_switch_shows_one_picture_at_a_time(desk: Page) -> None:
     assert group.locator("figure:visible h3").inner_text() != shown
 
 
-def test_hovering_a_plan_shows_its_card_and_lights_it_up(desk: Page, material: Material) -> None:
-    place = [one.name for one in material.summary.candidates].index("hybrid:2")
+def test_hovering_a_plan_shows_its_card_and_lights_it_up(desk: Page, source: Source) -> None:
+    place = [one.name for one in source.results.candidates].index("hybrid:2")
     desk.locator(MAIN).get_by_role("button", name="hybrid:2").hover()
     card = desk.get_by_role("dialog", name="hybrid:2")
     card.wait_for()
@@ -156,10 +156,10 @@ def test_hovering_a_plan_shows_its_card_and_lights_it_up(desk: Page, material: M
     assert lit.count() == 0
 
 
-def test_hovering_a_mark_in_a_picture_shows_the_same_card(desk: Page, material: Material) -> None:
+def test_hovering_a_mark_in_a_picture_shows_the_same_card(desk: Page, source: Source) -> None:
     mark = desk.locator("figure:visible svg [data-candidate='1']").first
     mark.dispatch_event("pointerover", {"pointerType": "mouse", "bubbles": True})
-    desk.get_by_role("dialog", name=material.summary.candidates[1].name).wait_for()
+    desk.get_by_role("dialog", name=source.results.candidates[1].name).wait_for()
     assert desk.locator(f"{MAIN} tr.lit[data-candidate='1']").count() == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from mops.data.compose import compose_recipe
 from mops.plans.parser import parse_plan
 from mops.reports.cards import Card, make_cards
-from mops.reports.material import Material, read_material
+from mops.reports.source import Source, read_source
 from mops.yaml_io import parse_yaml
 from running import run_python
 from surveys import make_survey
@@ -21,19 +21,19 @@ RATES = {"training.learning_rate": [2e-5, 1e-4]}
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     folder = tmp_path_factory.mktemp("made") / "a survey"
     made = make_survey(folder, PLANS, axes=RATES, warnings={"shared": ("too good",)})
-    return read_material(made)
+    return read_source(made)
 
 
 @pytest.fixture(scope="module")
-def cards(material: Material) -> tuple[Card, ...]:
-    return make_cards(material)
+def cards(source: Source) -> tuple[Card, ...]:
+    return make_cards(source)
 
 
-def test_one_for_each_candidate_in_their_order(material: Material, cards: tuple[Card, ...]) -> None:
-    assert [card.candidate for card in cards] == [one.name for one in material.summary.candidates]
+def test_one_for_each_candidate_in_their_order(source: Source, cards: tuple[Card, ...]) -> None:
+    assert [card.candidate for card in cards] == [one.name for one in source.results.candidates]
     assert {card.plan for card in cards} == set(PLANS)
 
 
@@ -44,8 +44,8 @@ def test_what_they_say_is_what_the_table_of_plans_says(cards: tuple[Card, ...]) 
         assert ElementTree.fromstring(card.picture.svg).tag.endswith("svg")
 
 
-def test_facts_are_those_of_the_summary(material: Material, cards: tuple[Card, ...]) -> None:
-    for card, one in zip(cards, material.summary.candidates, strict=True):
+def test_facts_are_those_of_the_summary(source: Source, cards: tuple[Card, ...]) -> None:
+    for card, one in zip(cards, source.results.candidates, strict=True):
         facts = dict(card.facts)
         for task in ("overall", *one.tasks):
             assert facts[task].startswith(f"{one.scores[task].mean:.3f} ± ")
@@ -61,13 +61,13 @@ def test_the_recipe_is_what_differs(cards: tuple[Card, ...]) -> None:
         assert card.candidate.endswith(f"={found['training']['learning_rate']:g}")
 
 
-def test_the_command_repeats_the_best_training(material: Material, cards: tuple[Card, ...]) -> None:
+def test_the_command_repeats_the_best_training(source: Source, cards: tuple[Card, ...]) -> None:
     """Its recipe is that of the trial with the best selection score."""
     for card in cards:
         words = shlex.split(card.command)
         assert words[:3] == ["mops", "train", "--config"]
         again = compose_recipe(config=Path(words[3]))
-        best = max(material.of(card.candidate), key=lambda trial: trial.facts.selection or 0)
+        best = max(source.trials_of(card.candidate), key=lambda trial: trial.result.selection or 0)
         assert again.to_data() == best.recipe.to_data()
 
 
@@ -75,15 +75,15 @@ def test_warnings_are_told_once(cards: tuple[Card, ...]) -> None:
     assert {card.warnings for card in cards} == {("too good",), ()}
 
 
-def test_a_run_has_one_card(material: Material) -> None:
-    (card,) = make_cards(read_material(material.trials[0].folder))
+def test_a_run_has_one_card(source: Source) -> None:
+    (card,) = make_cards(read_source(source.trials[0].folder))
     assert set(parse_yaml(card.recipe)) == {"encoder", "tasks", "plan", "training"}
     words = shlex.split(card.command)
-    assert Path(words[3]) == material.trials[0].folder / "recipe.yaml"
+    assert Path(words[3]) == source.trials[0].folder / "recipe.yaml"
 
 
-def test_without_a_shape_there_is_no_picture(material: Material) -> None:
-    bare = read_material(material.folder)
+def test_without_a_shape_there_is_no_picture(source: Source) -> None:
+    bare = read_source(source.folder)
     for trial in bare.trials:
         trial.record.meta_info.encoder_shape.clear()  # type: ignore[attr-defined]
     assert {card.picture for card in make_cards(bare)} == {None}

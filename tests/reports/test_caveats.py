@@ -12,13 +12,13 @@ from mops.config.recipe import to_recipe
 from mops.model.sources import BUNDLED_SHA256
 from mops.reports import data_table
 from mops.reports.caveats import Section, make_caveats
-from mops.reports.material import read_material
 from mops.reports.pretraining_data import describe_pretraining, find_encoder
+from mops.reports.source import read_source
 from surveys import make_survey
 
 
 def sections(folder: Path) -> dict[str, Section]:
-    return {section.title: section for section in make_caveats(read_material(folder))}
+    return {section.title: section for section in make_caveats(read_source(folder))}
 
 
 def words(section: Section) -> str:

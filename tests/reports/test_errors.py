@@ -13,30 +13,30 @@ from survey_data import HOSTILE
 
 from mops.reports.answers import compared_candidates
 from mops.reports.errors import TaskErrors, find_errors
-from mops.reports.material import Material, TrialFiles, read_material
+from mops.reports.source import Source, TrialFiles, read_source
 from surveys import PLANS, make_survey
 
 SKILLS = {"shared": 0.8, "separate": 0.75, "hybrid:2": 0.3, "frozen+shared": 0.2}
 
 
-def errors_in(material: Material) -> dict[str, TaskErrors]:
-    return {one.task: one for one in find_errors(material) if isinstance(one, TaskErrors)}
+def errors_in(source: Source) -> dict[str, TaskErrors]:
+    return {one.task: one for one in find_errors(source) if isinstance(one, TaskErrors)}
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     folder = tmp_path_factory.mktemp("errors")
-    return read_material(make_survey(folder, rows=120, skills=SKILLS, seeds=[5, 7]))
+    return read_source(make_survey(folder, rows=120, skills=SKILLS, seeds=[5, 7]))
 
 
 @pytest.fixture(scope="module")
-def found(material: Material) -> dict[str, TaskErrors]:
-    return errors_in(material)
+def found(source: Source) -> dict[str, TaskErrors]:
+    return errors_in(source)
 
 
-def predictions(material: Material, name: str, task: str) -> list[dict[str, str]]:
+def predictions(source: Source, name: str, task: str) -> list[dict[str, str]]:
     """The rows that judge, as a reader of the file would find them; of the first seed."""
-    (trial, *_) = material.of(name)
+    (trial, *_) = source.trials_of(name)
     with trial.predictions(task, "report").open(encoding="utf-8", newline="") as file:
         return [row for row in csv.DictReader(file) if row["half"] == "report"]
 
@@ -49,16 +49,16 @@ def texts_by_id(trial: TrialFiles, task: str) -> dict[str, tuple[str, ...]]:
         return {row["id"]: tuple(row[name] for name in columns) for row in csv.DictReader(file)}
 
 
-def test_who_is_compared(material: Material, found: dict[str, TaskErrors]) -> None:
+def test_who_is_compared(source: Source, found: dict[str, TaskErrors]) -> None:
     """The recommended, the baseline, the model per task, the best of each tie; four at least."""
-    decision, summary = material.decision, material.summary
+    decision, summary = source.decision, source.results
     assert decision is not None
     ties: dict[int, list[Any]] = {}
     for one in summary.candidates:
         ties.setdefault(one.tie, []).append((one.overall.mean, one.name))
     best = [max(group)[1] for group in ties.values()]
     first = list(dict.fromkeys([decision.candidate, "shared", "separate", *best]))
-    plans = compared_candidates(material, "sentiment")
+    plans = compared_candidates(source, "sentiment")
     assert plans[: len(first)] == first and list(found["sentiment"].candidates) == plans
     assert sorted(plans) == sorted(PLANS)  # there are no more than four
     assert "seed 5" in found["sentiment"].note
@@ -66,40 +66,40 @@ def test_who_is_compared(material: Material, found: dict[str, TaskErrors]) -> No
 
 @pytest.mark.parametrize("task", ["sentiment", "paraphrase", "similarity"])
 def test_the_worst_are_those_with_the_largest_mean_loss(
-    material: Material, found: dict[str, TaskErrors], task: str
+    source: Source, found: dict[str, TaskErrors], task: str
 ) -> None:
     of = found[task]
-    tables = [predictions(material, name, task) for name in of.candidates]
+    tables = [predictions(source, name, task) for name in of.candidates]
     losses = np.mean([[float(row["loss"]) for row in table] for table in tables], axis=0)
     expected = sorted(losses, reverse=True)[:30]
     assert [one.loss for one in of.worst] == pytest.approx(expected)
     loss_of = dict(zip((row["id"] for row in tables[0]), losses, strict=True))
-    texts = texts_by_id(material.trials[0], task)
+    texts = texts_by_id(source.trials[0], task)
     for one in of.worst:
         assert one.loss == pytest.approx(loss_of[one.id])
         assert one.texts == texts[one.id]
         assert [name for name, _, _ in one.answers] == list(of.candidates)
 
 
-def test_answers_stand_beside_the_label(material: Material, found: dict[str, TaskErrors]) -> None:
+def test_answers_stand_beside_the_label(source: Source, found: dict[str, TaskErrors]) -> None:
     for one in found["sentiment"].worst:
         for name, answer, is_right in one.answers:
-            (row,) = (r for r in predictions(material, name, "sentiment") if r["id"] == one.id)
+            (row,) = (r for r in predictions(source, name, "sentiment") if r["id"] == one.id)
             assert (row["prediction"], row["label"]) == (answer, one.label)
             assert is_right == (answer == one.label)
     for one in found["similarity"].worst:
         for name, answer, is_right in one.answers:
-            (row,) = (r for r in predictions(material, name, "similarity") if r["id"] == one.id)
+            (row,) = (r for r in predictions(source, name, "similarity") if r["id"] == one.id)
             off = abs(float(row["prediction"]) - float(row["label"]))
             assert is_right == (off <= 1)  # a fifth of 0 to 5
             assert answer == f"{float(row['prediction']):.2f}"
 
 
-def test_errors_that_one_alone_makes(material: Material, found: dict[str, TaskErrors]) -> None:
+def test_errors_that_one_alone_makes(source: Source, found: dict[str, TaskErrors]) -> None:
     of = found["paraphrase"]
     wrong: dict[str, list[str]] = {}
     for name in of.candidates:
-        for row in predictions(material, name, "paraphrase"):
+        for row in predictions(source, name, "paraphrase"):
             if row["prediction"] != row["label"]:
                 wrong.setdefault(row["id"], []).append(name)
     alone = {row: names[0] for row, names in wrong.items() if len(names) == 1}
@@ -112,11 +112,11 @@ def test_errors_that_one_alone_makes(material: Material, found: dict[str, TaskEr
         assert len(shown) == min(10, sum(other == name for other in alone.values()))
 
 
-def test_scores_by_label_and_length(material: Material, found: dict[str, TaskErrors]) -> None:
+def test_scores_by_label_and_length(source: Source, found: dict[str, TaskErrors]) -> None:
     of = found["sentiment"]
-    texts = texts_by_id(material.trials[0], "sentiment")
+    texts = texts_by_id(source.trials[0], "sentiment")
     for place, name in enumerate(of.candidates, start=2):
-        rows = predictions(material, name, "sentiment")
+        rows = predictions(source, name, "sentiment")
         for line in of.by_label.rows:
             here = [row for row in rows if row["label"] == line[0].text]
             assert line[1].value == len(here)
@@ -136,10 +136,10 @@ def test_scores_by_label_and_length(material: Material, found: dict[str, TaskErr
 
 
 def test_a_similarity_is_measured_by_its_distance(
-    material: Material, found: dict[str, TaskErrors]
+    source: Source, found: dict[str, TaskErrors]
 ) -> None:
     of = found["similarity"]
-    rows = predictions(material, of.candidates[0], "similarity")
+    rows = predictions(source, of.candidates[0], "similarity")
     for line in of.by_label.rows:
         low, high = map(float, line[0].text.split(" to "))
         off = [
@@ -152,7 +152,7 @@ def test_a_similarity_is_measured_by_its_distance(
 
 
 def test_older_predictions_without_losses(tmp_path: Path) -> None:
-    made = read_material(make_survey(tmp_path, has_losses=False))
+    made = read_source(make_survey(tmp_path, has_losses=False))
     for of in errors_in(made).values():
         assert all(one.loss is None for one in of.worst)
         assert "no losses" in of.note
@@ -173,7 +173,7 @@ def break_nothing(file: Path) -> None:
 def test_ids_where_a_file_is_gone_or_changed(tmp_path: Path, change: Any, words: str) -> None:
     folder = make_survey(tmp_path, ("shared", "separate"))
     change(folder / "data" / "sentiment-validation.csv")
-    found = errors_in(read_material(folder))
+    found = errors_in(read_source(folder))
     of = found["sentiment"]
     assert words in of.note and "Ids are shown instead of texts" in of.note
     assert of.worst and all(one.texts == () and one.id for one in of.worst)
@@ -183,8 +183,8 @@ def test_ids_where_a_file_is_gone_or_changed(tmp_path: Path, change: Any, words:
 
 def test_a_broken_file_of_predictions_is_named(tmp_path: Path) -> None:
     folder = make_survey(tmp_path, PLANS[:3])
-    made = read_material(folder)
-    (trial, *_) = made.of("separate")
+    made = read_source(folder)
+    (trial, *_) = made.trials_of("separate")
     trial.predictions("sentiment", "report").write_text("id,prediction\nx\n", "utf-8")
     found = errors_in(made)
     assert "separate" not in found["sentiment"].candidates
@@ -193,7 +193,7 @@ def test_a_broken_file_of_predictions_is_named(tmp_path: Path) -> None:
 
 
 def test_one_candidate_has_nobody_to_be_alone_among(tmp_path: Path) -> None:
-    made = read_material(make_survey(tmp_path, ("shared",), on="test"))
+    made = read_source(make_survey(tmp_path, ("shared",), on="test"))
     for of in errors_in(made).values():
         assert of.candidates == ("shared",) and of.worst and not of.only
         assert "test rows" in of.note
@@ -202,5 +202,5 @@ def test_one_candidate_has_nobody_to_be_alone_among(tmp_path: Path) -> None:
 def test_validation_that_was_split_off_has_its_texts(tmp_path: Path) -> None:
     """Rows of a `split` are found again in the training file."""
     folder = make_survey(tmp_path, ("shared", "separate"), split=0.3, rows=60)
-    of = errors_in(read_material(folder))["sentiment"]
+    of = errors_in(read_source(folder))["sentiment"]
     assert of.worst and all(one.texts[0].startswith("train") for one in of.worst)

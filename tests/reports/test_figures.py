@@ -28,8 +28,8 @@ from mops.reports.figures.style import (
     house_style,
     short_names,
 )
-from mops.reports.material import Material, read_material
 from mops.reports.plan_figure import TASKS
+from mops.reports.source import Source, read_source
 from surveys import make_survey
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,17 +37,17 @@ STRANGE = "<b>&\"$x_1$' {0}"
 Pictures = dict[str, Picture]
 
 
-def draw(material: Material) -> Pictures:
-    return {chart.name: chart.picture() for chart in draw_charts(material)[0]}
+def draw(source: Source) -> Pictures:
+    return {chart.name: chart.picture() for chart in draw_charts(source)[0]}
 
 
 @pytest.fixture(scope="module")
-def pictures(material: Material) -> Pictures:
-    return draw(material)
+def pictures(source: Source) -> Pictures:
+    return draw(source)
 
 
 @pytest.fixture(scope="module")
-def many_pictures(many: Material) -> Pictures:
+def many_pictures(many: Source) -> Pictures:
     return draw(many)
 
 
@@ -102,8 +102,8 @@ def test_every_candidate_has_marks(pictures: Pictures, many_pictures: Pictures, 
     assert marks(many_pictures[name].svg) == set(range(25))
 
 
-def test_the_same_folder_gives_the_same_bytes(material: Material, pictures: Pictures) -> None:
-    assert draw(read_material(material.folder)) == pictures
+def test_the_same_folder_gives_the_same_bytes(source: Source, pictures: Pictures) -> None:
+    assert draw(read_source(source.folder)) == pictures
 
 
 def test_names_are_neither_markup_nor_mathematics(pictures: Pictures) -> None:
@@ -112,15 +112,15 @@ def test_names_are_neither_markup_nor_mathematics(pictures: Pictures) -> None:
     assert all("<b>" not in picture.svg + picture.file for picture in pictures.values())
 
 
-def test_scores_are_those_of_the_results(material: Material, pictures: Pictures) -> None:
-    assert material.decision is not None
-    facts = material.of(str(material.decision.candidate))[0].facts
+def test_scores_are_those_of_the_results(source: Source, pictures: Pictures) -> None:
+    assert source.decision is not None
+    facts = source.trials_of(str(source.decision.candidate))[0].result
     expected = f"accuracy {facts.scores['sentiment']:.3f}"
     assert expected in texts(pictures["answers-sentiment"].svg)
 
 
-def test_png_of_the_same_figure(material: Material) -> None:
-    first = draw_charts(material)[0][0]
+def test_png_of_the_same_figure(source: Source) -> None:
+    first = draw_charts(source)[0][0]
     svg, png = first.picture().svg, first.png()
     assert png[:8] == b"\x89PNG\r\n\x1a\n" and first.png() == png
     assert first.picture().svg == svg
@@ -129,31 +129,31 @@ def test_png_of_the_same_figure(material: Material) -> None:
 # ------------------------------------------------------------------ nothing is dropped silently
 
 
-def test_missing_files_are_named(material: Material, tmp_path: Path) -> None:
+def test_missing_files_are_named(source: Source, tmp_path: Path) -> None:
     """Without curves and predictions the other charts remain, and sentences say what is gone."""
-    folder = shutil.copytree(material.folder, tmp_path / "made")
+    folder = shutil.copytree(source.folder, tmp_path / "made")
     for trial in (folder / "trials").iterdir():
         (trial / "curve.jsonl").unlink()
         shutil.rmtree(trial / "predictions")
     (folder / "conflicts.json").write_text("{", "utf-8")
-    trials = (replace(t, folder=folder / "trials" / t.folder.name) for t in material.trials)
-    charts, left_out = draw_charts(replace(material, folder=folder, trials=tuple(trials)))
+    trials = (replace(t, folder=folder / "trials" / t.folder.name) for t in source.trials)
+    charts, left_out = draw_charts(replace(source, folder=folder, trials=tuple(trials)))
     assert {chart.group for chart in charts} == {"pareto", "", "response"}
     told = "\n".join(left_out)
     assert "Learning curves leave out" in told and "hybrid:2" in told
     assert "answers to sentiment leave out" in told and "heat map" in told
 
 
-def test_candidates_without_a_cost_are_named(material: Material) -> None:
-    first, *others = material.summary.candidates
+def test_candidates_without_a_cost_are_named(source: Source) -> None:
+    first, *others = source.results.candidates
     bare = replace(first, costs=replace(first.costs, latency_seconds=None))
-    summary = replace(material.summary, candidates=(bare, *others))
+    results = replace(source.results, candidates=(bare, *others))
     with house_style():
-        (chart,) = draw_cost(replace(material, summary=summary), COSTS[1])
+        (chart,) = draw_cost(replace(source, results=results), COSTS[1])
     assert f"Not shown (other tasks, or cost not measured): {first.name}." in chart.caption
 
 
-def test_names_without_room_are_in_the_caption(many: Material, many_pictures: Pictures) -> None:
+def test_names_without_room_are_in_the_caption(many: Source, many_pictures: Pictures) -> None:
     """Many candidates: the main ones and the front are named, the caption counts the others."""
     shown = texts(many_pictures["pareto-parameters"].svg)
     named = [look.name for look in candidate_looks(many).values() if look.name in shown]
@@ -162,29 +162,29 @@ def test_names_without_room_are_in_the_caption(many: Material, many_pictures: Pi
     assert "further candidates are not named" in many_pictures["pareto-parameters"].caption
 
 
-def test_a_cost_that_nobody_measured_has_no_chart(material: Material) -> None:
+def test_a_cost_that_nobody_measured_has_no_chart(source: Source) -> None:
     bare = tuple(
         replace(one, costs=replace(one.costs, latency_seconds=None))
-        for one in material.summary.candidates
+        for one in source.results.candidates
     )
     assert not list(
-        draw_cost(replace(material, summary=replace(material.summary, candidates=bare)), COSTS[1])
+        draw_cost(replace(source, results=replace(source.results, candidates=bare)), COSTS[1])
     )
 
 
-def test_a_single_run_is_compared_with_nobody(material: Material) -> None:
-    names = {chart.name for chart in draw_charts(read_material(material.trials[0].folder))[0]}
+def test_a_single_run_is_compared_with_nobody(source: Source) -> None:
+    names = {chart.name for chart in draw_charts(read_source(source.trials[0].folder))[0]}
     assert not any(name.startswith("pareto") for name in names)
     assert {"scores", "curves-loss", "answers-sentiment"} <= names
 
 
 def test_without_confidences_there_is_no_calibration(tmp_path: Path) -> None:
-    old = read_material(make_survey(tmp_path, ("shared", "separate"), seeds=1, has_losses=False))
+    old = read_source(make_survey(tmp_path, ("shared", "separate"), seeds=1, has_losses=False))
     groups = [chart.group for chart in draw_charts(old)[0]]
     assert "answers" in groups and "calibration" not in groups
 
 
-def test_the_front_joins_points_that_none_dominates(many: Material) -> None:
+def test_the_front_joins_points_that_none_dominates(many: Source) -> None:
     for cost in COSTS[:3]:
         points, _ = cost_points(many, cost)
         best = {
@@ -216,8 +216,8 @@ def test_colours_are_legible_on_light_and_dark(ground: str) -> None:
         assert (high + 0.05) / (low + 0.05) >= 3, colour  # WCAG 2, graphical objects
 
 
-def test_a_candidate_has_one_colour_in_all_pictures(material: Material, pictures: Pictures) -> None:
-    expected = {look.place: look.colour for look in candidate_looks(material).values()}
+def test_a_candidate_has_one_colour_in_all_pictures(source: Source, pictures: Pictures) -> None:
+    expected = {look.place: look.colour for look in candidate_looks(source).values()}
     assert len(set(expected.values())) == len(expected) == 6
     for picture in pictures.values():
         for element in ElementTree.fromstring(picture.svg).iter():
@@ -227,9 +227,9 @@ def test_a_candidate_has_one_colour_in_all_pictures(material: Material, pictures
                 assert own <= {expected[int(place)]}, picture.name
 
 
-def test_colours_go_by_plan_where_plans_repeat(many: Material) -> None:
+def test_colours_go_by_plan_where_plans_repeat(many: Source) -> None:
     looks = candidate_looks(many)
-    by_plan = {(one.plan, looks[one.name].colour) for one in many.summary.candidates}
+    by_plan = {(one.plan, looks[one.name].colour) for one in many.results.candidates}
     assert len(by_plan) == len({colour for _, colour in by_plan}) == 5
 
 
@@ -288,9 +288,9 @@ def test_the_heat_map_as_files(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in draw_heatmap(sample(), tmp_path)] == first
 
 
-def test_a_report_shows_the_conflicts_in_its_folder(material: Material, tmp_path: Path) -> None:
+def test_a_report_shows_the_conflicts_in_its_folder(source: Source, tmp_path: Path) -> None:
     write_conflicts(tmp_path / "conflicts.json", sample())
-    bare = replace(material, folder=tmp_path, trials=())
+    bare = replace(source, folder=tmp_path, trials=())
     (picture,) = (picture for name, picture in draw(bare).items() if name == "conflicts")
     assert "−0.040" in picture.svg and "a and b" in picture.svg
     assert "#ffffff" not in picture.svg and "#000000" not in picture.svg

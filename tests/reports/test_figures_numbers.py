@@ -31,7 +31,7 @@ from mops.reports.figures.curves import (
 )
 from mops.reports.figures.response import plan_responses, setting_responses
 from mops.reports.figures.style import plain_number
-from mops.reports.material import Material
+from mops.reports.source import Source
 from mops.tasks import Task
 from surveying import made_standing
 
@@ -87,24 +87,22 @@ def test_a_model_that_knows_what_it_knows_has_no_error() -> None:
     assert calibration_error(found) < 0.01
 
 
-def test_answers_give_the_recorded_scores(material: Material) -> None:
-    trial = material.trials[0]
-    for task in material.summary.tasks:
-        answers = read_answers(trial, task, material.summary.on)
+def test_answers_give_the_recorded_scores(source: Source) -> None:
+    trial = source.trials[0]
+    for task in source.results.tasks:
+        answers = read_answers(trial, task, source.results.on)
         if answers.rows.task.is_similarity:
             score = np.corrcoef(answers.rows.targets, answers.rows.values)[0, 1]
         else:
             score = (answers.rows.targets == answers.rows.values).mean()
-        assert score == pytest.approx(trial.facts.scores[task])
+        assert score == pytest.approx(trial.result.scores[task])
 
 
-def test_predictions_without_rows_that_judge_are_refused(
-    material: Material, tmp_path: Path
-) -> None:
+def test_predictions_without_rows_that_judge_are_refused(source: Source, tmp_path: Path) -> None:
     (tmp_path / "predictions").mkdir()
     path = tmp_path / "predictions" / "sentiment-validation.csv"
     path.write_text("id,prediction,label,half\nx,bad,bad,selection\n", "utf-8")
-    trial = replace(material.trials[0], folder=tmp_path)
+    trial = replace(source.trials[0], folder=tmp_path)
     with pytest.raises(RunError, match="no labelled row that judges"):
         read_answers(trial, "sentiment", "report")
 
@@ -122,23 +120,23 @@ def test_smoothing_keeps_means_and_ends() -> None:
     assert smooth([1, 2, 3], [5.0, 1.0, 3.0], 60) == ([1, 2, 3], [5.0, 1.0, 3.0])
 
 
-def test_losses_are_those_of_the_file(material: Material, tmp_path: Path) -> None:
+def test_losses_are_those_of_the_file(source: Source, tmp_path: Path) -> None:
     """A torn last line and a loss that is no number are left out."""
     lines = [{"step": 1, "loss": 3.0, "losses": {"a": 2.0, "b": 1.0}},
              {"step": 2, "loss": float("nan"), "losses": {"a": 1.5}}]  # fmt: skip
     text = "\n".join(json.dumps(line) for line in lines) + '\n{"step": 3, "los'
     (tmp_path / "curve.jsonl").write_text(text, "utf-8")
-    trial = replace(material.trials[0], folder=tmp_path)
+    trial = replace(source.trials[0], folder=tmp_path)
     assert loss_lines(trial) == {
         "all tasks": ([1.0], [3.0]), "a": ([1.0, 2.0], [2.0, 1.5]), "b": ([1.0], [1.0]),
     }  # fmt: skip
 
 
-def test_the_first_seed_that_all_have(material: Material) -> None:
-    assert {trial.facts.seed for trial in first_trials(material).values()} == {1}
-    gone = [t for t in material.trials if (t.candidate, t.facts.seed) != ("shared", 1)]
-    found = first_trials(replace(material, trials=tuple(gone)))
-    assert {trial.facts.seed for trial in found.values()} == {2} and len(found) == 6
+def test_the_first_seed_that_all_have(source: Source) -> None:
+    assert {trial.result.seed for trial in first_trials(source).values()} == {1}
+    gone = [t for t in source.trials if (t.candidate, t.result.seed) != ("shared", 1)]
+    found = first_trials(replace(source, trials=tuple(gone)))
+    assert {trial.result.seed for trial in found.values()} == {2} and len(found) == 6
 
 
 def evaluated(*scores: float) -> list[Evaluation]:
@@ -162,9 +160,9 @@ def test_what_two_evaluations_cannot_tell() -> None:
     assert measure_pace(evaluated(0.5)) is None and measure_pace([]) is None
 
 
-def test_the_table_of_convergence(material: Material) -> None:
-    table = convergence_table(material)
-    assert len(table.rows) == len(material.summary.candidates)
+def test_the_table_of_convergence(source: Source) -> None:
+    table = convergence_table(source)
+    assert len(table.rows) == len(source.results.candidates)
     assert all(len(row) == len(table.columns) for row in table.rows)
     by_column = dict(zip(table.columns, table.rows[0], strict=True))
     assert by_column["evaluations"].value == 2 and by_column["steps"].value == 100
@@ -220,9 +218,9 @@ def test_words_and_switches_are_no_numbers() -> None:
     assert not list(setting_responses(made))
 
 
-def test_shared_layers_follow_from_the_layout(material: Material) -> None:
+def test_shared_layers_follow_from_the_layout(source: Source) -> None:
     """Four layers; whatever a plan is called, and only where nothing else differs."""
-    found = {response.label: response for response in plan_responses(material)}
+    found = {response.label: response for response in plan_responses(source)}
     (line,) = found["shared layers"].lines
     points = [(value, one.plan) for value, one in line.points if "<" not in one.plan]
     assert points == [

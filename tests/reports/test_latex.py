@@ -13,7 +13,7 @@ from survey_data import HOSTILE
 from mops.reports.caveats import make_caveats
 from mops.reports.errors import TaskErrors, find_errors
 from mops.reports.latex import escape, to_latex
-from mops.reports.material import read_material
+from mops.reports.source import read_source
 from mops.reports.tables import make_tables
 from mops.tables import Cell, Table
 from surveys import make_survey
@@ -74,13 +74,13 @@ def test_letters_without_a_font_become_their_numbers() -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="pdflatex is not installed")
 def test_all_tables_of_a_report_compile(tmp_path: Path) -> None:
-    material = read_material(make_survey(tmp_path / "made", broken=[("separate", 2)]))
-    errors = [one for one in find_errors(material) if isinstance(one, TaskErrors)]
+    source = read_source(make_survey(tmp_path / "made", broken=[("separate", 2)]))
+    errors = [one for one in find_errors(source) if isinstance(one, TaskErrors)]
     tables = [
         odd_table(),
-        *make_tables(material),
+        *make_tables(source),
         *(table for one in errors for table in (one.by_length, one.by_label)),
-        *(section.table for section in make_caveats(material) if section.table),
+        *(section.table for section in make_caveats(source) if section.table),
     ]
     source = "\n\\clearpage\n".join(to_latex(table) for table in tables)
     (tmp_path / "all.tex").write_text(DOCUMENT % source, "utf-8")

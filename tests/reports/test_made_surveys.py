@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from survey_data import HOSTILE
 
-from mops.reports.material import read_material
+from mops.reports.source import read_source
 from surveys import make_survey
 
 
 @pytest.mark.parametrize("on", ["report", "test"])
 def test_every_trial_is_accepted(tmp_path: Path, on: str) -> None:
-    made = read_material(make_survey(tmp_path, ("shared", "separate"), on=on))
-    assert [one.name for one in made.summary.candidates] == ["shared", "separate"]
-    assert len(made.trials) == 4 and not made.broken
+    made = read_source(make_survey(tmp_path, ("shared", "separate"), on=on))
+    assert [one.name for one in made.results.candidates] == ["shared", "separate"]
+    assert len(made.trials) == 4 and not made.unreadable
     assert (
-        not made.summary.in_state("left out")
-        and not made.summary.in_state("waiting")
-        and not made.summary.in_state("failed")
+        not made.results.in_state("left out")
+        and not made.results.in_state("waiting")
+        and not made.results.in_state("failed")
     )
-    assert made.summary.single == "separate" and made.summary.on == on
+    assert made.results.single == "separate" and made.results.on == on
     assert all(
         trial.curve and trial.predictions("sentiment", on).is_file() for trial in made.trials
     )
@@ -34,13 +34,13 @@ def test_what_is_said_to_be_missing_is_missing(tmp_path: Path) -> None:
         failed=[("separate", 1)],
         waiting=[("hybrid:2", 2)],
     )
-    summary = read_material(folder).summary
+    summary = read_source(folder).results
     assert [one.name for one in summary.in_state("left out")] == ["shared, seed 2"]
     assert [one.name for one in summary.in_state("failed")] == ["separate, seed 1"]
     assert [one.name for one in summary.in_state("waiting")] == ["hybrid:2, seed 2"]
 
 
 def test_hostile_texts_judge(tmp_path: Path) -> None:
-    made = read_material(make_survey(tmp_path, ("shared",), seeds=1))
+    made = read_source(make_survey(tmp_path, ("shared",), seeds=1))
     lines = made.trials[0].predictions("sentiment", "report").read_text("utf-8").splitlines()
     assert [line.split(",")[3] for line in lines[1 : 1 + len(HOSTILE)]] == ["report"] * len(HOSTILE)

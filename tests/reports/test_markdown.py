@@ -9,9 +9,9 @@ import pytest
 from markdown_it import MarkdownIt
 from survey_data import HOSTILE
 
-from mops.reports.material import read_material
 from mops.reports.page import render_markdown
 from mops.reports.report import make_report
+from mops.reports.source import read_source
 from mops.tables import Cell, Table, escape_markdown, markdown_table
 from surveys import make_survey
 
@@ -48,7 +48,7 @@ def test_a_line_shows_the_text_itself(text: str) -> None:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = make_survey(tmp_path_factory.mktemp("page"), broken=[("separate", 2)])
-    report = make_report(read_material(folder))
+    report = make_report(read_source(folder))
     assert render_markdown(report) == render_markdown(report)
     return render_markdown(report)
 

@@ -12,9 +12,9 @@ from mops.plans.parser import every_plan, parse_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.reports.cards import make_cards
-from mops.reports.material import read_material
 from mops.reports.plan_figure import LEFT, RIGHT, SHARED, WIDTH, Diagram, draw_plan
 from mops.reports.plan_figure import TASKS as COLOURS
+from mops.reports.source import read_source
 from mops.tasks import Task
 from surveys import make_survey
 
@@ -165,7 +165,7 @@ def test_colours_of_the_page_and_own_ones() -> None:
 def test_each_plan_of_a_survey_once(tmp_path: Path) -> None:
     rates = {"training.learning_rate": [1e-5, 1e-4]}
     folder = make_survey(tmp_path, ("shared", "hybrid:1"), axes=rates, seeds=1)
-    cards = make_cards(read_material(folder))
+    cards = make_cards(read_source(folder))
     found = {card.picture for card in cards if card.picture}
     assert sorted(picture.choice for picture in found) == ["hybrid:1", "shared"]
     assert len({picture.name for picture in found}) == 2

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mops.reports.latex import to_latex
-from mops.reports.material import Material, read_material
+from mops.reports.source import Source, read_source
 from mops.reports.tables import make_tables
 from mops.surveys.results.files import to_markdown as summary_page
 from mops.tables import Cell, Table, markdown_table, to_csv
@@ -30,13 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def material(folder: Path) -> Material:
-    return read_material(folder)
+def source(folder: Path) -> Source:
+    return read_source(folder)
 
 
 @pytest.fixture(scope="module")
-def tables(material: Material) -> dict[str, Table]:
-    return {table.name: table for table in make_tables(material)}
+def tables(source: Source) -> dict[str, Table]:
+    return {table.name: table for table in make_tables(source)}
 
 
 def rows_by_name(table: Table) -> dict[str, dict[str, Cell]]:
@@ -44,8 +44,8 @@ def rows_by_name(table: Table) -> dict[str, dict[str, Cell]]:
     return {str(row[place].key): dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 
-def test_the_plans_come_first_and_nothing_is_empty(material: Material) -> None:
-    tables = make_tables(material)
+def test_the_plans_come_first_and_nothing_is_empty(source: Source) -> None:
+    tables = make_tables(source)
     assert tables[0].name == "plans"
     names = [table.name for table in tables]
     assert names == [
@@ -150,10 +150,10 @@ def test_numbers_have_a_true_minus_and_names_keep_theirs(tables: dict[str, Table
     assert "10^{-5}" in to_latex(small)
 
 
-def test_the_page_of_a_summary_is_the_same_table(material: Material) -> None:
+def test_the_page_of_a_summary_is_the_same_table(source: Source) -> None:
     """One way to make them: what summary.md says is what the report's tables say."""
-    page = summary_page(material.summary).replace("\\", "")
-    for table in make_tables(material)[1:6]:
+    page = summary_page(source.results).replace("\\", "")
+    for table in make_tables(source)[1:6]:
         for row in table.rows:
             line = " | ".join(cell.text.replace("−", "-") for cell in row)
             assert f"| {line} |" in page
@@ -163,7 +163,7 @@ def test_one_broken_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> Non
     folder = make_survey(
         tmp_path, broken=[("separate", 2)], failed=[("hybrid:2", 1)], waiting=[("hybrid:2", 2)]
     )
-    tables = {table.name: table for table in make_tables(read_material(folder))}
+    tables = {table.name: table for table in make_tables(read_source(folder))}
     assert list(rows_by_name(tables["plans"])) == ["shared", "separate", "frozen+shared"]
     outside = {row[0].text: (row[1].text, row[2].text) for row in tables["outside"].rows}
     assert set(outside) == {"separate, seed 2", "hybrid:2, seed 1", "hybrid:2, seed 2"}
@@ -177,12 +177,12 @@ def test_one_broken_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> Non
 def test_a_record_that_broke_after_it_was_judged(tmp_path: Path) -> None:
     """The summary is older knowledge: its numbers stay, the trial's own files are missing."""
     folder = make_survey(tmp_path, ("shared", "separate"))
-    made = read_material(folder)
+    made = read_source(folder)
     assert made.survey is not None
     path = tear(folder, made.survey.find("shared").trial(1))
     later = (folder / "summary.json").stat().st_mtime_ns
     os.utime(path, ns=(later, later))
-    tables = {table.name: table for table in make_tables(read_material(folder))}
+    tables = {table.name: table for table in make_tables(read_source(folder))}
     assert [cell.text for cell in tables["outside"].rows[0][:2]] == [
         "shared, seed 1",
         "not readable",
@@ -191,6 +191,6 @@ def test_a_record_that_broke_after_it_was_judged(tmp_path: Path) -> None:
 
 def test_a_single_run_has_its_table_too(folder: Path) -> None:
     run = next((folder / "trials").iterdir())
-    (plans, *_) = make_tables(read_material(run))
+    (plans, *_) = make_tables(read_source(run))
     assert plans.name == "plans" and len(plans.rows) == 1
     assert "difference" not in plans.columns

@@ -47,17 +47,17 @@ def command(
       mops report surveys/quickstart --open
       mops report surveys/late-frozen --like mops --out paper/
     """
-    from mops.reports.material import read_material
     from mops.reports.report import check_packages, make_report, write_files
+    from mops.reports.source import read_source
 
     check_packages()
     with ERR.status("reading the records") as status:
-        material = read_material(folder)
+        source = read_source(folder)
         status.update("drawing the figures")
-        report = make_report(material, like)
+        report = make_report(source, like)
         status.update("writing the files")
         files = write_files(report, out or folder, has_png=has_png)
-    print_warnings([f"left out: {reason}" for reason in material.broken])
+    print_warnings([f"left out: {reason}" for reason in source.unreadable])
     show_json(report, files) if as_json else show(report, files[0])
     if is_open:
         open_page(files[0])
@@ -70,13 +70,13 @@ def show(report: Report, page: Path) -> None:
 
 
 def show_json(report: Report, files: Sequence[Path]) -> None:
-    decision = report.material.decision
+    decision = report.source.decision
     echo_json(
         {
             "report": str(files[0]),
             "files": [str(path) for path in files],
             "candidate": decision.candidate if decision else None,
-            "left_out": list(report.material.broken),
+            "left_out": list(report.source.unreadable),
             "papers": [asdict(view) for view in report.papers],
         }
     )

@@ -15,7 +15,7 @@ from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
 from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
 from mops.files import file_digest
-from mops.reports.material import Material, TrialFiles
+from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.results import CandidateResult
 from mops.tasks import Task
 
@@ -81,14 +81,14 @@ class Comparison:
         return self.errors > FAR * (high - low)
 
 
-def compare_answers(material: Material, task: str) -> Comparison | None:
+def compare_answers(source: Source, task: str) -> Comparison | None:
     """None where no prediction file of the task can be read."""
-    seed, trials = compared_trials(material, task)
+    seed, trials = compared_trials(source, task)
     answers: list[Answers] = []
     left_out = []
     for trial in trials:
         try:
-            own = read_answers(trial, task, material.summary.on)
+            own = read_answers(trial, task, source.results.on)
         except RunError as error:
             left_out.append(f"{trial.candidate}: {error}")
             continue
@@ -102,30 +102,30 @@ def compare_answers(material: Material, task: str) -> Comparison | None:
     return Comparison(answers[0].rows.task, seed, tuple(answers), tuple(left_out))
 
 
-def compared_trials(material: Material, task: str) -> tuple[int | None, list[TrialFiles]]:
+def compared_trials(source: Source, task: str) -> tuple[int | None, list[TrialFiles]]:
     """One trial per candidate: of the first seed that all have, otherwise of its own first."""
-    by_name = {name: material.of(name) for name in compared_candidates(material, task)}
-    for seed in material.summary.seeds:
-        same = [next((t for t in own if t.facts.seed == seed), None) for own in by_name.values()]
+    by_name = {name: source.trials_of(name) for name in compared_candidates(source, task)}
+    for seed in source.results.seeds:
+        same = [next((t for t in own if t.result.seed == seed), None) for own in by_name.values()]
         found = [trial for trial in same if trial is not None]
         if len(found) == len(by_name):
             return seed, found
     return None, [own[0] for own in by_name.values()]
 
 
-def compared_candidates(material: Material, task: str) -> list[str]:
+def compared_candidates(source: Source, task: str) -> list[str]:
     """The recommended one, the baseline, the model per task, then the best of each block.
 
     Where these are few, the best of the others follow.
     """
-    summary, decision = material.summary, material.decision
-    able = {o.name: o for o in summary.candidates if task in o.tasks and material.of(o.name)}
+    results, decision = source.results, source.decision
+    able = {o.name: o for o in results.candidates if task in o.tasks and source.trials_of(o.name)}
     by_score = sorted(able.values(), key=lambda one: -one.overall.mean)
     blocks: dict[tuple[str, int], CandidateResult] = {}
     for one in by_score:
         blocks.setdefault((one.reference, one.tie), one)
     best = [one.name for one in able.values() if one in blocks.values()]
-    wanted = (decision.candidate if decision else None, summary.baseline, summary.single, *best)
+    wanted = (decision.candidate if decision else None, results.baseline, results.single, *best)
     chosen = list(dict.fromkeys(name for name in wanted if name in able and name))[:MOST]
     others = [one.name for one in by_score if one.name not in chosen]
     return chosen + others[: max(0, FEW - len(chosen))]

@@ -12,8 +12,8 @@ from typing import Any
 from mops.config.recipe import to_recipe
 from mops.errors import MopsError
 from mops.reports.figures.style import Picture
-from mops.reports.material import Material, TrialFiles
 from mops.reports.plan_figure import draw_plan
+from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.results import CandidateResult
 from mops.surveys.results.tables import COSTS, cost_cell, estimate_cell
 from mops.yaml_io import format_yaml
@@ -32,41 +32,40 @@ class Card:
     warnings: tuple[str, ...] = ()
 
 
-def make_cards(material: Material) -> tuple[Card, ...]:
+def make_cards(source: Source) -> tuple[Card, ...]:
     """One per candidate, in the order of the results; equal plans share one figure."""
     pictures: dict[str, Picture] = {}
-    layouts = material.layouts
-    for place, one in enumerate(material.summary.candidates):
+    layouts = source.layouts
+    for place, one in enumerate(source.results.candidates):
         if one.name in layouts and one.plan not in pictures:
             pictures[one.plan] = draw_plan(layouts[one.name], f"plan-{place}")
-    base = complete(material.survey.recipe) if material.survey else {}
+    base = complete(source.survey.recipe) if source.survey else {}
     return tuple(
-        make_card(material, one, pictures.get(one.plan), base)
-        for one in material.summary.candidates
+        make_card(source, one, pictures.get(one.plan), base) for one in source.results.candidates
     )
 
 
 def make_card(
-    material: Material, one: CandidateResult, picture: Picture | None, base: Mapping[str, Any]
+    source: Source, one: CandidateResult, picture: Picture | None, base: Mapping[str, Any]
 ) -> Card:
-    best = best_trial(material, one)
+    best = best_trial(source, one)
     own = best.recipe.to_data() if best else {}
     return Card(
         candidate=one.name,
         plan=one.plan,
         picture=picture,
         recipe=format_yaml({"plan": own["plan"], **differences(own, base)}) if own else "",
-        command=repeat_command(material, best) if best else "",
+        command=repeat_command(source, best) if best else "",
         facts=tuple(list_facts(one)),
         warnings=tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings)),
     )
 
 
-def best_trial(material: Material, one: CandidateResult) -> TrialFiles | None:
+def best_trial(source: Source, one: CandidateResult) -> TrialFiles | None:
     """By the score on the selection rows."""
     return max(
-        material.of(one.name),
-        key=lambda trial: -math.inf if trial.facts.selection is None else trial.facts.selection,
+        source.trials_of(one.name),
+        key=lambda trial: -math.inf if trial.result.selection is None else trial.result.selection,
         default=None,
     )
 
@@ -85,11 +84,11 @@ def list_facts(one: CandidateResult) -> Iterator[tuple[str, str]]:
 # ------------------------------------------------------------------ how to repeat it
 
 
-def repeat_command(material: Material, trial: TrialFiles) -> str:
+def repeat_command(source: Source, trial: TrialFiles) -> str:
     """A survey keeps the recipe of every trial, also of those without a folder."""
-    kept = material.folder / "recipes" / f"{trial.facts.id}.yaml"
-    own = kept if material.survey and kept.is_file() else trial.folder / "recipe.yaml"
-    out = shlex.quote(f"runs/{trial.facts.id}-again")
+    kept = source.folder / "recipes" / f"{trial.result.id}.yaml"
+    own = kept if source.survey and kept.is_file() else trial.folder / "recipe.yaml"
+    out = shlex.quote(f"runs/{trial.result.id}-again")
     return f"mops train --config {shlex.quote(str(own))} --out {out}"
 
 

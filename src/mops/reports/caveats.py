@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mops.reports.data_table import data_table
-from mops.reports.material import Material, TrialFiles
 from mops.reports.pretraining_data import describe_pretraining
+from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.recommend import count_of
 from mops.surveys.results.tables import describe_rows
@@ -26,23 +26,23 @@ class Section:
     table: Table | None = None
 
 
-def make_caveats(material: Material, left_out: Sequence[str] = ()) -> tuple[Section, ...]:
+def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section, ...]:
     """All sections; `left_out` are sentences about content that the report had to drop."""
-    table, lines = data_table(material)
+    table, lines = data_table(source)
     return (
-        Section("Data", (*lines, *data_lines(material)), table),
-        Section("Selection and reporting rows", tuple(selection_lines(material))),
-        Section("Seeds and statistics", tuple(statistics_lines(material))),
-        Section("Machine and versions", tuple(machine_lines(material)), machine_table(material)),
-        Section("Warnings", tuple(warning_lines(material))),
-        Section("Missing and unreadable", tuple(missing_lines(material, left_out))),
-        Section("Pretraining data of the encoder", tuple(encoder_lines(material))),
+        Section("Data", (*lines, *data_lines(source)), table),
+        Section("Selection and reporting rows", tuple(selection_lines(source))),
+        Section("Seeds and statistics", tuple(statistics_lines(source))),
+        Section("Machine and versions", tuple(machine_lines(source)), machine_table(source)),
+        Section("Warnings", tuple(warning_lines(source))),
+        Section("Missing and unreadable", tuple(missing_lines(source, left_out))),
+        Section("Pretraining data of the encoder", tuple(encoder_lines(source))),
     )
 
 
-def data_lines(material: Material) -> Iterator[str]:
+def data_lines(source: Source) -> Iterator[str]:
     """Rows that were skipped, and whether all trials read the same files."""
-    metas = [trial.record.meta_info for trial in material.trials]
+    metas = [trial.record.meta_info for trial in source.trials]
     notes = [note for meta in metas for note in meta.data_notes]
     yield from map(full_stop, dict.fromkeys(notes))
     files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
@@ -50,22 +50,22 @@ def data_lines(material: Material) -> Iterator[str]:
         yield f"Not all trials read the same files: there are {len(files)} different sets."
 
 
-def selection_lines(material: Material) -> Iterator[str]:
-    summary = material.summary
-    if not summary.candidates:
+def selection_lines(source: Source) -> Iterator[str]:
+    results = source.results
+    if not results.candidates:
         yield "No trial is finished, so nothing was selected yet."
         return
-    yield describe_rows(summary)
-    if len(summary.candidates) > 1:
+    yield describe_rows(results)
+    if len(results.candidates) > 1:
         yield (
             "The candidates are compared on the reporting rows. The highest of "
-            f"{len(summary.candidates)} means is partly luck, so candidates that are not "
+            f"{len(results.candidates)} means is partly luck, so candidates that are not "
             "significantly different are ranked by cost and not by score."
         )
 
 
-def statistics_lines(material: Material) -> Iterator[str]:
-    seeds = material.summary.seeds
+def statistics_lines(source: Source) -> Iterator[str]:
+    seeds = source.results.seeds
     yield f"{count_of(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     yield (
         "Standard errors include the sampling of rows (resampled, the same rows for all "
@@ -87,12 +87,12 @@ def full_stop(text: str) -> str:
 # ------------------------------------------------------------------ machines
 
 
-def machine_lines(material: Material) -> Iterator[str]:
-    records = [trial.record for trial in material.trials]
+def machine_lines(source: Source) -> Iterator[str]:
+    records = [trial.record for trial in source.trials]
     if not records:
         yield "No record can be read."
         return
-    varying = [name for name, values in machine_facts(material).items() if len(values) > 1]
+    varying = [name for name, values in machine_facts(source).items() if len(values) > 1]
     if varying:
         yield (
             f"Trials differ in {', '.join(varying)}, so their training times are not comparable "
@@ -108,19 +108,19 @@ def machine_lines(material: Material) -> Iterator[str]:
         yield "Some trials were trained as one batch; each is given an equal share of its time."
 
 
-def machine_table(material: Material) -> Table:
+def machine_table(source: Source) -> Table:
     """Each fact with its values and the number of trials that have it."""
     rows = tuple(
         (Cell(name), Cell(value), number_cell(count, "{:,}"))
-        for name, values in machine_facts(material).items()
+        for name, values in machine_facts(source).items()
         for value, count in values.most_common()
     )
     return Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
 
 
-def machine_facts(material: Material) -> Mapping[str, Counter[str]]:
+def machine_facts(source: Source) -> Mapping[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {}
-    for trial in material.trials:
+    for trial in source.trials:
         meta = trial.record.meta_info
         facts = {name: getattr(meta, name) for name in MACHINE}
         for name, value in {**facts, **meta.packages}.items():
@@ -131,37 +131,37 @@ def machine_facts(material: Material) -> Mapping[str, Counter[str]]:
 # ------------------------------------------------------------------ warnings and gaps
 
 
-def warning_lines(material: Material) -> Iterator[str]:
+def warning_lines(source: Source) -> Iterator[str]:
     """Flags of the whole survey, then each warning of a training once with its candidates."""
     candidates: dict[str, list[str]] = {}
-    for one in material.summary.candidates:
+    for one in source.results.candidates:
         for warning in (warning for trial in one.trials for warning in trial.warnings):
             candidates.setdefault(warning, []).append(one.name)
-    lines = [finding.text for finding in material.summary.caveats]
+    lines = [finding.text for finding in source.results.caveats]
     for warning, names in candidates.items():
         trainings = count_of(len(names), "training")
         lines.append(f"{list_names(list(dict.fromkeys(names)))} ({trainings}): {warning}")
     yield from map(full_stop, lines or ["There are no warnings."])
 
 
-def missing_lines(material: Material, left_out: Sequence[str]) -> Iterator[str]:
-    summary = material.summary
+def missing_lines(source: Source, left_out: Sequence[str]) -> Iterator[str]:
+    results = source.results
     lines = [
-        *material.broken,
-        *(f"{one.name} is left out: {one.reason}" for one in summary.in_state("left out")),
-        *(f"{one.name} failed: {one.reason}" for one in summary.in_state("failed")),
+        *source.unreadable,
+        *(f"{one.name} is left out: {one.reason}" for one in results.in_state("left out")),
+        *(f"{one.name} failed: {one.reason}" for one in results.in_state("failed")),
         *left_out,
     ]
-    if waiting := summary.in_state("waiting"):
+    if waiting := results.in_state("waiting"):
         lines.append(f"{count_of(len(waiting), 'trial')} not finished: results may change")
     complete = "Nothing: every record was read, and its predictions give the recorded scores."
     yield from map(full_stop, lines or [complete])
 
 
-def encoder_lines(material: Material) -> Iterator[str]:
+def encoder_lines(source: Source) -> Iterator[str]:
     """Each encoder once."""
     encoders: dict[tuple[str, str], TrialFiles] = {}
-    for trial in material.trials:
+    for trial in source.trials:
         meta = trial.record.meta_info
         if meta.encoder:
             encoders.setdefault((meta.encoder, meta.encoder_sha256), trial)

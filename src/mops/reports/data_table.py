@@ -9,7 +9,7 @@ from mops.data.checks import TaskReport, examine
 from mops.data.dataset import SPLITS, read_task
 from mops.errors import MopsError
 from mops.reports.answers import why_changed
-from mops.reports.material import Material, TrialFiles
+from mops.reports.source import Source, TrialFiles
 from mops.tables import EMPTY, Cell, Table, number_cell
 
 MOST_BYTES = 3_000_000  # of data that is read again, smallest tasks first: about half a second
@@ -28,14 +28,14 @@ NOTE = (
 Cells = tuple[Cell, ...]
 
 
-def data_table(material: Material) -> tuple[Table, list[str]]:
+def data_table(source: Source) -> tuple[Table, list[str]]:
     """A row for each split of each task, and sentences that go with it."""
     trials = {
-        task: next((t for t in material.trials if task in t.recipe.tasks), None)
-        for task in material.summary.tasks
+        task: next((t for t in source.trials if task in t.recipe.tasks), None)
+        for task in source.results.tasks
     }
     known = {task: trial for task, trial in trials.items() if trial is not None}
-    reports = examine_tasks(material, known)
+    reports = examine_tasks(source, known)
     rows: list[Cells] = []
     lines: list[str] = []
     for task, trial in known.items():
@@ -49,9 +49,7 @@ def data_table(material: Material) -> tuple[Table, list[str]]:
     return Table("data", "Data", ("task", "split", *COLUMNS), tuple(rows), NOTE), lines
 
 
-def examine_tasks(
-    material: Material, trials: Mapping[str, TrialFiles]
-) -> dict[str, TaskReport | str]:
+def examine_tasks(source: Source, trials: Mapping[str, TrialFiles]) -> dict[str, TaskReport | str]:
     """What `mops check` finds in each task, or why it was not examined again."""
     sizes = {}
     for task, trial in trials.items():
@@ -64,7 +62,7 @@ def examine_tasks(
         if left >= 0:
             reports[task] = examine_task(trials[task], task)
         else:
-            recipe = (trials[task].folder / "recipe.yaml").relative_to(material.folder)
+            recipe = (trials[task].folder / "recipe.yaml").relative_to(source.folder)
             reports[task] = (
                 f"{sizes[task] / 1e6:.1f} MB are too much to be read again for a report; "
                 f"`mops check --config {recipe}` looks for duplicates and leaks."

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mops.evaluate.metrics import score
 from mops.reports.answers import FAR, Comparison, Texts, Values, compare_answers, read_texts
-from mops.reports.material import Material
+from mops.reports.source import Source
 from mops.tables import Cell, Table, number_cell, with_minus_signs
 from mops.tasks import Task
 
@@ -47,14 +47,14 @@ class TaskErrors:
     note: str
 
 
-def find_errors(material: Material) -> Iterator[TaskErrors | str]:
+def find_errors(source: Source) -> Iterator[TaskErrors | str]:
     """The analysis of each task, or a sentence that says why there is none."""
-    for task in material.summary.tasks:
-        comparison = compare_answers(material, task)
+    for task in source.results.tasks:
+        comparison = compare_answers(source, task)
         if comparison is None:
             yield f"No error analysis of {task}: no prediction file can be read."
         else:
-            yield analyse(comparison, material.summary.on)
+            yield analyse(comparison, source.results.on)
 
 
 def analyse(comparison: Comparison, on: str) -> TaskErrors:

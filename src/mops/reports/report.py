@@ -15,7 +15,7 @@ from mops.reports.caveats import Section, make_caveats
 from mops.reports.errors import TaskErrors, find_errors
 from mops.reports.figures import Chart, Picture, draw_charts
 from mops.reports.latex import to_latex
-from mops.reports.material import Material, read_material
+from mops.reports.source import Source, read_source
 from mops.reports.tables import make_tables
 from mops.tables import Table, to_csv
 
@@ -26,7 +26,7 @@ PACKAGES = ("jinja2", "matplotlib")  # the extra `report`
 class Report:
     """Everything a report shows, before it is written."""
 
-    material: Material
+    source: Source
     tables: tuple[Table, ...]  # the first is the table of plans
     pictures: tuple[Picture, ...] = ()
     cards: tuple[Card, ...] = ()
@@ -45,7 +45,7 @@ def write_report(
 ) -> Path:
     """Write the report of a survey's or run's folder, there or into `out`; returns the page."""
     check_packages()
-    return write_files(make_report(read_material(folder), like), out or folder, has_png=has_png)[0]
+    return write_files(make_report(read_source(folder), like), out or folder, has_png=has_png)[0]
 
 
 def missing_packages() -> list[str]:
@@ -60,20 +60,20 @@ def check_packages() -> None:
         )
 
 
-def make_report(material: Material, like: Sequence[str] = ()) -> Report:
+def make_report(source: Source, like: Sequence[str] = ()) -> Report:
     """All parts of the report, and comparisons with the named papers."""
-    charts, left_out = draw_charts(material)
-    analyses = list(find_errors(material))
+    charts, left_out = draw_charts(source)
+    analyses = list(find_errors(source))
     errors = tuple(one for one in analyses if isinstance(one, TaskErrors))
     left_out += [one for one in analyses if isinstance(one, str)]
     return Report(
-        material,
-        tables=make_tables(material),
+        source,
+        tables=make_tables(source),
         pictures=tuple(chart.picture() for chart in charts),
-        cards=make_cards(material),
+        cards=make_cards(source),
         errors=errors,
-        caveats=make_caveats(material, left_out),
-        papers=tuple(compare_with(name, material.summary, material.records) for name in like),
+        caveats=make_caveats(source, left_out),
+        papers=tuple(compare_with(name, source.results, source.records) for name in like),
         charts=tuple(charts),
     )
 

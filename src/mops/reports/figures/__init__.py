@@ -10,9 +10,9 @@ from mops.reports.figures.curves import draw_curves
 from mops.reports.figures.response import draw_responses
 from mops.reports.figures.scores import draw_pareto, draw_scores
 from mops.reports.figures.style import Chart, Picture, house_style
-from mops.reports.material import Material
+from mops.reports.source import Source
 
-FIGURES: tuple[Callable[[Material], Iterator[Chart | str]], ...] = (
+FIGURES: tuple[Callable[[Source], Iterator[Chart | str]], ...] = (
     draw_pareto,
     draw_scores,
     draw_curves,
@@ -22,10 +22,10 @@ FIGURES: tuple[Callable[[Material], Iterator[Chart | str]], ...] = (
 )
 
 
-def draw_charts(material: Material) -> tuple[list[Chart], list[str]]:
+def draw_charts(source: Source) -> tuple[list[Chart], list[str]]:
     """All charts that the results have data for, and sentences about what they leave out."""
     with house_style():
-        drawn = [chart for draw in FIGURES for chart in draw(material)]
+        drawn = [chart for draw in FIGURES for chart in draw(source)]
     charts = [chart for chart in drawn if isinstance(chart, Chart)]
     return charts, [text for text in drawn if isinstance(text, str)]
 

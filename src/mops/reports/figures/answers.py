@@ -14,7 +14,7 @@ from mops.reports.answers import Answers, read_answers
 from mops.reports.figures import style
 from mops.reports.figures.curves import first_trials
 from mops.reports.figures.style import Chart, Look
-from mops.reports.material import Material
+from mops.reports.source import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,43 +38,43 @@ class AnswerChart:
     draw: Callable[[Axes, Answers, Look], None]
 
 
-def draw_answers(material: Material) -> Iterator[Chart | str]:
+def draw_answers(source: Source) -> Iterator[Chart | str]:
     """For each task the first two of the recommended candidate, the baseline and a model per task.
 
     Confusion of classes or agreement of values first, then calibration where confidences exist.
     """
-    trials = first_trials(material)
-    shown = [trials[name] for name in style.main_candidates(material) if name in trials][:COMPARED]
+    trials = first_trials(source)
+    shown = [trials[name] for name in style.main_candidates(source) if name in trials][:COMPARED]
     known: list[list[Answers]] = []
-    for task in material.summary.tasks:
+    for task in source.results.tasks:
         answers = []
         for trial in (trial for trial in shown if task in trial.recipe.tasks):
             try:
-                answers.append(read_answers(trial, task, material.summary.on))
+                answers.append(read_answers(trial, task, source.results.on))
             except RunError as error:
                 yield f"Charts of the answers to {task} leave out {trial.candidate}: {error}."
         known += [answers] if answers else []
     for answers in known:
         is_value = answers[0].rows.task.is_similarity
-        yield draw_kind(material, AGREEMENT if is_value else CONFUSION, answers)
+        yield draw_kind(source, AGREEMENT if is_value else CONFUSION, answers)
     for answers in known:
         sure = [one for one in answers if confidences(one) is not None]
         if sure:
-            yield draw_kind(material, CALIBRATION, sure)
+            yield draw_kind(source, CALIBRATION, sure)
 
 
-def draw_kind(material: Material, kind: AnswerChart, answers: Sequence[Answers]) -> Chart:
-    looks = style.candidate_looks(material)
+def draw_kind(source: Source, kind: AnswerChart, answers: Sequence[Answers]) -> Chart:
+    looks = style.candidate_looks(source)
     task, trial = answers[0].rows.task, answers[0].trial
     names = [looks[one.trial.candidate].name for one in answers]
     figure, panels = style.make_panels(names, xlabel=kind.xlabel, height=250)
     for axes, one in zip(panels, answers, strict=True):
         axes.set_ylabel(kind.ylabel)
         kind.draw(axes, one, looks[one.trial.candidate])
-        score = one.trial.facts.scores.get(task.name)
+        score = one.trial.result.scores.get(task.name)
         if score is not None:
             axes.set_title(f"{task.score_name} {score:.3f}", loc="right", weight="normal")
-    caption = f"{kind.caption} Seed {trial.facts.seed}, {len(answers[0].rows.targets):,} rows."
+    caption = f"{kind.caption} Seed {trial.result.seed}, {len(answers[0].rows.targets):,} rows."
     if kind is CONFUSION and len(task.labels) > MOST:
         caption += f" Names and shares are left out: {len(task.labels)} classes."
     return Chart(figure, f"{kind.group}-{task.name}", kind.title, caption, kind.group, task.name)

@@ -15,7 +15,7 @@ from mops.evaluate.conflicts import Conflicts, read_conflicts
 from mops.files import atomic_write
 from mops.reports.figures import style
 from mops.reports.figures.style import Chart
-from mops.reports.material import Material
+from mops.reports.source import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,9 +44,9 @@ def draw_heatmap(conflicts: Conflicts, folder: Path) -> list[Path]:
     return paths
 
 
-def draw_conflicts(material: Material) -> Iterator[Chart | str]:
+def draw_conflicts(source: Source) -> Iterator[Chart | str]:
     """The chart of conflicts.json, if the folder has one."""
-    path = material.folder / "conflicts.json"
+    path = source.folder / "conflicts.json"
     if path.is_file():
         try:
             conflicts = read_conflicts(path)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mops.reports.figures import style
 from mops.reports.figures.style import Chart, Look
-from mops.reports.material import Material, TrialFiles
+from mops.reports.source import Source, TrialFiles
 from mops.tables import EMPTY, Cell, Table, number_cell
 from mops.units import format_seconds
 
@@ -72,15 +72,15 @@ def evaluations(trial: TrialFiles) -> Iterator[Evaluation]:
             yield Evaluation(entry["step"], entry["seconds"], scores)
 
 
-def draw_curves(material: Material) -> Iterator[Chart | str]:
+def draw_curves(source: Source) -> Iterator[Chart | str]:
     """Charts of the first common seed; each where a candidate has two values or more."""
-    trials = first_trials(material)
-    seed = ", ".join(sorted({str(trial.facts.seed) for trial in trials.values()}))
-    looks = style.candidate_looks(material)
+    trials = first_trials(source)
+    seed = ", ".join(sorted({str(trial.result.seed) for trial in trials.values()}))
+    looks = style.candidate_looks(source)
     missing = [name for name, trial in trials.items() if not trial.curve]
     if missing:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
-    losses = collect_losses(material, trials, looks)
+    losses = collect_losses(source, trials, looks)
     if losses:
         caption = f"Training loss by step, seed {seed}; running mean over 1/20 of the steps."
         yield draw_lines(looks, losses, "loss", "Loss during training", caption, "steps")
@@ -90,24 +90,24 @@ def draw_curves(material: Material) -> Iterator[Chart | str]:
         ("score by step", "steps", lambda e: float(e.step)),
         ("score by time", "seconds of training", lambda e: e.seconds),
     ):
-        lines = collect_scores(material, evaluated, x)
+        lines = collect_scores(source, evaluated, x)
         if lines:
             yield draw_lines(looks, lines, choice, "Score during training", caption, unit)
 
 
-def first_trials(material: Material) -> dict[str, TrialFiles]:
+def first_trials(source: Source) -> dict[str, TrialFiles]:
     """One trial per candidate: of the smallest seed that all have, otherwise of its own."""
     by_name: dict[str, dict[int, TrialFiles]] = {}
-    for trial in material.trials:
-        by_name.setdefault(trial.candidate, {})[trial.facts.seed] = trial
+    for trial in source.trials:
+        by_name.setdefault(trial.candidate, {})[trial.result.seed] = trial
     common = set.intersection(*(set(own) for own in by_name.values())) if by_name else set()
     return {name: own[min(common or own)] for name, own in by_name.items()}
 
 
 def collect_losses(
-    material: Material, trials: Mapping[str, TrialFiles], looks: Mapping[str, Look]
+    source: Source, trials: Mapping[str, TrialFiles], looks: Mapping[str, Look]
 ) -> Lines:
-    lines: dict[str, dict[str, Line]] = {key: {} for key in (TOTAL, *material.summary.tasks)}
+    lines: dict[str, dict[str, Line]] = {key: {} for key in (TOTAL, *source.results.tasks)}
     for name, trial in trials.items():
         for key, (x, y) in loss_lines(trial).items():
             if key in lines and len(x) > 1:
@@ -125,12 +125,12 @@ def smooth(x: Sequence[float], y: Sequence[float], most: int) -> Line:
 
 
 def collect_scores(
-    material: Material,
+    source: Source,
     evaluated: Mapping[str, Sequence[Evaluation]],
     x: Callable[[Evaluation], float],
 ) -> Lines:
     lines: dict[str, dict[str, Line]] = {}
-    for key in ("overall", *material.summary.tasks):
+    for key in ("overall", *source.results.tasks):
         for name, own in evaluated.items():
             known = [one for one in own if key in one.scores]
             if len(known) > 1:
@@ -181,11 +181,11 @@ class Pace:
     spread: float | None
 
 
-def convergence_table(material: Material) -> Table:
+def convergence_table(source: Source) -> Table:
     """A row per candidate that was evaluated twice or more."""
     rows = []
-    for one in material.summary.candidates:
-        measured = [measure_pace(list(evaluations(trial))) for trial in material.of(one.name)]
+    for one in source.results.candidates:
+        measured = [measure_pace(list(evaluations(trial))) for trial in source.trials_of(one.name)]
         paces = [pace for pace in measured if pace is not None]
         if paces:
             rows.append((Cell(one.name), *pace_cells(paces)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mops.plans.layout import Layout
 from mops.reports.figures import style
 from mops.reports.figures.style import Chart, Look
-from mops.reports.material import Material
+from mops.reports.source import Source
 from mops.surveys.expansion import abbreviate
 from mops.surveys.results.results import CandidateResult
 
@@ -47,11 +47,11 @@ class Response:
     names: Mapping[float, str] = field(default_factory=dict)  # values that are shown as words
 
 
-def draw_responses(material: Material) -> Iterator[Chart]:
-    looks = style.candidate_looks(material)
-    keys = ["overall", *material.summary.tasks]
-    standings = material.summary.candidates
-    for response in (*setting_responses(standings), *plan_responses(material)):
+def draw_responses(source: Source) -> Iterator[Chart]:
+    looks = style.candidate_looks(source)
+    keys = ["overall", *source.results.tasks]
+    standings = source.results.candidates
+    for response in (*setting_responses(standings), *plan_responses(source)):
         figure, panels = style.make_panels(keys, xlabel=response.label)
         for axes, key in zip(panels, keys, strict=True):
             draw_panel(axes, response, key, looks)
@@ -206,12 +206,12 @@ PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], float | None]]] = {
 }
 
 
-def plan_responses(material: Material) -> Iterator[Response]:
+def plan_responses(source: Source) -> Iterator[Response]:
     """Numbers that follow from the layouts, whatever the plans are called."""
-    layouts = material.layouts
+    layouts = source.layouts
     for label, (rows, number) in PLAN_NUMBERS.items():
         groups: dict[str, list[tuple[float, CandidateResult]]] = {}
-        for one in (one for one in material.summary.candidates if one.name in layouts):
+        for one in (one for one in source.results.candidates if one.name in layouts):
             value = number(layouts[one.name])
             if value is not None:
                 same = without_rows(one, layouts[one.name], rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mops.reports.figures import style
 from mops.reports.figures.style import Chart, Look
-from mops.reports.material import Material
+from mops.reports.source import Source
 from mops.surveys.results.results import CandidateResult, Results
 
 if TYPE_CHECKING:
@@ -74,18 +74,18 @@ class CostPoint:
 # ------------------------------------------------------------------ against costs
 
 
-def draw_pareto(material: Material) -> Iterator[Chart]:
+def draw_pareto(source: Source) -> Iterator[Chart]:
     """A chart for each cost that is known for two candidates or more."""
-    costs = [one.costs for one in material.summary.candidates]
+    costs = [one.costs for one in source.results.candidates]
     is_all_trained = all(own.trained_parameters == own.parameters for own in costs)
     for axis in COSTS[:3] if is_all_trained else COSTS:
-        yield from draw_cost(material, axis)
+        yield from draw_cost(source, axis)
 
 
-def draw_cost(material: Material, axis: CostAxis) -> Iterator[Chart]:
+def draw_cost(source: Source, axis: CostAxis) -> Iterator[Chart]:
     from matplotlib.figure import Figure
 
-    points, unit = cost_points(material, axis)
+    points, unit = cost_points(source, axis)
     if len(points) < 2:
         return
     figure = Figure(figsize=(style.WIDTH / 72, 320 / 72))
@@ -105,22 +105,22 @@ def draw_cost(material: Material, axis: CostAxis) -> Iterator[Chart]:
     axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
     named = [p for p in points if len(points) <= FEW or p.look.role or p in front]
     unnamed = name_points(figure, axes, sorted(named, key=lambda p: not p.look.role), points)
-    notes = left_out(material, points, unnamed, others=len(points) - len(named))
+    notes = left_out(source, points, unnamed, others=len(points) - len(named))
     caption = " ".join((COST_CAPTION, *notes))
     name, title = f"pareto-{axis.label.replace(' ', '-')}", f"Overall score against {axis.label}"
     yield Chart(figure, name, title, caption, "pareto", axis.label)
 
 
-def cost_points(material: Material, axis: CostAxis) -> tuple[list[CostPoint], str]:
+def cost_points(source: Source, axis: CostAxis) -> tuple[list[CostPoint], str]:
     """Candidates that learnt the same tasks, and the unit of their costs."""
-    looks = style.candidate_looks(material)
-    candidates = material.summary.candidates
+    looks = style.candidate_looks(source)
+    candidates = source.results.candidates
     tasks = candidates[0].tasks if candidates else ()
     costs = {one.name: getattr(one.costs, axis.fact) for one in candidates if one.tasks == tasks}
     most = max((cost for cost in costs.values() if cost), default=0)
     factor, unit = next((unit for unit in axis.units if most >= unit[0]), axis.units[-1])
     points = [
-        CostPoint(cost / factor, material.summary[name], looks[name])
+        CostPoint(cost / factor, source.results[name], looks[name])
         for name, cost in costs.items()
         if cost
     ]
@@ -189,11 +189,11 @@ def is_free(box: BboxBase, taken: Sequence[BboxBase], figure: Figure, axes: Axes
 
 
 def left_out(
-    material: Material, points: Sequence[CostPoint], unnamed: Sequence[str], *, others: int
+    source: Source, points: Sequence[CostPoint], unnamed: Sequence[str], *, others: int
 ) -> Iterator[str]:
     """Sentences about marks and names that the chart does not have."""
     shown = {point.candidate.name for point in points}
-    missing = [one.name for one in material.summary.candidates if one.name not in shown]
+    missing = [one.name for one in source.results.candidates if one.name not in shown]
     if missing:
         yield f"Not shown (other tasks, or cost not measured): {', '.join(missing)}."
     if unnamed:
@@ -205,35 +205,35 @@ def left_out(
 # ------------------------------------------------------------------ by task
 
 
-def draw_scores(material: Material) -> Iterator[Chart]:
-    summary = material.summary
-    if not summary.candidates:
+def draw_scores(source: Source) -> Iterator[Chart]:
+    results = source.results
+    if not results.candidates:
         return
-    looks, heights = style.candidate_looks(material), row_heights(summary)
+    looks, heights = style.candidate_looks(source), row_heights(results)
     lowest = max(heights.values()) + 0.5
-    keys = {"overall": "mean of the tasks", **summary.tasks}
+    keys = {"overall": "mean of the tasks", **results.tasks}
     figure, panels = style.make_panels(keys, height=MARGIN + ROW * (lowest + 0.5), sharey=True)
     for axes, (key, metric) in zip(panels, keys.items(), strict=True):
         axes.set_xlabel(metric, loc="right")
         axes.grid(axis="y", visible=False)
         axes.spines["left"].set_visible(False)
-        draw_panel(axes, summary, key, heights, looks)
+        draw_panel(axes, results, key, heights, looks)
     panels[0].set_ylim(lowest, -0.5)
     panels[0].set_yticks(list(heights.values()), [looks[name].name for name in heights])
-    chosen = material.decision.candidate if material.decision else None
+    chosen = source.decision.candidate if source.decision else None
     for axes in panels[::2]:
         for label, name in zip(axes.get_yticklabels(), heights, strict=True):
             weight = "bold" if name == chosen else "normal"
             label.set(color=style.INK, gid=looks[name].gid, fontweight=weight)
-    caption = TASK_CAPTION.format(baseline=summary.baseline)
+    caption = TASK_CAPTION.format(baseline=results.baseline)
     yield Chart(figure, "scores", "Scores of all candidates", caption)
 
 
-def row_heights(summary: Results) -> Mapping[str, float]:
+def row_heights(results: Results) -> Mapping[str, float]:
     """Candidate -> its row; blocks of candidates that do not differ are set apart."""
     heights: dict[str, float] = {}
     height, previous = 0.0, None
-    for one in summary.candidates:
+    for one in results.candidates:
         block = one.reference, one.tie
         height += GAP if previous not in (None, block) else 0.0
         heights[one.name], previous = height, block
@@ -242,9 +242,9 @@ def row_heights(summary: Results) -> Mapping[str, float]:
 
 
 def draw_panel(
-    axes: Axes, summary: Results, key: str, heights: Mapping[str, float], looks: Mapping[str, Look]
+    axes: Axes, results: Results, key: str, heights: Mapping[str, float], looks: Mapping[str, Look]
 ) -> None:
-    for one in summary.candidates:
+    for one in results.candidates:
         score = one.scores.get(key)
         if score is None:
             continue
@@ -258,6 +258,6 @@ def draw_panel(
             axes.text(
                 score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
             )
-        if one.name == summary.baseline:
+        if one.name == results.baseline:
             axes.axvline(score.mean, color=style.PALE, linewidth=0.9, zorder=0.9)
     axes.locator_params(axis="x", nbins=4)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from mops.reports.material import Material
+from mops.reports.source import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,20 +141,20 @@ class Look:
         return f"candidate-{self.place}"
 
 
-def candidate_looks(material: Material) -> dict[str, Look]:
+def candidate_looks(source: Source) -> dict[str, Look]:
     """Colours go by plan where several candidates share a plan, otherwise by candidate."""
-    standings = material.summary.candidates
+    standings = source.results.candidates
     plans = {one.name: one.plan for one in standings}
     is_by_plan = 1 < len(set(plans.values())) < len(plans)
     keys = plans if is_by_plan else {name: name for name in plans}
     first: dict[str, str] = {}  # colour key -> the first candidate that has it
-    for name in by_interest(material):
+    for name in by_interest(source):
         first.setdefault(keys[name], name)
-    notable = {*list(first.values())[: len(SERIES)], *main_candidates(material)}
+    notable = {*list(first.values())[: len(SERIES)], *main_candidates(source)}
     ranks = {key: rank for rank, key in enumerate(first)}
     short = short_names(list(plans))
-    chosen = material.decision.candidate if material.decision else None
-    roles = {"recommended": chosen, "baseline": material.summary.baseline}
+    chosen = source.decision.candidate if source.decision else None
+    roles = {"recommended": chosen, "baseline": source.results.baseline}
     looks = {}
     for place, name in enumerate(plans):
         rank = ranks[keys[name]]
@@ -166,19 +166,19 @@ def candidate_looks(material: Material) -> dict[str, Look]:
     return looks
 
 
-def main_candidates(material: Material) -> list[str]:
+def main_candidates(source: Source) -> list[str]:
     """The recommended candidate, the baseline and the model per task, as far as they exist."""
-    chosen = material.decision.candidate if material.decision else None
-    known = {one.name for one in material.summary.candidates}
-    wanted = (chosen, material.summary.baseline, material.summary.single)
+    chosen = source.decision.candidate if source.decision else None
+    known = {one.name for one in source.results.candidates}
+    wanted = (chosen, source.results.baseline, source.results.single)
     return [name for name in dict.fromkeys(wanted) if name in known and name is not None]
 
 
-def by_interest(material: Material) -> list[str]:
+def by_interest(source: Source) -> list[str]:
     """All candidates: the main ones, then the Pareto front, then the others."""
-    front = [point.name for point in material.decision.front] if material.decision else []
-    names = [one.name for one in material.summary.candidates]
-    return list(dict.fromkeys((*main_candidates(material), *front, *names)))
+    front = [point.name for point in source.decision.front] if source.decision else []
+    names = [one.name for one in source.results.candidates]
+    return list(dict.fromkeys((*main_candidates(source), *front, *names)))
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from mops.reports.errors import Example
-    from mops.reports.material import Material
     from mops.reports.report import Report
+    from mops.reports.source import Source
 
 HERE = Path(__file__).parent
 JUDGES = {"report": "the report half of validation", "test": "the test files"}
@@ -31,18 +31,18 @@ PIECES = re.compile(r"([^±\[(]+?)(?: (± [^\[(]+?))?(?: ([\[(].+))?")
 
 def render_page(report: Report) -> str:
     """Every text is escaped; only our own drawings, style and script are inserted as they are."""
-    material = report.material
-    lead, *notes = headline(material)
+    source = report.source
+    lead, *notes = headline(source)
     script = read_asset("script.js")
-    candidates = page_candidates(material)
+    candidates = page_candidates(source)
     body = load_template("body.html").render(
         report=report,
         chosen=next((c for c in report.cards if candidates[c.candidate].is_chosen), None),
         rows=partial(table_rows, candidates=candidates),
     )
     return load_template("page.html").render(
-        title=material.summary.name,
-        eyebrow=eyebrow(material),
+        title=source.results.name,
+        eyebrow=eyebrow(source),
         lead=lead,
         notes=notes,
         chapters=re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body),
@@ -57,8 +57,8 @@ def render_markdown(report: Report) -> str:
     """The page's content as Markdown; pictures are links to figures/NAME.svg."""
     text = load_template("report.md").render(
         report=report,
-        title=report.material.summary.name,
-        lead=headline(report.material),
+        title=report.source.results.name,
+        lead=headline(report.source),
         most_rows=MOST_ROWS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -95,20 +95,20 @@ def content_policy(script: str) -> str:
     )
 
 
-def headline(material: Material) -> Sequence[str]:
+def headline(source: Source) -> Sequence[str]:
     """The decision, then notes on it."""
-    if material.decision is None:
+    if source.decision is None:
         return ["No trial is finished yet."]
-    return list(material.decision.lines)
+    return list(source.decision.lines)
 
 
-def eyebrow(material: Material) -> str:
-    summary = material.summary
-    judged = f"judged on {JUDGES[summary.on]} of {', '.join(summary.tasks)}"
-    if not material.survey:
-        return f"Run {summary.name}: {judged}"
+def eyebrow(source: Source) -> str:
+    results = source.results
+    judged = f"judged on {JUDGES[results.on]} of {', '.join(results.tasks)}"
+    if not source.survey:
+        return f"Run {results.name}: {judged}"
     return (
-        f"Survey {summary.name}: {len(summary.candidates)} candidates, {len(summary.seeds)} seeds, "
+        f"Survey {results.name}: {len(results.candidates)} candidates, {len(results.seeds)} seeds, "
         f"{judged}"
     )
 
@@ -128,17 +128,17 @@ class PageCandidate:
     is_chosen: bool
 
 
-def page_candidates(material: Material) -> Mapping[str, PageCandidate]:
-    summary = material.summary
-    chosen = material.decision.candidate if material.decision and material.survey else None
+def page_candidates(source: Source) -> Mapping[str, PageCandidate]:
+    results = source.results
+    chosen = source.decision.candidate if source.decision and source.survey else None
     roles = {"recommended": chosen}
-    if material.survey:
-        roles |= {"baseline": summary.baseline, "a model per task": summary.single}
+    if source.survey:
+        roles |= {"baseline": results.baseline, "a model per task": results.single}
     candidates = {}
-    for number, one in enumerate(summary.candidates):
+    for number, one in enumerate(results.candidates):
         tags = [role for role, name in roles.items() if name == one.name]
         if one.missing_seeds:
-            tags.append(f"{len(one.trials)} of {len(summary.seeds)} seeds")
+            tags.append(f"{len(one.trials)} of {len(results.seeds)} seeds")
         family = one.plan.partition(":")[0]
         candidates[one.name] = PageCandidate(
             number, one.name, one.tie, family, tuple(tags), one.name == chosen

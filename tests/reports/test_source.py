@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mops.errors import RunError, UsageError
-from mops.reports.material import read_material
+from mops.reports.source import read_source
 from mops.surveys.results.judge import judge_run
 from running import world
 
@@ -21,22 +21,22 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_is_a_survey_of_one(run: Path) -> None:
-    material = read_material(run)
-    (one,) = material.summary.candidates
-    (trial,) = material.trials
-    assert material.survey is None and one.tie == 1 and one.against == {} and one.gains == {}
+    source = read_source(run)
+    (one,) = source.results.candidates
+    (trial,) = source.trials
+    assert source.survey is None and one.tie == 1 and one.against == {} and one.gains == {}
     assert one.trials[0].id == "run" and trial.folder == run
-    for task, name in material.summary.tasks.items():
+    for task, name in source.results.tasks.items():
         recorded = trial.record.scores.tasks[task]["report"][name]
         assert one.scores[task].mean == pytest.approx(recorded)
-    assert material.decision is not None and material.decision.candidate == one.name
+    assert source.decision is not None and source.decision.candidate == one.name
     assert [line["step"] for line in trial.curve if "selection" in line] == [4, 8]
 
 
 def test_a_torn_curve_ends_where_it_is_torn(run: Path) -> None:
     lines = (run / "curve.jsonl").read_text("utf-8").splitlines(keepends=True)
     (run / "curve.jsonl").write_text("".join(lines[:2]) + lines[2][:10], "utf-8")
-    assert len(read_material(run).trials[0].curve) == 2
+    assert len(read_source(run).trials[0].curve) == 2
 
 
 def test_predictions_that_are_not_those_of_the_record_are_refused(run: Path) -> None:
@@ -46,12 +46,12 @@ def test_predictions_that_are_not_those_of_the_record_are_refused(run: Path) -> 
     cells[1] = "5.0" if float(cells[1]) < 2.5 else "0.0"
     path.write_text("\n".join([header, ",".join(cells), *rest]) + "\n", "utf-8")
     with pytest.raises(RunError, match="not the predictions that were recorded"):
-        read_material(run)
+        read_source(run)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"neither a survey .* nor a finished run"):
-        read_material(tmp_path)
+        read_source(tmp_path)
 
 
 def test_rows_that_judge_are_needed(run: Path) -> None:
@@ -63,5 +63,5 @@ def test_rows_that_judge_are_needed(run: Path) -> None:
 
 
 def test_reports_load_no_torch() -> None:
-    code = "import sys, mops.reports.material; assert 'torch' not in sys.modules"
+    code = "import sys, mops.reports.source; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,112 @@
+"""The source of a report: the results of a survey or run, and the files of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mops.config.recipe import Recipe, to_recipe
+from mops.errors import MopsError, UsageError
+from mops.evaluate.predictions import SPLIT_FILE
+from mops.plans.layout import Layout
+from mops.plans.shapes import EncoderShape
+from mops.record import Record, read_curve, read_record
+from mops.surveys.design import Survey, read_survey
+from mops.surveys.results.judge import judge_run, judge_survey
+from mops.surveys.results.recommend import Decision, recommend
+from mops.surveys.results.results import Results, TrialResult, read_results
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """The files of a finished trial."""
+
+    candidate: str
+    result: TrialResult
+    folder: Path
+    record: Record
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return to_recipe(dict(self.record.run_info.recipe), where=str(self.folder))
+
+    @cached_property
+    def curve(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(read_curve(self.folder / "curve.jsonl"))
+
+    def predictions(self, task: str, on: str) -> Path:
+        """The file with its predictions for the rows that judge."""
+        return self.folder / "predictions" / f"{task}-{SPLIT_FILE[on]}.csv"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything a report is made from; tables, figures and page are functions of it."""
+
+    folder: Path
+    survey: Survey | None  # the design; None for a single run
+    results: Results
+    decision: Decision | None  # None while no trial is finished
+    trials: tuple[TrialFiles, ...]  # by candidate, then by seed
+    unreadable: tuple[str, ...]  # trials whose files cannot be read, and why
+
+    def trials_of(self, candidate: str) -> tuple[TrialFiles, ...]:
+        return tuple(trial for trial in self.trials if trial.candidate == candidate)
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """Candidate -> the record of one of its trials."""
+        return {trial.candidate: trial.record for trial in self.trials}
+
+    @cached_property
+    def layouts(self) -> Mapping[str, Layout]:
+        """Candidate -> layout, from the records alone; without those whose plan file is gone."""
+        layouts: dict[str, Layout] = {}
+        for trial in (trial for trial in self.trials if trial.candidate not in layouts):
+            try:
+                shape = EncoderShape(**trial.record.meta_info.encoder_shape)  # type: ignore[arg-type]
+                tasks = trial.recipe.task_values()
+                layouts[trial.candidate] = trial.recipe.layout(tasks, shape)
+            except (KeyError, TypeError, MopsError):
+                continue
+        return layouts
+
+
+def read_source(folder: Path) -> Source:
+    """The results and files in the folder of a survey or of a run."""
+    if (folder / "survey.yaml").is_file():
+        survey = read_survey(folder / "survey.yaml")
+        results = read_current_results(survey, folder)
+    elif (folder / "record.json").is_file():
+        survey, results = None, judge_run(folder)
+    else:
+        raise UsageError(
+            f"{folder} is neither a survey (survey.yaml) nor a finished run (record.json)"
+        )
+    trials: list[TrialFiles] = []
+    unreadable: list[str] = []
+    for candidate in results.candidates:
+        for result in candidate.trials:
+            place = results.run_folder(result)
+            try:
+                record = read_record(place / "record.json")
+                trials.append(TrialFiles(candidate.name, result, place, record))
+            except MopsError as error:
+                unreadable.append(f"{candidate.name}, seed {result.seed}: {error}")
+    decision = recommend(results) if results.candidates else None
+    return Source(folder, survey, results, decision, tuple(trials), tuple(unreadable))
+
+
+def read_current_results(survey: Survey, folder: Path) -> Results:
+    """summary.json, or the survey judged again if a file that it is made from is newer."""
+    stored = folder / "summary.json"
+    patterns = ("trials/*/record.json", "trials/*/predictions/*.csv", "failed/*.json")
+    files = [folder / "survey.yaml", folder / "costs.json"]
+    files += [path for pattern in patterns for path in folder.glob(pattern)]
+    times = [path.stat().st_mtime_ns for path in files if path.is_file()]
+    if stored.is_file() and max(times) <= stored.stat().st_mtime_ns:
+        return read_results(stored)
+    return judge_survey(survey, folder)
