@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mops.data.tables import Table, open_table
+from mops.data.tables import DataTable, open_table
 from mops.errors import DataError
 
 
-def values(table: Table) -> list[tuple[str, ...]]:
+def values(table: DataTable) -> list[tuple[str, ...]]:
     return [tuple(record.values[name] for name in table.columns) for record in table.records()]
 
 

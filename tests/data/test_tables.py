@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mops.data.readers import NAMES
-from mops.data.tables import Table, open_table
+from mops.data.tables import DataTable, open_table
 from mops.errors import DataError
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -28,7 +28,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def values(table: Table) -> list[tuple[str, ...]]:
+def values(table: DataTable) -> list[tuple[str, ...]]:
     return [tuple(record.values[name] for name in table.columns) for record in table.records()]
 
 

@@ -21,7 +21,7 @@ from mops.files import atomic_write, write_text
 
 if TYPE_CHECKING:
     from mops.data.examples import Row
-    from mops.data.tables import Table
+    from mops.data.tables import DataTable
     from mops.predict.inference import Predictions
     from mops.predict.predictor import Predictor
     from mops.tasks import Task
@@ -87,7 +87,7 @@ def command(
 
 
 def fitting_tasks(
-    predictor: Predictor, table: Table, name: str | None, text: tuple[str, ...]
+    predictor: Predictor, table: DataTable, name: str | None, text: tuple[str, ...]
 ) -> list[Task]:
     """The tasks whose columns the input has."""
     known = predictor.bundle.layout.tasks
@@ -107,7 +107,7 @@ def fitting_tasks(
 
 
 def write_predictions(
-    predictor: Predictor, tasks: Sequence[Task], table: Table, file: TextIO, as_json: bool
+    predictor: Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
 ) -> None:
     """Predict all tasks in one pass, window by window."""
     from mops.data.examples import SHOWN_ROWS, first_problems, stream_rows

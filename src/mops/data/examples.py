@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from mops.data.tables import HUB, Table, open_table
+from mops.data.tables import HUB, DataTable, open_table
 from mops.errors import DataError, nearest
 from mops.tasks import Task, canonical_label, sorted_labels
 
@@ -72,7 +72,7 @@ def read_rows(
     return read
 
 
-def stream_rows(table: Table, task: Task, *, needs_label: bool) -> Iterator[Row]:
+def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[Row]:
     """The rows one at a time, the unusable ones with their problem."""
     for name in (*task.text, task.label) if needs_label else task.text:
         if name not in table.columns:
@@ -84,7 +84,7 @@ def stream_rows(table: Table, task: Task, *, needs_label: bool) -> Iterator[Row]
     return _stream(table, task, needs_label)
 
 
-def _stream(table: Table, task: Task, needs_label: bool) -> Iterator[Row]:
+def _stream(table: DataTable, task: Task, needs_label: bool) -> Iterator[Row]:
     name = table.source if table.source.startswith(HUB) else Path(table.source).name
     id_column = next((column for column in ID_COLUMNS if column in table.columns), "")
     read_label = lru_cache(maxsize=1000)(lambda text: _read_label(text, task, needs_label))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mops.data.known_datasets import ENDINGS, Entry, columns_entry, splits_entry, task_type
-from mops.data.tables import Table, open_table
+from mops.data.tables import DataTable, open_table
 from mops.errors import DataError
 from mops.tasks import are_numbers, canonical_label
 
@@ -110,7 +110,9 @@ def _infer_entry(files: dict[str, str]) -> Entry:
     return kind | columns_entry(text, label) | splits_entry(ordered)
 
 
-def _first_known(table: Table, known: tuple[str, ...], what: str, examples: str) -> tuple[str, ...]:
+def _first_known(
+    table: DataTable, known: tuple[str, ...], what: str, examples: str
+) -> tuple[str, ...]:
     """The first known set of column names that the table has, in the table's spelling."""
     spelling = {column.lower(): column for column in table.columns}
     for names in map(str.split, known):
@@ -120,7 +122,7 @@ def _first_known(table: Table, known: tuple[str, ...], what: str, examples: str)
     raise NotInferredError(f"no {what} column among {columns}; known names: {examples}, ...")
 
 
-def _type_and_range(table: Table, label: str, *, is_pair: bool) -> Entry:
+def _type_and_range(table: DataTable, label: str, *, is_pair: bool) -> Entry:
     values = {canonical_label(record.values.get(label, "")) for record in table.records()} - {""}
     if len(values) < 2:
         raise NotInferredError(f"column {label!r} holds {len(values)} value(s); two are needed")

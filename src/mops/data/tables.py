@@ -33,7 +33,7 @@ class RawRow:
 
 
 @dataclass(frozen=True)
-class Table:
+class DataTable:
     """A source with known columns; `form` says how it was read ("tab-separated text")."""
 
     source: str
@@ -45,7 +45,7 @@ class Table:
     count: Callable[[], int | None] = field(default=lambda: None, repr=False, compare=False)
 
 
-def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> Table:
+def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> DataTable:
     """The table in `source`; `wanted` columns guide the detection and must not occur twice.
 
     `names` are the columns of delimited text that has no header line.
@@ -89,7 +89,7 @@ def _refuse_empty(source: str, has_rows: bool) -> None:
 # ------------------------------------------------------------------ delimited text
 
 
-def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> Table:
+def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
     first = lines.first_line()
     _refuse_empty(lines.name, bool(first))
     if "\r" in first.rstrip("\r\n"):
@@ -101,12 +101,7 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> Table:
     start = split_fields(lines.lines(), dialect)
     columns = names or tuple(name.strip() for name in next(start).fields)
     _refuse_empty(lines.name, next(start, None) is not None or bool(names))
-    for name in wanted:
-        if columns.count(name) > 1:
-            raise DataError(
-                f"{lines.name}: column {name!r} occurs {columns.count(name)} times in the header "
-                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
-            )
+    _refuse_repeated(lines.name, columns, wanted)
 
     def records() -> Iterator[RawRow]:
         for record in islice(split_fields(lines.lines(), dialect), 0 if names else 1, None):
@@ -122,13 +117,22 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> Table:
                 record.problem or ragged,
             )
 
-    return Table(lines.name, columns, lines.notes, str(dialect), records, lines.count)
+    return DataTable(lines.name, columns, lines.notes, str(dialect), records, lines.count)
+
+
+def _refuse_repeated(source: str, columns: Columns, wanted: Columns) -> None:
+    for name in wanted:
+        if columns.count(name) > 1:
+            raise DataError(
+                f"{source}: column {name!r} occurs {columns.count(name)} times in the header "
+                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
+            )
 
 
 # ------------------------------------------------------------------ JSON
 
 
-def _json(lines: TextSource, wanted: Columns) -> Table:
+def _json(lines: TextSource, wanted: Columns) -> DataTable:
     is_list = lines.first_line().lstrip().startswith("[")
     read = _json_list if is_list else _json_lines
     first = next((value for _, value in read(lines) if isinstance(value, dict)), None)
@@ -144,8 +148,8 @@ def _json(lines: TextSource, wanted: Columns) -> Table:
         return (_to_row(number, value, columns, wanted) for number, value in read(lines))
 
     if is_list:
-        return Table(lines.name, columns, lines.notes, "a JSON list", records)
-    return Table(lines.name, columns, lines.notes, "JSON lines", records, lines.count)
+        return DataTable(lines.name, columns, lines.notes, "a JSON list", records)
+    return DataTable(lines.name, columns, lines.notes, "JSON lines", records, lines.count)
 
 
 def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
@@ -193,16 +197,16 @@ def _as_text(value: Any) -> str:
 Rows = Callable[[], Iterator[dict[str, Any]]]
 
 
-def _columnar(source: str, form: str, columns: Columns, rows: Rows, count: int) -> Table:
+def _columnar(source: str, form: str, columns: Columns, rows: Rows, count: int) -> DataTable:
     _refuse_empty(source, next(rows(), None) is not None)
 
     def records() -> Iterator[RawRow]:
         return (_to_row(number, value, columns, ()) for number, value in enumerate(rows(), start=1))
 
-    return Table(source, columns, (), form, records, lambda: count)
+    return DataTable(source, columns, (), form, records, lambda: count)
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> DataTable:
     try:
         parquet = importlib.import_module("pyarrow.parquet")
         with parquet.ParquetFile(path) as file:
@@ -226,7 +230,7 @@ def _parquet(path: Path) -> Table:
     return _columnar(str(path), "parquet", columns, rows, count)
 
 
-def _hub(source: str) -> Table:
+def _hub(source: str) -> DataTable:
     """`hub:NAME:SPLIT` or `hub:NAME:CONFIG:SPLIT`, through the `datasets` library."""
     parts = source.removeprefix(HUB).split(":")
     if len(parts) not in (2, 3) or not all(parts):
