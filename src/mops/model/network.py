@@ -159,8 +159,8 @@ def new_parts(
         for n, owner in enumerate(route.late):
             activation = layout.plan.late[n].activation
             yield owner, partial(late_layer, widths[n], widths[n + 1], activation)
-        seen = layout.head_input(name)
-        yield route.head, partial(build_head, task, layout.reading, seen, head_dropout)
+        inputs = layout.head_input(name)
+        yield route.head, partial(build_head, task, layout.reading, inputs, head_dropout)
 
 
 def late_layer(n_in: int, n_out: int, activation: str) -> nn.Module:
