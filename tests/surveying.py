@@ -148,28 +148,6 @@ def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
 def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Record:
     tasks = recipe.task_values()
     main = {name: task.score_name for name, task in tasks.items()}
-    seen = TaskTraining(rows=100, batches=100, examples=800, passes=8.0, planned_batches=100)
-    train: dict[str, Any] = {
-        "steps": 100,
-        "planned_steps": 100,
-        "steps_per_epoch": 50,
-        "stopped_early": False,
-        "best_step": 50,
-        "evaluations": 2,
-        "train_seconds": 10.0,
-        "batched": 1,
-        "loss_weights": dict.fromkeys(tasks, 1.0),
-        "tasks": dict.fromkeys(tasks, seen),
-        "epochs": 2.0,
-        "best_score": 0.5,
-        "processes": 1,
-        "step_seconds_median": 0.1,
-        "tokens": 10_000,
-        "frozen_seconds": 0.0,
-        "frozen_sequences": {"computed": 0, "found": 0},
-        "gradient_shares": {},
-        "stages": (),
-    }
     costs: dict[str, Any] = {
         "parameters": 20_000_000,
         "trained_parameters": 20_000_000,
@@ -194,12 +172,38 @@ def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Reco
         run_info=RunInfo(
             plan="shared", tasks=tuple(tasks), encoder="", seed=1, recipe=recipe.to_data()
         ),
-        train_info=TrainInfo(**train | dict(skill.train)),
+        train_info=made_training(tuple(tasks), **skill.train),
         scores=RunScores(main=main, overall=overall, tasks=dict(scores), untrained=()),
         costs=RunCosts(**costs | dict(skill.costs)),
         warnings=skill.warnings,
         meta_info=made_meta(),
     )
+
+
+def made_training(tasks: Sequence[str], rows: int = 800, **facts: Any) -> TrainInfo:
+    seen = TaskTraining(rows=100, batches=100, examples=rows, passes=8.0, planned_batches=100)
+    plain: dict[str, Any] = {
+        "steps": 100,
+        "planned_steps": 100,
+        "steps_per_epoch": 50,
+        "epochs": 2.0,
+        "stopped_early": False,
+        "best_step": 50,
+        "best_score": 0.5,
+        "evaluations": 2,
+        "train_seconds": 10.0,
+        "batched": 1,
+        "processes": 1,
+        "step_seconds_median": 0.1,
+        "tokens": 10_000,
+        "frozen_seconds": 0.0,
+        "frozen_sequences": {"computed": 0, "found": 0},
+        "loss_weights": dict.fromkeys(tasks, 1.0),
+        "gradient_shares": {},
+        "tasks": dict.fromkeys(tasks, seen),
+        "stages": (),
+    }
+    return TrainInfo(**plain | facts)
 
 
 def made_meta(**facts: Any) -> MetaInfo:
@@ -236,27 +240,19 @@ def write_failure(folder: Path, trial: Trial, reason: str) -> None:
 # ------------------------------------------------------------------ standings without files
 
 
-def made_trial(seed: int = 1, **facts: Any) -> TrialResult:
-    plain: dict[str, Any] = {
-        "id": f"{seed:012x}",
-        "seed": seed,
-        "digest": "",
-        "selection": 0.5,
-        "scores": {},
-        "metrics": {},
-        "steps": 100,
-        "planned_steps": 100,
-        "best_step": 50,
-        "best_epoch": 1.0,
-        "rows": {"a": 800, "b": 800},
-        "passes": {"a": 8.0, "b": 8.0},
-        "train_seconds": 10.0,
-        "batched": 1,
-        "is_stopped_early": False,
-        "is_best_last": False,
-        "warnings": (),
-    }
-    return TrialResult(**plain | facts)
+def made_trial(
+    seed: int = 1, *, selection: float = 0.5, rows: int = 800, **facts: Any
+) -> TrialResult:
+    """Facts are of the training, but for id, digest and warnings."""
+    own = {key: facts.pop(key) for key in ("id", "digest", "warnings") if key in facts}
+    plain: dict[str, Any] = {"id": f"{seed:012x}", "digest": "", "warnings": ()}
+    return TrialResult(
+        **plain | own,
+        seed=seed,
+        scores={},
+        metrics={"overall": {"selection": {"overall": selection}}},
+        train_info=made_training(("a", "b"), rows=rows, **facts),
+    )
 
 
 def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> CandidateResult:

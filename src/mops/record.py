@@ -89,6 +89,10 @@ class TrainInfo:
     stages: tuple[StageTraining, ...]
 
     @property
+    def best_epoch(self) -> float:
+        return self.best_step / self.steps_per_epoch
+
+    @property
     def is_best_last(self) -> bool:
         """Whether the last evaluation was the best: a larger budget may give a better model."""
         is_last = self.evaluations > 1 and self.best_step == self.steps

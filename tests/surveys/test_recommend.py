@@ -10,7 +10,7 @@ from mops.errors import UsageError
 from mops.surveys.results.recommend import FrontPoint, pareto_front, recommend
 from mops.surveys.results.weights import parse_weights
 from mops.units import BYTES, COUNTS, SECONDS, parse_amount
-from surveying import made_difference, made_standing, made_summary
+from surveying import made_difference, made_standing, made_summary, made_trial
 
 
 def test_the_best_beyond_doubt() -> None:
@@ -179,12 +179,8 @@ def test_weighted_scores_are_judged_with_care() -> None:
 
 
 def test_the_model_is_that_of_the_best_seed_on_selection() -> None:
-    standing = made_standing("shared", 0.7)
-    chosen = [0.5, 0.7, 0.6]
-    trials = tuple(
-        type(trial)(**{**vars(trial), "selection": value})
-        for trial, value in zip(standing.trials, chosen, strict=True)
-    )
+    chosen = {1: 0.5, 2: 0.7, 3: 0.6}
+    trials = tuple(made_trial(n, id=f"shared-{n}", selection=of) for n, of in chosen.items())
     assert recommend(made_summary(made_standing("shared", 0.7, trials=trials))).trial == "shared-2"
 
 

@@ -253,6 +253,6 @@ def test_a_run_that_was_really_trained(tmp_path: Path) -> None:
     (found,) = summary.candidates
     record = read_record(here.run / "record.json")
     assert found.overall.mean == pytest.approx(record.scores.overall["report"]["overall"])
-    assert found.trials[0].best_step == record.train_info.best_step
+    assert found.trials[0].train_info == record.train_info
     write_summary(tmp_path, summary)
     assert read_results(tmp_path) == summary

@@ -76,9 +76,9 @@ def test_a_winner_worse_than_the_default() -> None:
     ("facts", "words"),
     [
         ({"planned_steps": 200}, "training steps go from 100 (shared) to 200 (b)"),
-        ({"rows": {"a": 1600, "b": 800}}, "training rows of a go from 800 (shared) to 1,600 (b)"),
-        ({"rows": {"a": 804, "b": 800}}, ""),  # some schedules draw the next task
-        ({"rows": {"a": 400, "b": 400}, "is_stopped_early": True}, ""),  # it chose to stop
+        ({"rows": 1600}, "training rows of a go from 800 (shared) to 1,600 (b)"),
+        ({"rows": 804}, ""),  # some schedules draw the next task
+        ({"rows": 400, "stopped_early": True}, ""),  # it chose to stop
     ],
 )
 def test_budgets_that_differ(facts: dict[str, Any], words: str) -> None:
@@ -88,7 +88,7 @@ def test_budgets_that_differ(facts: dict[str, Any], words: str) -> None:
 
 
 def test_trials_that_ended_too_early_are_counted() -> None:
-    last = made_trial(1, is_best_last=True), made_trial(2, is_best_last=True), made_trial(3)
+    last = made_trial(1, best_step=100), made_trial(2, best_step=100), made_trial(3)
     summary = made_summary(made_standing("shared", 0.7), made_standing("b", 0.7, trials=last))
     (text,) = said(summary, "last evaluation")
     assert text.startswith("2 of 6 trials") and "(b)" in text and "larger budget" in text

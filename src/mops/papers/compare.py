@@ -131,7 +131,7 @@ class TableFiller:
     def value(self, candidate: CandidateResult, measure: str, split: str) -> float | None:
         """A number of our candidate in the unit and convention of the paper."""
         if measure == "epoch":  # counted from 0: the first evaluation ends epoch 0
-            return mean(trial.best_epoch for trial in candidate.trials) - 1
+            return mean(trial.train_info.best_epoch for trial in candidate.trials) - 1
         if measure in ("seconds", "hours"):
             return candidate.costs.train_seconds
         if measure == "size":
@@ -223,7 +223,7 @@ def measured_differences(paper: Paper, ours: OurResults) -> Iterator[str]:
             f"Encoder: {there.encoder} in the paper ({there.depth} layers of {there.width}), "
             f"{encoder} here ({size[0]} of {size[1]})."
         )
-    steps = sorted({trial.steps for c in ours.results.candidates for trial in c.trials})
+    steps = sorted({trial.train_info.steps for c in ours.results.candidates for trial in c.trials})
     if there.steps and steps != [there.steps]:
         here = " to ".join(f"{n:,}" for n in dict.fromkeys((steps[0], steps[-1])))
         yield f"Training steps: {there.steps:,} in the paper, {here} here."

@@ -72,19 +72,16 @@ def single_seed(results: Results) -> Iterator[str]:
 
 def unequal_budgets(results: Results) -> Iterator[str]:
     """Candidates that were given more steps, or more rows of a task, than others."""
-    candidates = results.candidates
-    steps = {one.name: max(trial.planned_steps for trial in one.trials) for one in candidates}
+    infos = {one.name: [t.train_info for t in one.trials] for one in results.candidates}
+    steps = {name: max(info.planned_steps for info in of) for name, of in infos.items()}
     yield from compare_budgets("training steps", steps, 0)
     for task in results.tasks:
-        rows = {
-            one.name: max(rows)
-            for one in candidates
-            if (
-                rows := [
-                    t.rows[task] for t in one.trials if not t.is_stopped_early and task in t.rows
-                ]
-            )
+        complete = {
+            one.name: [info for info in infos[one.name] if not info.stopped_early]
+            for one in results.candidates
+            if task in one.tasks
         }
+        rows = {n: max(i.tasks[task].examples for i in of) for n, of in complete.items() if of}
         yield from compare_budgets(f"training rows of {task}", rows, SLACK)
 
 
@@ -136,12 +133,15 @@ def winner_below_default(results: Results) -> Iterator[str]:
 
 
 def small_budgets(results: Results) -> Iterator[str]:
-    trials = [trial for one in results.candidates for trial in one.trials]
-    names = [one.name for one in results.candidates if any(t.is_best_last for t in one.trials)]
+    is_last = {
+        one.name: [trial.train_info.is_best_last for trial in one.trials]
+        for one in results.candidates
+    }
+    names = [name for name, of in is_last.items() if any(of)]
     if names:
-        count = sum(trial.is_best_last for trial in trials)
+        count, trials = sum(map(sum, is_last.values())), sum(map(len, is_last.values()))
         yield (
-            f"{count} of {len(trials)} trials were best at their last evaluation "
+            f"{count} of {trials} trials were best at their last evaluation "
             f"({list_names(names)}): a larger budget may give a better model"
         )
 

@@ -48,8 +48,12 @@ def to_csv(results: Results) -> str:
 def flatten(one: CandidateResult) -> dict[str, Any]:
     """Everything about a candidate; `trials.steps` and the like are lists over its seeds."""
     data = asdict(one)
-    trials = {key: [trial[key] for trial in data["trials"]] for key in ("id", "seed", *LISTED)}
-    data["trials"] = trials | {"warnings": sum(len(trial.warnings) for trial in one.trials)}
+    data["trials"] = {
+        "id": [trial.id for trial in one.trials],
+        "seed": [trial.seed for trial in one.trials],
+        **{key: [getattr(t.train_info, key) for t in one.trials] for key in LISTED},
+        "warnings": sum(len(trial.warnings) for trial in one.trials),
+    }
     data["costs"].pop("parameters_by_owner")
     return dict(join_paths(data))
 

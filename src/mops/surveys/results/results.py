@@ -9,7 +9,7 @@
         candidate.values("sentiment", "test", "f1")   # one number for each seed
         for trial in candidate.trials:                # one training: candidate x seed
             trial.metrics["sentiment"]["validation"]["accuracy"]  # task x split x metric
-            trial.steps, trial.best_epoch, trial.warnings
+            trial.train_info.steps, trial.selection, trial.warnings
             read_record(results.run_folder(trial) / "record.json")
     results["hybrid:3"], results.missing, results.caveats
 
@@ -27,7 +27,7 @@ from typing import Any
 
 from mops.errors import UsageError
 from mops.evaluate.compare import Difference, Estimate
-from mops.record import Metrics, read_format
+from mops.record import Metrics, TrainInfo, read_format
 from mops.yaml_io import to_value
 
 FORMAT = 1  # of summary.json
@@ -42,20 +42,15 @@ class TrialResult:
     id: str  # the name of its folder
     seed: int
     digest: str  # of its predictions: equal digests, equal predictions
-    selection: float | None  # overall on the rows that chose the best evaluation
     scores: Mapping[str, float]  # main metric of each task and both overall scores, as judged
     metrics: Mapping[str, Mapping[str, Metrics]]  # task -> split -> metric -> value
-    steps: int
-    planned_steps: int
-    best_step: int
-    best_epoch: float
-    rows: Mapping[str, int]  # training rows of each task, counting repetitions
-    passes: Mapping[str, float]
-    train_seconds: float
-    batched: int  # trainings that shared the time
-    is_stopped_early: bool
-    is_best_last: bool  # the last evaluation was the best: the budget may be too small
+    train_info: TrainInfo
     warnings: tuple[str, ...]
+
+    @property
+    def selection(self) -> float | None:
+        """The overall score on the rows that chose the best evaluation."""
+        return self.metrics["overall"].get("selection", {}).get("overall")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,9 +187,9 @@ def training_table(results: Results) -> Table:
     rows = tuple(
         (
             Cell(one.name),
-            number_cell(mean(trial.steps for trial in one.trials), "{:,.0f}"),
-            number_cell(mean(trial.best_step for trial in one.trials), "{:,.0f}"),
-            number_cell(mean(trial.best_epoch for trial in one.trials), "{:.1f}"),
+            number_cell(mean(trial.train_info.steps for trial in one.trials), "{:,.0f}"),
+            number_cell(mean(trial.train_info.best_step for trial in one.trials), "{:,.0f}"),
+            number_cell(mean(trial.train_info.best_epoch for trial in one.trials), "{:.1f}"),
             *(passes_cell(one, task) for task in results.tasks),
             Cell(" ".join(trial.id for trial in one.trials)),
         )
@@ -201,8 +201,9 @@ def training_table(results: Results) -> Table:
 
 
 def passes_cell(one: CandidateResult, task: str) -> Cell:
-    known = [trial.passes[task] for trial in one.trials if task in trial.passes]
-    return number_cell(mean(known), "{:.1f}") if known else EMPTY
+    if task not in one.tasks:
+        return EMPTY
+    return number_cell(mean(t.train_info.tasks[task].passes for t in one.trials), "{:.1f}")
 
 
 def missing_table(results: Results) -> Table:

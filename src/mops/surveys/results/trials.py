@@ -41,25 +41,15 @@ class FinishedTrial:
         return self.trial.candidate.name
 
     def to_result(self) -> TrialResult:
-        scores, info = self.record.scores, self.record.train_info
+        scores = self.record.scores
         main = {name: scores.tasks[name][self.on][scores.main[name]] for name in self.tasks}
         return TrialResult(
             id=self.id,
             seed=self.trial.seed,
             digest=self.digest,
-            selection=scores.overall.get("selection", {}).get("overall"),
             scores=main | dict(scores.overall.get(self.on, {})),
             metrics={**scores.tasks, "overall": scores.overall},
-            steps=info.steps,
-            planned_steps=info.planned_steps,
-            best_step=info.best_step,
-            best_epoch=info.best_step / info.steps_per_epoch,
-            rows={name: info.tasks[name].examples for name in main},
-            passes={name: info.tasks[name].passes for name in main},
-            train_seconds=info.train_seconds,
-            batched=info.batched,
-            is_stopped_early=info.stopped_early,
-            is_best_last=info.is_best_last,
+            train_info=self.record.train_info,
             warnings=self.record.warnings,
         )
 
