@@ -26,7 +26,7 @@ from mops.plans.rows import (
 )
 
 few = settings(
-    max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 pers = st.sampled_from([(), ("layer",), ("task",), ("layer", "task")])
 groups = st.permutations(NAMES).flatmap(

@@ -1,4 +1,4 @@
-"""The properties of DESIGN.md's section 3 over all plans, written and random."""
+"""The properties that every plan must have, over the catalog, written and random plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from properties import (
     PROPERTIES,
     READING,
@@ -92,13 +92,14 @@ def test_most_plans_have_a_copy_per_layer() -> None:
 # ------------------------------------------------------------------ random plans
 
 
+@pytest.mark.slow
 @over_properties
 def test_property_of_random_plans(holds: Callable[[SharingPlan], None]) -> None:
     few(given(plans)(holds))()
 
 
+@few
 @given(plans)
-@settings(few, max_examples=60)
 def test_routes_name_exactly_the_owners(plan: SharingPlan) -> None:
     """The owners with a size, a rate and users are those on some route; none is without a user."""
     layout = lay_out(plan, THREE_TASKS, tiny_shape(), READING)
