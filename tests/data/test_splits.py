@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mops.data.examples import Row
@@ -42,6 +42,7 @@ def test_normalised_text_ignores_case_signs_and_width(text: str, same: str) -> N
     assert normalised(text) == same
 
 
+@settings(deadline=None, max_examples=25)
 @given(pairs=PAIRS, seed=st.integers(), share=st.floats(0.05, 0.95))
 def test_split_never_shares_a_sentence_and_loses_no_row(
     pairs: list[tuple[str, str]], seed: int, share: float

@@ -41,7 +41,9 @@ def refusal(path: Path | str, wanted: tuple[str, ...] = ()) -> str:
 
 
 @pytest.mark.parametrize("delimiter", NAMES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
+)
 @given(rows=st.lists(st.tuples(ANY_TEXT | NASTY, ANY_TEXT | NASTY), min_size=1))
 def test_any_text_survives_csv_quoting(
     tmp_path: Path, delimiter: str, rows: list[tuple[str, str]]
