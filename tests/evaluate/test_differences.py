@@ -117,7 +117,7 @@ def test_a_clear_difference_and_none() -> None:
     assert {name: one.tie for name, one in found.items()} == {"base": 2, "same": 2, "better": 1}
 
 
-def test_a_worse_one_is_real_with_a_negative_sign() -> None:
+def test_a_worse_one_is_significant_with_a_negative_sign() -> None:
     found = judge(answered("base", 0.8), answered("worse", 0.4))["worse"]
     assert found.against["overall"].high < 0 and found.against["overall"].is_significant
     assert found.tie == 2
@@ -170,7 +170,7 @@ def test_the_same_bits_every_time() -> None:
 # ------------------------------------------------------------------ edges
 
 
-def test_with_one_seed_nothing_is_real() -> None:
+def test_with_one_seed_nothing_is_significant() -> None:
     found = judge(answered("base", 0.3, [1]), answered("better", 0.9, [1]))
     difference = found["better"].against["overall"]
     assert difference.p < 1e-6 and difference.p_holm < 1e-6
@@ -207,7 +207,7 @@ def test_a_candidate_with_one_common_seed_is_in_no_correction_of_the_others(skil
     assert not beside["few"].against["overall"].is_significant
 
 
-def test_without_common_seeds_there_is_no_difference_to_tell() -> None:
+def test_without_common_seeds_there_is_no_difference() -> None:
     found = judge(answered("base", 0.3, [1, 2]), answered("other", 0.9, [3, 4]))
     assert found["other"].against == {} and found["other"].mcnemar == {}
     assert set(found["other"].scores) == KEYS

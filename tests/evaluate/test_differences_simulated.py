@@ -14,6 +14,7 @@ from building import THREE_TASKS
 from mops.evaluate.compare import compare, different_pairs, means_by_name, tie_groups
 from mops.evaluate.statistics import LEVEL, ScoredRuns, holm, off_zero
 
+pytestmark = pytest.mark.slow
 SURVEYS = 200
 NOISE = [0.2, 1.0, 3.0]  # between runs, in units of the noise between rows
 

@@ -1,4 +1,4 @@
-"""Groups that cannot be told apart."""
+"""Groups of candidates that are not significantly different."""
 
 from __future__ import annotations
 

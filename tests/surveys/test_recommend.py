@@ -13,7 +13,7 @@ from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_difference, made_standing, made_summary, made_trial
 
 
-def test_the_best_beyond_doubt() -> None:
+def test_the_significantly_best() -> None:
     """Alone in the first tie: chosen though it costs more."""
     summary = made_summary(
         made_standing("hybrid:3", 0.75, tie=1, cost=(40, 20, 90)),

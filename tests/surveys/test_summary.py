@@ -212,6 +212,7 @@ def test_without_torch() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
+@pytest.mark.slow
 def test_two_hundred_trials_take_seconds(tmp_path: Path) -> None:
     names = ["shared", *(f"plan{n}" for n in range(39))]
     survey = made_survey(*names, seeds=(1, 2, 3, 4, 5))

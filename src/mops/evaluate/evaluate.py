@@ -1,7 +1,4 @@
-"""Evaluation: answers of rows become scores on the halves of a split and on the whole of it.
-
-Guards at evaluation: results that look like results but are none.
-"""
+"""Evaluation: predictions of rows become scores on the parts of a split, files and warnings."""
 
 from __future__ import annotations
 
@@ -142,11 +139,11 @@ def write_predictions(
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-FLAT = 0.01  # of the range: a similarity that varies less than this says nothing
+FLAT = 0.01  # of the range: similarities that vary less than this are meaningless
 
 
 def suspicious(task: Task, targets: Values, predictions: Values) -> Iterator[str]:
-    """What is wrong with a task's predictions on validation rows, one sentence each."""
+    """Signs that a task's predictions on validation rows mean nothing, one sentence each."""
     if len(predictions) < 2:
         return
     if task.is_similarity:
