@@ -16,6 +16,7 @@ from mops.reports.plan_figure import draw_plan
 from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.results import CandidateResult
 from mops.surveys.results.tables import COSTS, cost_cell, estimate_cell
+from mops.tables import to_minus
 from mops.yaml_io import format_yaml
 
 
@@ -73,7 +74,7 @@ def best_trial(source: Source, one: CandidateResult) -> TrialFiles | None:
 def list_facts(one: CandidateResult) -> Iterator[tuple[str, str]]:
     """Scores, seeds and costs, as in the tables."""
     for key in ("overall", *one.tasks):
-        yield key, estimate_cell(one.scores.get(key)).text
+        yield key, to_minus(estimate_cell(one.scores.get(key)).text)
     yield "seeds", ", ".join(str(trial.seed) for trial in one.trials)
     for fact, (name, *_) in COSTS.items():
         text = cost_cell(fact, getattr(one.costs, fact)).text

@@ -26,6 +26,7 @@ FEW_LOG, FEW = 4, 8  # so many values all get their ticks
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
 Settings = Mapping[str, Any]
+Candidates = Sequence[CandidateResult]
 Points = Sequence[tuple[float, CandidateResult]]
 
 
@@ -50,15 +51,15 @@ class Response:
 def draw_responses(source: Source) -> Iterator[Chart]:
     looks = style.candidate_looks(source)
     keys = ["overall", *source.results.tasks]
-    standings = source.results.candidates
-    for response in (*setting_responses(standings), *plan_responses(source)):
+    candidates = source.results.candidates
+    for response in (*setting_responses(candidates), *plan_responses(source)):
         figure, panels = style.make_panels(keys, xlabel=response.label)
         for axes, key in zip(panels, keys, strict=True):
             draw_panel(axes, response, key, looks)
         lines = [line for line in response.lines if line.label]
         style.add_legend(figure, [(line.label, line_colour(line, looks), None) for line in lines])
         joined = {one.name for line in response.lines for _, one in line.points}
-        others = len(standings) - len(joined)
+        others = len(candidates) - len(joined)
         caption = (
             f"Lines join candidates that differ only in {response.label}; means over seeds, bars "
             "are one standard error. Filled marks: not significantly different from the best in "
@@ -106,9 +107,9 @@ def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, s
 # ------------------------------------------------------------------ numbers of the recipe
 
 
-def setting_responses(standings: Sequence[CandidateResult]) -> Iterator[Response]:
+def setting_responses(candidates: Candidates) -> Iterator[Response]:
     """For each number among the settings; keys that always change together count once."""
-    flat = {one.name: dict(flatten(one.settings)) for one in standings}
+    flat = {one.name: dict(flatten(one.settings)) for one in candidates}
     keys = list(dict.fromkeys(key for settings in flat.values() for key in settings))
     done: set[str] = set()
     for key in keys:
@@ -117,29 +118,33 @@ def setting_responses(standings: Sequence[CandidateResult]) -> Iterator[Response
             continue
         linked = [key, *(o for o in keys if o != key and are_linked(list(flat.values()), key, o))]
         done |= set(linked)
-        lines = tuple(lines_along(key, [k for k in keys if k not in linked], standings, flat))
+        lines = tuple(lines_along(key, [k for k in keys if k not in linked], candidates, flat))
         if lines:
             names = [name.rpartition("training.")[2] for name in linked]
             yield Response(names[0].replace(".", "-"), " = ".join(names), lines)
 
 
 def lines_along(
-    key: str,
-    others: Sequence[str],
-    standings: Sequence[CandidateResult],
-    flat: Mapping[str, Settings],
+    key: str, others: Sequence[str], candidates: Candidates, flat: Mapping[str, Settings]
 ) -> Iterator[ResponseLine]:
-    """Groups of two or more candidates that are equal in all other keys."""
+    """Groups of candidates that are equal in all other keys."""
     varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
+    numbered = [one for one in candidates if is_number(flat[one.name].get(key))]
+    rest = {one.name: [flat[one.name].get(other) for other in others] for one in numbered}
+    points = [(flat[one.name][key], one) for one in numbered]
+    for line in join_equal(points, rest, fewest=2):
+        yield ResponseLine(line_label(flat[line[0][1].name], varied), line)
+
+
+def join_equal(points: Points, rest: Mapping[str, Any], *, fewest: int) -> Iterator[Points]:
+    """Points whose candidates have the same tasks and the same rest, in order of their values."""
     groups: dict[str, list[tuple[float, CandidateResult]]] = {}
-    for one in standings:
-        own = flat[one.name]
-        if is_number(own.get(key)):
-            same = json.dumps([one.tasks, [own.get(other) for other in others]])
-            groups.setdefault(same, []).append((own[key], one))
-    for points in groups.values():
-        if len(points) > 1:
-            yield ResponseLine(line_label(flat[points[0][1].name], varied), in_order(points))
+    for value, one in points:
+        same = json.dumps([one.tasks, rest[one.name]], sort_keys=True)
+        groups.setdefault(same, []).append((value, one))
+    for group in groups.values():
+        if len({value for value, _ in group}) >= fewest:
+            yield sorted(group, key=lambda point: (point[0], point[1].overall.mean))
 
 
 def flatten(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -170,10 +175,6 @@ def line_label(settings: Settings, varied: Sequence[str]) -> str:
         for key, value in values.items()
         if value not in (None, [], {})
     )
-
-
-def in_order(points: Points) -> Points:
-    return tuple(sorted(points, key=lambda point: (point[0], point[1].overall.mean)))
 
 
 # ------------------------------------------------------------------ numbers of the plan
@@ -209,22 +210,19 @@ PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], float | None]]] = {
 def plan_responses(source: Source) -> Iterator[Response]:
     """Numbers that follow from the layouts, whatever the plans are called."""
     layouts = source.layouts
-    for label, (rows, number) in PLAN_NUMBERS.items():
-        groups: dict[str, list[tuple[float, CandidateResult]]] = {}
-        for one in (one for one in source.results.candidates if one.name in layouts):
-            value = number(layouts[one.name])
-            if value is not None:
-                same = without_rows(one, layouts[one.name], rows)
-                groups.setdefault(same, []).append((value, one))
-        long = [own for own in groups.values() if len({value for value, _ in own}) >= FEWEST]
-        if long:
-            lines = tuple(ResponseLine("", in_order(points)) for points in long)
+    known = [one for one in source.results.candidates if one.name in layouts]
+    for label, (rows, compute) in PLAN_NUMBERS.items():
+        values = [(compute(layouts[one.name]), one) for one in known]
+        points = [(value, one) for value, one in values if value is not None]
+        rest = {one.name: without_rows(one, layouts[one.name], rows) for one in known}
+        lines = tuple(ResponseLine("", line) for line in join_equal(points, rest, fewest=FEWEST))
+        if lines:
             yield Response(label.replace(" ", "-"), label, lines, {NONE_SHARED: "none"})
 
 
-def without_rows(one: CandidateResult, layout: Layout, rows: str) -> str:
+def without_rows(one: CandidateResult, layout: Layout, rows: str) -> list[Any]:
     """All that defines a candidate except these rows of its plan."""
     plan = layout.plan.to_data()
-    kept = {key: plan[key] for key in plan if key not in (rows, "name", "about", "source", "depth")}
+    hidden = (rows, "name", "about", "source", "depth")
     settings = {key: value for key, value in one.settings.items() if key != "plan"}
-    return json.dumps([one.tasks, kept, settings], sort_keys=True)
+    return [{key: plan[key] for key in plan if key not in hidden}, settings]

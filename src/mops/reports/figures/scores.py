@@ -36,6 +36,10 @@ SIDES = (
     ((-8, 0), "right", "center"),
     ((0, 8), "center", "bottom"),
     ((0, -8), "center", "top"),
+    ((6, 10), "left", "bottom"),
+    ((-6, 10), "right", "bottom"),
+    ((6, -10), "left", "top"),
+    ((-6, -10), "right", "top"),
 )
 
 
