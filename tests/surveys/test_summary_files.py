@@ -43,6 +43,7 @@ def test_the_flat_file_has_the_paths_of_the_json_as_columns(
     assert float(row["against.overall.high"]) == poor.against["overall"].high
     assert float(row["gains.similarity.mean"]) == poor.gains["similarity"].mean
     assert row["trials.best_step"] == "50 50 50" and row["trials.warnings"] == "0"
+    assert row["trials.passes.sentiment"] == "8.0 8.0 8.0"
     assert float(row["costs.train_seconds"]) == 10
     assert float(row["costs.weight_bytes"]) == 80_000_000
     assert float(row["tm_relative"]) == poor.tm_relative

@@ -52,6 +52,10 @@ def flatten(one: CandidateResult) -> dict[str, Any]:
         "id": [trial.id for trial in one.trials],
         "seed": [trial.seed for trial in one.trials],
         **{key: [getattr(t.train_info, key) for t in one.trials] for key in LISTED},
+        "passes": {
+            task: [trial.train_info.tasks[task].passes for trial in one.trials]
+            for task in one.tasks
+        },
         "warnings": sum(len(trial.warnings) for trial in one.trials),
     }
     data["costs"].pop("parameters_by_owner")
