@@ -113,7 +113,7 @@ def test_losses_of_a_batch_are_those_of_its_outputs() -> None:
     [
         ({"loss": "mse"}, "loss 'mse' does not fit a classification"),
         ({"loss": "hinge"}, "allowed: cross_entropy"),
-        ({"loss": "binary_cross_entropy", "labels": ("0", "1", "2")}, "wants two labels"),
+        ({"loss": "binary_cross_entropy", "labels": ("0", "1", "2")}, "needs two labels"),
         ({"score": "pearson"}, "score 'pearson' does not fit"),
         ({"labels": ("0", "1"), "class_weights": (1.0,)}, "1 class weights for 2 labels"),
         ({"labels": ("0", "0")}, "names a label twice"),
@@ -125,7 +125,7 @@ def test_losses_of_a_batch_are_those_of_its_outputs() -> None:
         ({"name": "My Task"}, "small letters"),
         ({"type": "similarity", "text": ("a", "b")}, "needs `range"),
         ({"type": "similarity", "text": ("a",), "range": (0.0, 1.0)}, "reads 2 text"),
-        ({"type": "similarity", "text": ("a", "b"), "range": (5.0, 0.0)}, "must rise"),
+        ({"type": "similarity", "text": ("a", "b"), "range": (5.0, 0.0)}, "must increase"),
         (
             {
                 "type": "similarity",

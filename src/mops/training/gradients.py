@@ -1,6 +1,6 @@
-"""The tasks' gradients become one: added up, or combined where tasks share weights.
+"""How the gradients of several tasks become one: a sum, or an aggregator such as PCGrad.
 
-Shapes: T tasks, P numbers in all shared weights together.
+Shapes: T tasks, P numbers in all shared weights.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 class Gradients(Stateful, Protocol):
-    """A way to combine: fills `.grad` of every weight, returns the total loss.
-
-    The gradients are those of all processes together, the loss is that of this one's rows.
-    """
+    """Fills `.grad` of every weight, summed over all processes; returns this process's loss."""
 
     def backward(
         self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
@@ -51,15 +48,15 @@ class Sum(Gradients):
 class Combined(Gradients):
     """One gradient per task, combined over the weights that tasks of the step share.
 
-    A task's gradient is one vector over all shared weights together, as in PCGrad (Yu et al. 2020);
-    where a shared weight is not on its way, it is zero there. A weight that only one task of the
-    step passes gets its plain gradient. A task whose vector is zero (its weight is 0) has no say:
-    the shortest vector between it and the others would be zero too, and nothing would learn.
+    A task's gradient is one vector over all shared weights, as in PCGrad (Yu et al. 2020), with
+    zeros for weights that are not on its route. A weight on the route of a single task of the step
+    gets its plain gradient. A task whose vector is zero (its weight is 0) is left out: the shortest
+    vector between it and the others would be zero too, and nothing would learn.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.aggregators: dict[tuple[str, ...], Aggregator] = {}  # some remember: one per tasks
+        self.aggregators: dict[tuple[str, ...], Aggregator] = {}  # by tasks: some have state
 
     def backward(
         self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
@@ -69,16 +66,16 @@ class Combined(Gradients):
             return Sum().backward(network, terms, group)
         jacobian_TP, reached = split_gradients(terms, shared)
         reached = group.sum_jacobian(jacobian_TP, reached)
-        group.sum_gradients(network.parameters())  # what is not shared
-        group.sync_random_state()  # some draw an order of the tasks
-        has_say = jacobian_TP.any(dim=1).tolist()
-        tasks = tuple(task for task, is_kept in zip(terms, has_say, strict=True) if is_kept)
-        rows_TP = jacobian_TP if all(has_say) else jacobian_TP[has_say]
+        group.sum_gradients(network.parameters())  # of weights that are not shared
+        group.sync_random_state()  # some aggregators draw an order of the tasks
+        is_nonzero = jacobian_TP.any(dim=1).tolist()
+        tasks = tuple(task for task, is_kept in zip(terms, is_nonzero, strict=True) if is_kept)
+        rows_TP = jacobian_TP if all(is_nonzero) else jacobian_TP[is_nonzero]
         spread(self.combine(tasks, rows_TP), shared, reached)
         return total_of(terms)
 
     def combine(self, tasks: tuple[str, ...], rows_TP: Tensor) -> Tensor:
-        # What is not a number stops the run a few lines on; here solvers would fail on it.
+        # Solvers fail on NaN; the trainer reports it after the step.
         if len(tasks) < 2 or not rows_TP.isfinite().all():
             return rows_TP.sum(dim=0)
         combined_P: Tensor = self.aggregator(tasks)(rows_TP)
@@ -114,30 +111,30 @@ def build_aggregator(name: str) -> Aggregator:
     import torchjd.aggregation
 
     row = AGGREGATORS[name]
-    built: Aggregator = getattr(torchjd.aggregation, row.kind)(**row.options)
-    return built
+    aggregator: Aggregator = getattr(torchjd.aggregation, row.kind)(**row.options)
+    return aggregator
 
 
 # ------------------------------------------------------------------ one gradient per task
 
 
 def shared_parameters(network: Network, tasks: Iterable[str]) -> list[nn.Parameter]:
-    """The weights that learn and that more than one of these tasks teaches."""
-    here, teachers = set(tasks), network.layout.trained_by
+    """The weights that learn and that more than one of these tasks trains."""
+    chosen, trained_by = set(tasks), network.layout.trained_by
     return [
         parameter
         for owner, _, parameter in network.owner_parameters()
-        if parameter.requires_grad and len(here & set(teachers[owner])) > 1
+        if parameter.requires_grad and len(chosen & set(trained_by[owner])) > 1
     ]
 
 
 def split_gradients(
     terms: Mapping[str, Tensor], shared: Sequence[nn.Parameter]
 ) -> tuple[Tensor, list[bool]]:
-    """One row per task over the shared weights, and which of these any task reaches.
+    """One row per task over the shared weights, and which of these weights any task reaches.
 
-    All other weights keep their gradients in `.grad`. There is one backward pass per task through
-    one graph, so that the tasks see the same dropout as with a sum.
+    All other weights keep their gradients in `.grad`. Each task has a backward pass through the
+    same graph, so the dropout masks are those of a sum.
     """
     sizes = [parameter.numel() for parameter in shared]
     jacobian_TP = shared[0].new_zeros(len(terms), sum(sizes))
@@ -155,7 +152,7 @@ def split_gradients(
 
 
 def spread(vector_P: Tensor, parameters: Sequence[nn.Parameter], reached: Sequence[bool]) -> None:
-    """The combined vector back to the weights; one that no task reaches has no gradient."""
+    """Write the combined vector into `.grad`; a weight that no task reaches gets none."""
     pieces = torch.split(vector_P, [parameter.numel() for parameter in parameters])
     for piece, parameter, is_reached in zip(pieces, parameters, reached, strict=True):
         parameter.grad = piece.view_as(parameter) if is_reached else None

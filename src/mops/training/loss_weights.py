@@ -1,4 +1,4 @@
-"""Weights of the tasks' losses: fixed, learned (uncertainty) or by how fast they fall (dwa)."""
+"""Weights of the tasks' losses: fixed, learned (uncertainty), or by how fast they fall (dwa)."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Stateful(Protocol):
 
 
 class Weighting(Stateful, Protocol):
-    """A way to weigh losses. What it learns is training state, no part of the model."""
+    """A way to weigh losses. Its parameters are training state, not part of the model."""
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each task's term of the total loss."""
         ...
 
     def weights(self) -> dict[str, float]:
-        """The weights in force, of all tasks."""
+        """The present weights of all tasks."""
         ...
 
     def note(self, losses: Mapping[str, float], step: int) -> None:
-        """Told after each step (counted from 0) what the losses were."""
+        """Called after each step (counted from 0) with its losses."""
         return
 
 
@@ -66,7 +66,7 @@ class Fixed(Weighting):
 class Uncertainty(Weighting):
     """Homoscedastic uncertainty (Kendall, Gal and Cipolla 2018, equations 5 to 10).
 
-    With s = log(variance), learned, at first 0, a task's term is
+    With s = log(variance), learned from 0, a task's term is
         exp(-s) L / 2 + s / 2     for a value on a range (a Gaussian),
         exp(-s) L     + s / 2     for classes (a softmax scaled by the variance).
     """
@@ -104,22 +104,22 @@ class Uncertainty(Weighting):
 
 @dataclass
 class Interval:
-    """What dwa remembers of one task."""
+    """The losses of one task that dwa keeps."""
 
     total: float = 0.0  # of the losses in this interval
     count: float = 0.0
-    last: float = 0.0  # mean loss of the last interval that had the task, 0: none yet
+    last: float = 0.0  # mean loss of the last interval with the task, 0: none yet
     before: float = 0.0  # and of the one before
 
     def close(self) -> None:
-        """The interval has ended; one without the task leaves its means as they are."""
+        """End the interval; one without the task leaves the means as they are."""
         if self.count:
             self.before, self.last = self.last, self.total / self.count
             self.total, self.count = 0.0, 0.0
 
     @property
     def rate(self) -> float:
-        """How the loss falls, r in the paper; 1 as long as there is nothing to compare."""
+        """How fast the loss falls, r in the paper; 1 before there are two intervals."""
         return self.last / self.before if self.before else 1.0
 
 
@@ -166,7 +166,7 @@ class Dwa(Weighting):
 
 
 def dwa_interval(training: Training, schedule: Schedule) -> int:
-    """Steps between new weights: as told, else an epoch, and never more than a tenth of all."""
+    """Steps between updates: `dwa_steps`, else an epoch, at most a tenth of all steps."""
     return training.dwa_steps or max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS))
 
 

@@ -1,6 +1,6 @@
-"""Losses by the type of a task's answers. Each takes the head's raw outputs.
+"""The loss functions. Each takes the raw outputs of a head.
 
-Shapes: R rows, O outputs, C classes. What lies before R (the networks of a stack) is carried along:
+Shapes: R rows, O outputs, C classes. Dimensions before R (the networks of an ensemble) are kept:
 each network has a loss of its own.
 """
 
@@ -32,7 +32,7 @@ def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tenso
 def ordinal(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
     """Output k is the logit of P(y > k); the sum over k of binary cross-entropies.
 
-    Frank and Hall 2001, with one network for all questions as in Cheng et al. 2008 (NNRank).
+    Frank and Hall 2001, with one network for all thresholds as in Cheng et al. 2008 (NNRank).
     """
     steps_O = torch.arange(outputs_RO.shape[-1], device=outputs_RO.device)
     is_above_RO = (targets_R[..., None] > steps_O).to(outputs_RO.dtype)
@@ -41,7 +41,7 @@ def ordinal(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> 
 
 
 def mean_by_class(losses_R: Tensor, targets_R: Tensor, weights_C: Tensor | None) -> Tensor:
-    """Weighted by class as cross-entropy is: by the sum of the rows' weights."""
+    """The mean weighted by class, as in torch's cross-entropy."""
     if weights_C is None:
         return losses_R.mean(dim=-1)
     row_weights_R = weights_C[targets_R.long()]
@@ -63,9 +63,6 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
 
 def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     """The loss of a task on a batch of its rows."""
-    weights = (
-        torch.tensor(task.class_weights, dtype=outputs_RO.dtype) if task.class_weights else None
-    )
-    return LOSSES[task.loss_name](
-        outputs_RO, targets_R, None if weights is None else weights.to(outputs_RO.device)
-    )
+    given = task.class_weights
+    weights = torch.tensor(given, dtype=outputs_RO.dtype).to(outputs_RO.device) if given else None
+    return LOSSES[task.loss_name](outputs_RO, targets_R, weights)

@@ -30,7 +30,7 @@ PARAMETERS = 100  # that mlflow takes at once
 
 @dataclass(frozen=True)
 class Label:
-    """What a run is called where many are looked at together."""
+    """The name of a run among others."""
 
     name: str
     folder: Path  # where trackers keep their files: the run's folder, or the survey's
@@ -38,27 +38,27 @@ class Label:
 
 
 def label_of(folder: Path) -> Label:
-    """Of a run by itself."""
+    """The label of a run that is not part of a survey."""
     return Label(folder.resolve().name, folder)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A run that begins, or goes on."""
+    """A run that starts or resumes."""
 
     label: Label
     parameters: Mapping[str, Any]  # its recipe, flat
-    key: str = ""  # finds the run that goes on; empty: a new one
+    key: str = ""  # of the run to resume; empty: a new one
 
 
 class Tracker(Protocol):
     """One run in one tracker; made from a `Start`."""
 
-    key: str  # by which a later process finds it again
+    key: str  # by which a later process finds the run
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None: ...
     def end(self, scores: Mapping[str, float]) -> None:
-        """The final scores; none when the run was broken off and may go on."""
+        """End the run with its final scores; without any it was interrupted and may resume."""
 
 
 class TensorBoard:
@@ -70,7 +70,7 @@ class TensorBoard:
         self.folder = place / re.sub(r"[^\w.+=-]+", "-", label.name) if label.group else place
         self.key = self.folder.name
         self.parameters = dict(start.parameters)
-        # A new run hides what an older one of that name has left there.
+        # A new run hides events of an older run of the same name.
         purge = None if start.key else 0
         writer = import_module("torch.utils.tensorboard").SummaryWriter
         self.writer: Any = writer(str(self.folder), purge_step=purge)
@@ -78,7 +78,7 @@ class TensorBoard:
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
-        self.writer.flush()  # a process that is killed has no time for it
+        self.writer.flush()  # a killed process could not
 
     def end(self, scores: Mapping[str, float]) -> None:
         if scores:
@@ -87,13 +87,13 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run of an experiment, by mlflow's client: several may be open at once."""
+    """A run of an experiment, through mlflow's client: several may be open at once."""
 
     def __init__(self, start: Start) -> None:
         place = start.label.folder.resolve() / "mlflow"
         place.mkdir(exist_ok=True)
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place}/mlflow.db"
-        with FileLock(place / "lock"):  # trials begin side by side, tables are made once
+        with FileLock(place / "lock"):  # trials start at the same time, tables are created once
             self.client: Any = import_module("mlflow").MlflowClient(tracking_uri=uri)
             self.key = start.key or self.begin(start.label, start.parameters)
             self.client.update_run(self.key, status="RUNNING")
@@ -137,7 +137,7 @@ class WandB:
             settings=wandb.Settings(console="off", silent=True),
         )
         self.key: str = self.run.id
-        # Its own count of steps only rises; a line that comes later may be of the same step.
+        # wandb's own step only rises; a later line may be of the same step.
         self.run.define_metric("*", step_metric="step")
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -152,7 +152,7 @@ class Trackio:
     """A run of a project in trackio's own folder, unless TRACKIO_SPACE_ID names a space."""
 
     def __init__(self, start: Start) -> None:
-        # In a context of its own: there it finds no run before this one that it would finish.
+        # In a context of its own, where it finds no earlier run to finish.
         with redirect_stdout(sys.stderr):
             self.run: Any = Context().run(
                 import_module("trackio").init,
@@ -176,7 +176,7 @@ class Trackio:
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table: what opens a run, and what must be installed for it."""
+    """How a tracker opens a run, and what must be installed for it."""
 
     begin: Callable[[Start], Tracker]
     module: str
@@ -192,11 +192,11 @@ TRACKERS: Mapping[str, Kind] = {
 
 
 def refuse_missing_trackers(training: Training) -> None:
-    """Say before a run which tracker is not installed."""
+    """Refuse a tracker that is not installed, before a run starts."""
     for name in training.trackers:
         kind = TRACKERS[name]
         found = find_spec(kind.module)
-        if found is None or found.origin is None:  # a folder of that name is no package
+        if found is None or found.origin is None:  # a folder of that name is not a package
             raise RecipeError(
                 f"training.report_to: {name} is not installed here; pip install {kind.install}, "
                 "or leave it out"

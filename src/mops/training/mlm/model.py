@@ -1,11 +1,6 @@
-"""The head that guesses words, tied to the encoder's word vectors; its names in other programs.
+"""An encoder with a head that predicts masked words: its loss, and its files for transformers.
 
-Shapes: C chosen tokens, D width, V words.
-
-The model: one shared encoder with the head that guesses words; its loss and its perplexity.
-
-Shapes: T tokens of the pack, C chosen tokens, D width.
-The pretrained encoder as a folder that mops and transformers read.
+Shapes: S segments of the pack, C chosen tokens, D width, V words.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task
 from mops.training.mlm.corpus import TEXT, Masked
 
-SPREAD = 0.02  # of new weights, as BERT begins
+SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
 
 class WordHead(nn.Module):
@@ -52,7 +47,7 @@ class WordHead(nn.Module):
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         self.dense = Dense(shape.width, shape.width)
-        # RoBERTa's head is GELU whatever its layers are.
+        # RoBERTa's head always uses GELU.
         self.activation = ACTIVATIONS["gelu" if shape.family == "roberta" else shape.activation]
         self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
         self.bias = nn.Parameter(torch.zeros(shape.words))
@@ -89,7 +84,7 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 def load_head(head: nn.Module, source: EncoderSource) -> bool:
-    """Fill the head from the encoder's file; false, and unchanged, when there is no tied one."""
+    """Fill the head from the encoder's file; False, and unchanged, when it has no tied head."""
     family = source.shape.family
     theirs = read_weights(weights_file(source.folder), family)
     names, state = HEADS[family], head.state_dict()
@@ -105,10 +100,10 @@ def load_head(head: nn.Module, source: EncoderSource) -> bool:
 
 @torch.no_grad()
 def begin_head(head: nn.Module, counts: NDArray[np.int64], seed: int) -> None:
-    """New weights; the bias begins at the log share of each word in the training texts.
+    """New weights; the bias starts at the log frequency of each word in the training texts.
 
-    So the first guesses are about those of a model that knows only how frequent words are, and the
-    first steps need not be spent on that. Add-one smoothing for words that never occur.
+    So the first predictions already know how frequent words are. Add-one smoothing for words that
+    never occur.
     """
     shares = (counts + 1) / (counts + 1).sum()
     state = head.state_dict()
@@ -117,8 +112,8 @@ def begin_head(head: nn.Module, counts: NDArray[np.int64], seed: int) -> None:
     state["bias"].copy_(torch.from_numpy(np.log(shares)))
 
 
-TOKENS = 4096  # of one pack when held-out texts are judged; bounds memory
-# Guessing words is no task of a recipe; a network wants one to lay out its single route.
+TOKENS = 4096  # of one pack of held-out texts; bounds memory
+# Not a task of a recipe: a network needs one to lay out its single route.
 STAND_IN = Task(name=TEXT, type="classification", text=(TEXT,), label="word", labels=("a", "b"))
 
 
@@ -135,7 +130,7 @@ def head_owner(network: Network) -> str:
 
 
 def guess(network: Network, batch: Sequence[Masked]) -> tuple[Tensor, Tensor]:
-    """Logits and targets of the chosen tokens; the head sees no other token."""
+    """Logits and targets of the chosen tokens; the head computes no others."""
     device = next(network.parameters()).device
     pack = pack_segments([masked.segment for masked in batch], network.layout, device)
     starts_S = pack.first_S.index_select(0, pack.task_segments[TEXT])  # in the order of the batch
@@ -156,7 +151,7 @@ def masked_loss(network: Network, batch: Sequence[Masked]) -> Tensor:
 
 
 def held_out_losses(network: Network, held_out: Mapping[str, Sequence[Masked]]) -> dict[str, float]:
-    """Half -> the mean loss over all its chosen tokens, never averaged over batches."""
+    """Half -> the mean loss over all its chosen tokens (not a mean over batches)."""
     network.eval()
     found = {}
     for half, sequences in held_out.items():
@@ -186,8 +181,8 @@ def chunks(sequences: Sequence[Masked]) -> Iterator[list[Masked]]:
 
 
 def perplexity(loss: float) -> float:
-    """exp of the mean loss: among how many words the model is undecided."""
-    return math.exp(min(loss, 700.0))  # more is no number any longer
+    """exp of the mean loss."""
+    return math.exp(min(loss, 700.0))  # larger overflows
 
 
 ARCHITECTURES = {
@@ -195,7 +190,7 @@ ARCHITECTURES = {
     "roberta": "RobertaForMaskedLM",
     "distilbert": "DistilBertForMaskedLM",
 }
-BASE = (*TRUNK, "pooler.")  # what transformers names with the family in front
+BASE = (*TRUNK, "pooler.")  # transformers puts the family before these names
 TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
     TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -218,7 +213,7 @@ def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None
 
 
 def config_text(source: EncoderSource) -> str:
-    """The source's configuration; what changed is the head, its tie and the type of numbers."""
+    """The source's configuration with another head, tied, in float32."""
     config = json.loads((source.folder / CONFIG).read_text("utf-8"))
     config["architectures"] = [ARCHITECTURES[source.shape.family]]
     config |= {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
@@ -227,7 +222,7 @@ def config_text(source: EncoderSource) -> str:
 
 
 def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor]:
-    """Ours under their names, and every tensor of the source that mops does not use."""
+    """Our tensors under their names, and the source's tensors that mops does not use."""
     family = source.shape.family
     ours = dict(trained_weights(network, family))
     theirs, _ = read_tensors(weights_file(source.folder))
