@@ -49,7 +49,7 @@ def children(process: int) -> list[int]:
 def kill_at(folder: Path, is_reached: Callable[[Path], object], only_child: bool) -> None:
     """SIGKILL for the child, then for the survey, or for the survey alone, at a state."""
     survey = start(folder)
-    wait_until(lambda: is_reached(folder) or survey.poll() is not None)
+    wait_until(lambda: is_reached(folder) or survey.poll() is not None, 900)
     assert survey.poll() is None, "the survey ended before it reached the state"
     for child in children(survey.pid) if only_child else ():
         os.kill(child, signal.SIGKILL)
@@ -61,19 +61,19 @@ def outcome(folder: Path, out: str) -> dict[str, Any]:
     """All results but those measured in seconds and bytes."""
     summary = json.loads(out)
     judged = ("name", "scores", "against", "gains", "mcnemar", "tie", "missing_seeds")
-    summary["standings"] = [{key: one[key] for key in judged} for one in summary["standings"]]
+    summary["candidates"] = [{key: one[key] for key in judged} for one in summary["candidates"]]
     records = {file.parent.name: json.loads(file.read_text("utf-8"))["scores"]
                for file in sorted(folder.glob("trials/*/record.json"))}  # fmt: skip
-    keys = ("standings", "failed", "doubtful", "waiting", "rows", "seeds")
+    keys = ("candidates", "missing", "rows", "seeds")
     return {"records": records, **{key: summary[key] for key in keys}}
 
 
 def test_kills_change_nothing(tmp_path: Path) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    undisturbed, _ = start(calm).communicate(timeout=600)
+    undisturbed, _ = start(calm).communicate(timeout=1200)
     for is_reached, only_child in STATES:
         kill_at(killed, is_reached, only_child)
-    out, err = (last := start(killed)).communicate(timeout=600)
+    out, err = (last := start(killed)).communicate(timeout=1200)
     assert last.returncode == 0, err
     expected = outcome(calm, undisturbed)
     assert len(expected["records"]) == 2 * len(PLANS)
