@@ -88,6 +88,7 @@ def quiet() -> Iterator[None]:
 # ------------------------------------------------------------------ the command
 
 
+@pytest.mark.slow
 def test_torchrun_gives_the_losses_of_one_process(tmp_path: Path) -> None:
     """Fifty steps, 4 rows of a task in each of two processes against 8 in one."""
     settings = NO_DROPOUT | {"training__max_steps": 50, "training__eval_steps": 25}
@@ -140,6 +141,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Any
     return folder, [[case["out"], *pair] for case, *pair in zip(cases, *ends, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_both_are_the_run_of_the_joined_batch(
     ended: tuple[Path, list[list[Any]]], tmp_path: Path, name: str
@@ -153,6 +155,7 @@ def test_both_are_the_run_of_the_joined_batch(
     assert ours.train_info.loss_weights == pytest.approx(theirs.train_info.loss_weights)
 
 
+@pytest.mark.slow
 def test_all_stop_and_one_of_them_says_why(ended: tuple[Path, list[list[Any]]]) -> None:
     by_name = {name: (one, two) for name, one, two in reversed(ended[1])}
     said = sorted(by_name["nan"])
@@ -165,6 +168,7 @@ def test_all_stop_and_one_of_them_says_why(ended: tuple[Path, list[list[Any]]]) 
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_bits(ended: tuple[Path, list[list[Any]]]) -> None:
     """With dropout, which differs between the processes and follows from the step."""
     folder = ended[0]
@@ -174,6 +178,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(ended: tuple[Path, list[lis
     assert (folder / "stopped" / weights).read_bytes() == (folder / "whole" / weights).read_bytes()
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_is_refused(ended: tuple[Path, list[list[Any]]]) -> None:
     with pytest.raises(
         RecipeError, match=r"trained by 2 process\(es\) up to step [56], now there are 1"

@@ -126,6 +126,7 @@ def killed(recipe_file: Path) -> Path:
     return recipe_file.parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CUTS if name != "damaged"])
 def test_a_killed_run_goes_on_to_the_same_bits(
     killed: Path, recipe_file: Path, whole: Path, name: str
@@ -136,6 +137,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     assert_same_run(run, whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_named_and_not_used(killed: Path, recipe_file: Path) -> None:
     state = killed / "damaged" / "state" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:1000])

@@ -190,6 +190,7 @@ def test_class_weights_change_the_loss(run_with: Any, tmp_path: Path) -> None:
     assert weighted["similarity"] == plain["similarity"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, from inside its compiler
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
 def test_a_compiled_run_gives_nearly_the_same_losses(

@@ -21,7 +21,7 @@ from mops.cli.options import (
     read_recipe,
 )
 from mops.cli.screen import OUT, PretrainingScreen, print_table, print_warnings
-from mops.training.mlm.run import BATCH_SIZE
+from mops.training.mlm.objective import BATCH_SIZE
 from mops.units import format_seconds
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def command(
 
 
 def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
-    from mops.training.mlm.run import Settings
+    from mops.training.mlm.objective import Settings
     from mops.yaml_io import format_yaml
 
     click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)

@@ -1,35 +1,28 @@
-"""Masked-word pretraining: an objective of the trainer, and what it writes about itself."""
+"""A pretraining: from a recipe to an encoder folder with its record, pretrain.json."""
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from mops.config.recipe import Recipe, differing_key
-from mops.data.batches import Batch, TaskData
 from mops.data.dataset import Dataset, read_dataset
-from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import RecipeError, UsageError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.shapes import Reading, check_length
-from mops.training.checkpoint import TrainerState
 from mops.training.curve import Curve
 from mops.training.loss_weights import Fixed
 from mops.training.machine import prepare_machine, restored_threads
 from mops.training.mlm.corpus import (
     Corpus,
-    MaskedBatch,
     Texts,
     Vocabulary,
     build_corpus,
@@ -42,54 +35,25 @@ from mops.training.mlm.model import (
     head_owner,
     held_out_losses,
     load_head,
-    masked_loss,
     perplexity,
     write_encoder,
 )
-from mops.training.objective import Evaluation
+from mops.training.mlm.objective import (
+    BATCH_SIZE,
+    CONTROL,
+    START,
+    WORDS,
+    MaskedWords,
+    Settings,
+    plan_phases,
+)
 from mops.training.optim import build_optimizer
 from mops.training.prepare import content_key, meta_info
 from mops.training.step import Learner
 from mops.training.tracking import label_of, refuse_missing_trackers
 from mops.training.trainer import Silent, Trainer, Watcher
 
-BATCH_SIZE = 32
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
-START, CONTROL, TRAINING = "start", "control", "training"  # phases
-WORDS = "words"  # the name of the loss
-USED = (  # keys of `training` that count here
-    "max_length", "num_train_epochs", "steps_per_epoch", "max_steps", "learning_rate",
-    "head_learning_rate", "layer_decay", "lr_scheduler_type", "warmup_steps", "weight_decay",
-    "adam_epsilon", "max_grad_norm", "dropout", "eval_steps", "save_steps", "early_stopping",
-    "seed", "threads", "device",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Settings:
-    """A recipe, whose plan and labels do not count, and two numbers."""
-
-    recipe: Recipe
-    batch_size: int = BATCH_SIZE  # texts per step
-    control_steps: int | None = None  # None: as many as training steps
-
-    def __post_init__(self) -> None:
-        for name, value, least in (
-            ("batch size", self.batch_size, 1),
-            ("number of control steps", self.control_steps or 0, 0),
-        ):
-            if value < least:
-                raise UsageError(f"the {name} is {value}; it must be at least {least}")
-
-    def to_data(self) -> dict[str, Any]:
-        recipe = self.recipe.to_data()
-        own = {"batch_size": self.batch_size, "control_steps": self.control_steps}
-        return {
-            "encoder": recipe["encoder"],
-            "tasks": recipe["tasks"],
-            "training": {key: recipe["training"][key] for key in USED if key in recipe["training"]},
-            **{key: value for key, value in own.items() if value is not None},
-        }
 
 
 @dataclass(frozen=True)
@@ -125,74 +89,6 @@ def prepare_pretraining(settings: Settings, tell: Callable[[str], None]) -> Pret
     dataset = read_dataset(recipe)
     texts = gather_texts(dataset)
     return Pretraining(settings, dataset, texts, source, vocabulary, reading, device)
-
-
-def plan_phases(settings: Settings, texts: int, *, is_new_head: bool) -> Schedule:
-    """The control, then the training itself, as stages that count their own steps.
-
-    A new head learns much in its first steps, whatever the encoder. So in the control the head
-    learns alone, on the same texts, masks and rates, while the encoder is frozen; then the head is
-    put back. What training reaches below the control is what the encoder has learned.
-    """
-    training = settings.recipe.training
-    epoch = training.steps_per_epoch or math.ceil(texts / settings.batch_size)
-    steps = training.max_steps or max(1, round(training.num_train_epochs * epoch))
-    control = steps if settings.control_steps is None else settings.control_steps
-    if not is_new_head:  # the rate of new weights would undo what the head has learned
-        training = training.model_copy(update={"head_learning_rate": training.learning_rate})
-    at_end = training.model_copy(update={"eval_steps": control})
-    phases = (
-        PlannedStage(0, control, at_end, is_frozen=True),
-        PlannedStage(control, control + steps, training, counted_from=control),
-    )
-    return Schedule(
-        steps=({},) * (control + steps),
-        steps_per_epoch=epoch,
-        sizes={},
-        batch_sizes={},
-        seed=training.seed,
-        stages=tuple(phase for phase in phases if len(phase)),
-    )
-
-
-@dataclass(kw_only=True)
-class MaskedWords:
-    """The objective: guess masked words; the best state is that with the lowest held-out loss."""
-
-    corpus: Corpus
-    schedule: Schedule
-    batch_size: int
-    initial_head: Mapping[str, Tensor]
-    data: Mapping[str, TaskData] = field(default_factory=dict)  # labels are not used
-    logged: Sequence[str] = ("loss", "gradient_norm")
-
-    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
-        number = self.schedule.stage_at(step).number(step)
-        return self.corpus.batch(number, self.batch_size, self.schedule.seed)
-
-    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        assert isinstance(batch, MaskedBatch)
-        return {WORDS: masked_loss(network, batch.sequences)}
-
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
-        """Put the initial head back: what the control learned leaves no trace."""
-        if state.step == self.schedule.stage_at(state.step).first:
-            network.bank[head_owner(network)].load_state_dict(self.initial_head)
-
-    def evaluate(self, network: Network, step: int) -> Evaluation:
-        """The losses of both held-out halves; a state of the control is never the best."""
-        losses = held_out_losses(network, self.corpus.held_out)
-        is_control = self.position(step)["phase"] == CONTROL
-        facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
-        return Evaluation(None if is_control else -losses["selection"], facts)
-
-    def position(self, step: int) -> Mapping[str, Any]:
-        if step == 0:
-            return {"phase": START, "step": 0}
-        stage = self.schedule.stage_at(step - 1)
-        return {"phase": CONTROL if stage.is_frozen else TRAINING, "step": stage.number(step)}
 
 
 # ------------------------------------------------------------------ a run
