@@ -49,7 +49,8 @@ from mops.training.trainer import Silent, Trainer, Watcher, run_all
 
 # Bytes of the weights and moments of networks that are trained as one batch. With 384 wide vectors
 # a network has about 10 MiB. CPU time of its step on one thread, relative to that in a batch of
-# eight: alone 1.36, in a batch of two 1.17, of four 1.03, of sixteen 0.92.
+# eight (medians of two runs on a busy machine): alone 1.26, of two 1.13, of four 1.04, of sixteen
+# 0.97.
 BATCH_BYTES = 96 * 2**20
 MOMENT_BYTES = 12  # a weight and its two moments
 
