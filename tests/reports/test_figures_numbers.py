@@ -22,9 +22,8 @@ from mops.reports.figures.answers import (
     value_counts,
 )
 from mops.reports.figures.curves import (
-    Evaluation,
+    StoredEvaluation,
     convergence_table,
-    first_trials,
     loss_lines,
     measure_pace,
     smooth,
@@ -133,14 +132,18 @@ def test_losses_are_those_of_the_file(source: Source, tmp_path: Path) -> None:
 
 
 def test_the_first_seed_that_all_have(source: Source) -> None:
-    assert {trial.result.seed for trial in first_trials(source).values()} == {1}
+    names = [one.name for one in source.results.candidates]
+    trials = source.same_seed_trials(names)
+    assert {trial.result.seed for trial in trials.values()} == {1}
     gone = [t for t in source.trials if (t.candidate, t.result.seed) != ("shared", 1)]
-    found = first_trials(replace(source, trials=tuple(gone)))
-    assert {trial.result.seed for trial in found.values()} == {2} and len(found) == 6
+    trials = replace(source, trials=tuple(gone)).same_seed_trials(names)
+    assert {trial.result.seed for trial in trials.values()} == {2} and len(trials) == 6
 
 
-def evaluated(*scores: float) -> list[Evaluation]:
-    return [Evaluation(10 * n, 2.0 * n, {"overall": s}) for n, s in enumerate(scores, start=1)]
+def evaluated(*scores: float) -> list[StoredEvaluation]:
+    return [
+        StoredEvaluation(10 * n, 2.0 * n, {"overall": s}) for n, s in enumerate(scores, start=1)
+    ]
 
 
 def test_steps_to_nine_tenths_of_the_final_score() -> None:

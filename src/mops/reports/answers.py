@@ -83,7 +83,8 @@ class Comparison:
 
 def compare_answers(source: Source, task: str) -> Comparison | None:
     """None where no prediction file of the task can be read."""
-    seed, trials = compared_trials(source, task)
+    trials = list(source.same_seed_trials(compared_candidates(source, task)).values())
+    seeds = {trial.result.seed for trial in trials}
     answers: list[Answers] = []
     left_out = []
     for trial in trials:
@@ -99,18 +100,8 @@ def compare_answers(source: Source, task: str) -> Comparison | None:
             answers.append(own)
     if not answers:
         return None
+    seed = seeds.pop() if len(seeds) == 1 else None
     return Comparison(answers[0].rows.task, seed, tuple(answers), tuple(left_out))
-
-
-def compared_trials(source: Source, task: str) -> tuple[int | None, list[TrialFiles]]:
-    """One trial per candidate: of the first seed that all have, otherwise of its own first."""
-    by_name = {name: source.trials_of(name) for name in compared_candidates(source, task)}
-    for seed in source.results.seeds:
-        same = [next((t for t in own if t.result.seed == seed), None) for own in by_name.values()]
-        found = [trial for trial in same if trial is not None]
-        if len(found) == len(by_name):
-            return seed, found
-    return None, [own[0] for own in by_name.values()]
 
 
 def compared_candidates(source: Source, task: str) -> list[str]:

@@ -45,7 +45,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Row:
+class Level:
     """Embeddings, a layer, an addition on top, the pooler, a late layer, or the heads."""
 
     name: str
@@ -118,7 +118,7 @@ class Diagram:
                     added = [self.with_text(row, box) for box in added]
                 yield from (*copies, *added)
 
-    def row_boxes(self, row: Row) -> Iterator[Box]:
+    def row_boxes(self, row: Level) -> Iterator[Box]:
         """The copies of the encoder, late layers or heads in a row."""
         parts = sum(len(first_owners(cells)) for cells in row.slices)
         top = row.top + row.height
@@ -127,7 +127,7 @@ class Diagram:
             top -= height
             yield from self.copies(cells, top, height)
 
-    def added_boxes(self, row: Row) -> Iterator[Box]:
+    def added_boxes(self, row: Level) -> Iterator[Box]:
         """Additions: at the right end of a layer's box, or in a row of their own on top."""
         for box in self.copies(row.added, row.top, row.height) if row.added else ():
             if row.slices:
@@ -153,12 +153,12 @@ class Diagram:
             return SHARED
         return SUBSETS[min(map(self.tasks.index, users)) % len(SUBSETS)]
 
-    def row_form(self, row: Row) -> tuple[object, ...]:
+    def row_form(self, row: Level) -> tuple[object, ...]:
         """Equal for rows that look alike."""
         users = [(box.users, box.is_frozen) for box in self.row_boxes(row)]
         return row.name == "head", bool(row.slices), bool(row.added), tuple(users)
 
-    def with_text(self, row: Row, box: Box) -> Box:
+    def with_text(self, row: Level, box: Box) -> Box:
         """Text in the middle of the box, or left of the first addition in it."""
         width = self.column - SIDE if row.added and row.slices else box.width
         text = self.text(row, box)
@@ -166,7 +166,7 @@ class Diagram:
         short = text if len(text) <= room else f"{text[: max(room - 1, 1)]}…"
         return replace(box, text=short, text_x=box.left + width / 2)
 
-    def text(self, row: Row, box: Box) -> str:
+    def text(self, row: Level, box: Box) -> str:
         if row.name == "head":
             return box.users[0]
         if box.is_frozen:
@@ -207,7 +207,7 @@ class Diagram:
             yield Key("spring", f"copies pulled together (L2, {strength:g})")
 
 
-def make_rows(layout: Layout) -> tuple[Row, ...]:
+def make_rows(layout: Layout) -> tuple[Level, ...]:
     """From the heads down; above the heads is room for the arrows of feeds."""
     feeds = max(len(route.feeds) for route in layout.routes.values())
     top = 6.0 + (14.0 + 7.0 * feeds if feeds else 0.0)
@@ -218,7 +218,7 @@ def make_rows(layout: Layout) -> tuple[Row, ...]:
         has_trunk = not name.startswith("top")
         slices = split_parts(layout, cells[0]) if has_trunk else ()
         added = cells[-1] if len(cells) > has_trunk else {}
-        rows.append(Row(name, slices, added, top, HEAD if name == "head" else tall))
+        rows.append(Level(name, slices, added, top, HEAD if name == "head" else tall))
         top += rows[-1].height + ROW_GAP
     return tuple(rows)
 
@@ -241,7 +241,7 @@ def first_owners(cells: Cells) -> tuple[str, ...]:
     return next(iter(cells.values()))
 
 
-def order_tasks(layout: Layout, rows: Sequence[Row]) -> tuple[str, ...]:
+def order_tasks(layout: Layout, rows: Sequence[Level]) -> tuple[str, ...]:
     """The order that puts tasks that share side by side; the given one among equals."""
     tasks = tuple(layout.tasks)
     if len(tasks) > MOST_PERMUTED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +55,16 @@ class Source:
 
     def trials_of(self, candidate: str) -> tuple[TrialFiles, ...]:
         return tuple(trial for trial in self.trials if trial.candidate == candidate)
+
+    def same_seed_trials(self, candidates: Iterable[str]) -> dict[str, TrialFiles]:
+        """One trial per candidate: of the first seed that all have, otherwise of its own first."""
+        known = {name: self.trials_of(name) for name in candidates}
+        known = {name: trials for name, trials in known.items() if trials}
+        for seed in self.results.seeds:
+            same = [t for trials in known.values() for t in trials if t.result.seed == seed]
+            if len(same) == len(known):
+                return {trial.candidate: trial for trial in same}
+        return {name: trials[0] for name, trials in known.items()}
 
     @property
     def records(self) -> Mapping[str, Record]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from mops.errors import RunError
 from mops.reports.answers import Answers, read_answers
 from mops.reports.figures import style
-from mops.reports.figures.curves import first_trials
 from mops.reports.figures.style import Chart, Look
 from mops.reports.source import Source
 
@@ -43,7 +42,8 @@ def draw_answers(source: Source) -> Iterator[Chart | str]:
 
     Confusion of classes or agreement of values first, then calibration where confidences exist.
     """
-    trials = first_trials(source)
+    names = (one.name for one in source.results.candidates)
+    trials = source.same_seed_trials(names)
     shown = [trials[name] for name in style.main_candidates(source) if name in trials][:COMPARED]
     known: list[list[Answers]] = []
     for task in source.results.tasks:

@@ -38,7 +38,7 @@ Lines = Mapping[str, Mapping[str, Line]]  # panel -> candidate -> x and y
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class StoredEvaluation:
     """A stored evaluation on the selection rows."""
 
     step: int
@@ -58,7 +58,7 @@ def loss_lines(trial: TrialFiles) -> dict[str, tuple[list[float], list[float]]]:
     return lines
 
 
-def evaluations(trial: TrialFiles) -> Iterator[Evaluation]:
+def evaluations(trial: TrialFiles) -> Iterator[StoredEvaluation]:
     main = trial.record.scores.main
     for entry in trial.curve:
         if "selection" in entry:
@@ -69,12 +69,12 @@ def evaluations(trial: TrialFiles) -> Iterator[Evaluation]:
             }
             if entry.get("overall") is not None:
                 scores["overall"] = entry["overall"]
-            yield Evaluation(entry["step"], entry["seconds"], scores)
+            yield StoredEvaluation(entry["step"], entry["seconds"], scores)
 
 
 def draw_curves(source: Source) -> Iterator[Chart | str]:
     """Charts of the first common seed; each where a candidate has two values or more."""
-    trials = first_trials(source)
+    trials = source.same_seed_trials(one.name for one in source.results.candidates)
     seed = ", ".join(sorted({str(trial.result.seed) for trial in trials.values()}))
     looks = style.candidate_looks(source)
     missing = [name for name, trial in trials.items() if not trial.curve]
@@ -93,15 +93,6 @@ def draw_curves(source: Source) -> Iterator[Chart | str]:
         lines = collect_scores(source, evaluated, x)
         if lines:
             yield draw_lines(looks, lines, choice, "Score during training", caption, unit)
-
-
-def first_trials(source: Source) -> dict[str, TrialFiles]:
-    """One trial per candidate: of the smallest seed that all have, otherwise of its own."""
-    by_name: dict[str, dict[int, TrialFiles]] = {}
-    for trial in source.trials:
-        by_name.setdefault(trial.candidate, {})[trial.result.seed] = trial
-    common = set.intersection(*(set(own) for own in by_name.values())) if by_name else set()
-    return {name: own[min(common or own)] for name, own in by_name.items()}
 
 
 def collect_losses(
@@ -126,8 +117,8 @@ def smooth(x: Sequence[float], y: Sequence[float], most: int) -> Line:
 
 def collect_scores(
     source: Source,
-    evaluated: Mapping[str, Sequence[Evaluation]],
-    x: Callable[[Evaluation], float],
+    evaluated: Mapping[str, Sequence[StoredEvaluation]],
+    x: Callable[[StoredEvaluation], float],
 ) -> Lines:
     lines: dict[str, dict[str, Line]] = {}
     for key in ("overall", *source.results.tasks):
@@ -192,7 +183,7 @@ def convergence_table(source: Source) -> Table:
     return Table("convergence", "Convergence", COLUMNS, tuple(rows), NOTE)
 
 
-def measure_pace(history: Sequence[Evaluation]) -> Pace | None:
+def measure_pace(history: Sequence[StoredEvaluation]) -> Pace | None:
     """None for a training with fewer than two evaluations of all tasks."""
     known = [one for one in history if "overall" in one.scores]
     if len(known) < 2:
