@@ -26,7 +26,6 @@ from mops.record import (
     write_record,
 )
 from mops.surveys.ledger import Candidate, Trial
-from mops.surveys.results.files import write_results
 from mops.surveys.results.results import (
     COST_PASS,
     CandidateCosts,
@@ -35,6 +34,7 @@ from mops.surveys.results.results import (
     RowCounts,
     TrialResult,
 )
+from mops.surveys.results.tables import write_results
 
 ROWS = 400
 PARTS = {"validation": slice(None), "report": slice(0, None, 2), "selection": slice(1, None, 2)}

@@ -60,7 +60,7 @@ def test_nothing_within_the_limits(folder: Path, run_cli: Any) -> None:
 
 def test_a_model_that_was_not_kept(folder: Path, run_cli: Any) -> None:
     (folder / "trials" / "shared-1" / "model").rmdir()
-    code, out, _ = run_cli("recommend", str(folder), "--weights", "a=2")
+    code, out, _ = run_cli("recommend", str(folder))
     assert code == 0 and "was not kept" in out
 
 
@@ -71,6 +71,7 @@ def test_a_model_that_was_not_kept(folder: Path, run_cli: Any) -> None:
         (["--max-latency", "20"], "--max-latency '20'"),
         (["--weights", "a"], "write TASK=NUMBER"),
         (["--weights", "sentiment=1"], "the tasks are a, b"),
+        (["--weights", "a=2"], "those of shared, seed 1, cannot be used"),
     ],
 )
 def test_wrong_words(folder: Path, run_cli: Any, words: list[str], error: str) -> None:

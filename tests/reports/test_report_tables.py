@@ -15,7 +15,7 @@ import pytest
 from mops.reports.latex import to_latex
 from mops.reports.source import Source, read_source
 from mops.reports.tables import make_tables
-from mops.surveys.results.files import to_markdown as summary_page
+from mops.surveys.results.tables import to_markdown as summary_page
 from mops.tables import Cell, Table, markdown_table, to_csv
 from surveys import make_survey, tear
 

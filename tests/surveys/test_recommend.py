@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
+from mops.cli.recommend import parse_weights
 from mops.errors import UsageError
 from mops.surveys.results.recommend import FrontPoint, pareto_front, recommend
-from mops.surveys.results.weights import parse_weights
 from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_difference, made_standing, made_summary, made_trial
 
@@ -97,7 +97,7 @@ def test_limits_exclude_and_say_by_how_much() -> None:
 
 
 def test_limits_can_make_a_new_tie() -> None:
-    """The leader of the second tie is too large; who is left cannot be told from the third."""
+    """The leader of the second tie is too large; the rest of it does not differ from the third."""
     best = made_standing("best", 0.80, tie=1, apart=("leader", "middle", "last"), cost=(90, 9, 9))
     leader = made_standing("leader", 0.75, tie=2, apart=("best", "last"), cost=(90, 9, 9))
     middle = made_standing("middle", 0.72, tie=2, apart=("best",), cost=(30, 9, 9))
@@ -154,28 +154,6 @@ def test_one_seed_decides_between_trained_models() -> None:
     decision = recommend(made_summary(good, close, poor, seeds=(1,)))
     assert decision.candidate == "close" and decision.tied == ("good",)
     assert any("one seed" in note for note in decision.notes)
-
-
-def test_weights_change_what_is_best() -> None:
-    first = made_standing("a-lover", 0.70, scores={"a": 0.9, "b": 0.5}, cost=(60, 9, 9))
-    second = made_standing("b-lover", 0.70, scores={"a": 0.5, "b": 0.9}, cost=(60, 9, 9))
-    summary = made_summary(first, second)
-    assert recommend(summary, weights={"a": 3}).candidate == "a-lover"
-    assert recommend(summary, weights={"b": 3}).candidate == "b-lover"
-    decision = recommend(summary, weights={"a": 3})
-    assert decision.scores["a-lover"].mean == pytest.approx((3 * 0.9 + 0.5) / 4)
-    assert any("task scores" in note for note in decision.notes)
-    with pytest.raises(UsageError, match="'c'; the tasks are a, b"):
-        recommend(summary, weights={"c": 1})
-
-
-def test_weighted_scores_are_judged_with_care() -> None:
-    """Errors of 0.01 each: a difference of 0.03 is no proof over three seeds, one of 0.2 is."""
-    near = made_standing("near", 0.67, cost=(1, 1, 1))
-    far = made_standing("far", 0.50, cost=(0.5, 1, 1))
-    decision = recommend(made_summary(made_standing("shared", 0.7), near, far), weights={"a": 2})
-    assert decision.candidate == "near" and decision.tied == ("shared",)
-    assert decision.scores["far"].tie == 2
 
 
 def test_the_model_is_that_of_the_best_seed_on_selection() -> None:
@@ -268,5 +246,3 @@ def test_weights_as_typed() -> None:
     for wrong in ("sentiment", "sentiment=two", "a=-1", "a=1,,b=2", "a=nan"):
         with pytest.raises(UsageError, match="write TASK=NUMBER"):
             parse_weights(wrong)
-    with pytest.raises(UsageError, match="every task 0"):
-        recommend(made_summary(made_standing("shared", 0.7)), weights={"a": 0, "b": 0})

@@ -17,10 +17,9 @@ from mops.evaluate.predictions import read_predictions
 from mops.predict.inference import Predictions
 from mops.record import RunScores, read_record
 from mops.surveys.ledger import Candidate
-from mops.surveys.results.files import to_markdown
-from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.judge import find_mismatches, judge_survey
 from mops.surveys.results.results import RECORDS, read_results
-from mops.surveys.results.trials import find_mismatches
+from mops.surveys.results.tables import to_markdown
 from running import run_python, world
 from surveying import (
     MadeSurvey,
@@ -206,7 +205,7 @@ def test_nothing_is_finished(tmp_path: Path, survey: MadeSurvey) -> None:
 
 def test_without_torch() -> None:
     code = (
-        "import sys, mops.surveys.results.files, mops.cli.recommend;print('torch' in sys.modules)"
+        "import sys, mops.surveys.results.tables, mops.cli.recommend;print('torch' in sys.modules)"
     )
     done = run_python("-c", code)
     assert done.stdout.strip() == "False", done.stderr
@@ -243,6 +242,7 @@ def test_rows_that_cannot_be_scored_are_not(tmp_path: Path) -> None:
     assert not list(find_mismatches(found, recorded, "report"))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_really_trained(tmp_path: Path) -> None:
     """Its stored predictions give its recorded scores, on both halves."""
     here = world()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mops.errors import UsageError
-from mops.surveys.results.files import to_csv, to_markdown
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.results import read_results
+from mops.surveys.results.tables import to_csv, to_markdown
 from surveying import MadeSurvey, write_summary
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -38,18 +39,35 @@ def command(folder: Path, as_json: bool, weights: str | None, **limits: str | No
     Example:
       mops recommend runs/survey --max-params 40M --max-latency 20ms
     """
-    from mops.surveys.results.recommend import recommend
-    from mops.surveys.results.weights import parse_weights, read_reweighted
+    from mops.surveys.results.recommend import read_reweighted, recommend
+    from mops.surveys.results.results import read_results
 
-    given = parse_weights(weights) if weights else None
-    decision = recommend(read_reweighted(folder, given), weights=given, **read_limits(limits))
-    model = model_of(folder, decision)
+    results = read_reweighted(folder, parse_weights(weights)) if weights else read_results(folder)
+    decision = recommend(results, **read_limits(limits))
+    model = folder / "trials" / str(decision.trial) / "model"
     if as_json:
-        echo_json(to_data(decision, model))
+        echo_json({**asdict(decision), "model": str(model) if model.is_dir() else None})
     else:
         show(decision, model)
     if decision.candidate is None:
         sys.exit(1)
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """`sentiment=2,similarity=1` as numbers by task."""
+    from mops.errors import UsageError
+
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        weights = {task.strip(): float(number) for task, _, number in pairs}
+    except ValueError:
+        weights = {"": -1.0}
+    if not all(0 <= weight < math.inf for weight in weights.values()):
+        raise UsageError(
+            f"--weights {text!r}: write TASK=NUMBER,TASK=NUMBER with numbers from 0 on, "
+            "for example sentiment=2,similarity=1"
+        )
+    return weights
 
 
 def read_limits(given: dict[str, str | None]) -> dict[str, float]:
@@ -68,24 +86,12 @@ def read_limits(given: dict[str, str | None]) -> dict[str, float]:
     }
 
 
-def model_of(folder: Path, decision: Decision) -> Path | None:
-    """Where the chosen model lies, if it was kept."""
-    if decision.trial is None:
-        return None
-    place = folder / "trials" / decision.trial / "model"
-    return place if place.is_dir() else None
-
-
-def to_data(decision: Decision, model: Path | None) -> dict[str, Any]:
-    return {**asdict(decision), "model": None if model is None else str(model)}
-
-
-def show(decision: Decision, model: Path | None) -> None:
+def show(decision: Decision, model: Path) -> None:
     from mops.cli.screen import OUT
     from mops.cli.survey_screen import print_decision
 
     print_decision(decision)
-    if model is not None:
+    if model.is_dir():
         OUT.print(f"its model (best seed on the selection rows): {model}", soft_wrap=True)
         OUT.print(f"try it:  mops predict {model} INPUT.csv", soft_wrap=True)
     elif decision.trial is not None:

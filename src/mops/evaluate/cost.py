@@ -21,17 +21,15 @@ SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
 BUSY = 0.2  # processes that waited longer than this fraction of the time were disturbed
 
 
-def tm_relative(
-    score: float, seconds: float, size: float, *, score0: float, seconds0: float, size0: float
-) -> float:
+def tm_relative(own: tuple[float, float, float], base: tuple[float, float, float]) -> float | None:
     """Score per training time and memory, relative to the baseline (exactly 1 for itself).
 
-    (score / score0) x (seconds0 / seconds) x (size0 / size), with the training time in seconds and
-    the size in bytes of weights. Not a number if the baseline's score is not positive or nothing
-    was measured.
+    Of (score, training time in seconds, bytes of weights); None if the baseline's score is not
+    positive or nothing was measured.
     """
+    (score, seconds, size), (score0, seconds0, size0) = own, base
     if min(score0, seconds, size) <= 0:
-        return math.nan
+        return None
     return (score / score0) * (seconds0 / seconds) * (size0 / size)
 
 

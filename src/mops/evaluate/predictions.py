@@ -14,6 +14,7 @@ import hashlib
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ class PredictionRows:
             return None
         return np.array([float(text or "nan") for text in self.columns[name]], np.float64)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Identifies the rows and their targets, whatever was predicted."""
         ids = "\n".join(self.columns["id"]).encode()

@@ -149,13 +149,13 @@ class TableFiller:
         if base is None or base.costs.source != candidate.costs.source:
             return None  # times of different moments are not comparable
         score, score0 = (self.ours.overall(c, split, "overall") for c in (candidate, base))
-        if not score or not score0 or not candidate.costs.train_seconds:
+        if not score or not score0:
             return None
         relative = tm_relative(
-            score, candidate.costs.train_seconds, checkpoint_bytes(candidate),
-            score0=score0, seconds0=base.costs.train_seconds, size0=checkpoint_bytes(base),
-        )  # fmt: skip
-        return relative if measure == "tm" else relative * score0
+            (score, candidate.costs.train_seconds, checkpoint_bytes(candidate)),
+            (score0, base.costs.train_seconds, checkpoint_bytes(base)),
+        )
+        return relative if relative is None or measure == "tm" else relative * score0
 
     def notes(self) -> Iterator[str]:
         if self.table.note:

@@ -13,9 +13,9 @@ from mops.surveys.benchmark import measure_costs
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.ledger import Ledger, Trial
 from mops.surveys.local import Job, LocalExecutor, SurveyWatcher, plan_jobs
-from mops.surveys.results.files import write_results
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.results import Results
+from mops.surveys.results.tables import write_results
 from mops.training.tracking import refuse_missing_trackers
 
 FILE = "survey.yaml"

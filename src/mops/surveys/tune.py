@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from mops.errors import RunError
-from mops.evaluate.compare import Difference, compare
+from mops.evaluate.compare import Difference
 from mops.files import write_text
 from mops.record import read_curve
 from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.local import MOST_DEATHS
 from mops.surveys.ray_executor import ray_session
-from mops.surveys.results.trials import check_trial
+from mops.surveys.results.judge import check_trial, compare_trials
 from mops.surveys.search_space import EVALUATIONS
 from mops.surveys.worker import train_trials
 from mops.training.trainer import Silent
@@ -220,23 +220,16 @@ def judge_search(
 def compare_two(
     winner: Candidate, default: Candidate, seeds: Sequence[int], ledger: Ledger
 ) -> Difference:
-    results = {
-        one.name: {
-            seed: check_trial(trial, ledger.run_folder(trial.id), "report")
-            for seed in seeds
-            if ledger.is_finished((trial := one.trial(seed)).id)
-        }
+    trials = {
+        one.name: [
+            check_trial(trial, ledger.run_folder(trial.id), "report")
+            for trial in map(one.trial, seeds)
+            if ledger.is_finished(trial.id)
+        ]
         for one in (default, winner)
     }
-    first = next(iter(results[default.name].values()))
-    answers = {
-        name: {s: {t: rows.values for t, rows in of.judged.items()} for s, of in by_seed.items()}
-        for name, by_seed in results.items()
-    }
-    targets = {task: rows.targets for task, rows in first.judged.items()}
     by = default.recipe.training.best_by
-    compared = compare(first.tasks, targets, answers, baseline=default.name, by=by)
-    return compared[winner.name].against[by]
+    return compare_trials(trials, default.name, by=by)[winner.name].against[by]
 
 
 def find_warning(winner: Candidate, default: Candidate, difference: Difference | None) -> str:

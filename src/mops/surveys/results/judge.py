@@ -1,23 +1,28 @@
-"""From the folder of a survey, or of one run, to `Results`: trials compared, costs joined."""
+"""From the folder of a survey, or of one run, to `Results`: trials read, checked, compared."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mops.errors import UsageError
+import numpy as np
+
+from mops.config.recipe import to_recipe
+from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.compare import CandidateComparison, compare
 from mops.evaluate.cost import tm_relative
-from mops.evaluate.metrics import EQUAL, OVERALL, Weights
-from mops.evaluate.predictions import SPLIT_FILE
-from mops.record import Record, read_record
+from mops.evaluate.metrics import EQUAL, OVERALL, Weights, score
+from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
+from mops.record import Record, RunScores, read_record
 from mops.surveys.design import Survey
+from mops.surveys.ledger import Candidate, Trial
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.results import (
     COST_PASS,
@@ -31,11 +36,27 @@ from mops.surveys.results.results import (
     MissingTrial,
     Results,
     RowCounts,
+    TrialResult,
 )
-from mops.surveys.results.trials import FinishedTrial, missing_trial, read_run, read_trial
+from mops.tasks import Task
+
+TOLERANCE = 1e-6  # between recorded and recomputed scores: summation order
+PARTS_IN = {"report": ("validation", "selection", "report"), "test": ("test",)}  # of a file
+
+
+@dataclass(frozen=True)
+class FinishedTrial:
+    """A finished trial whose predictions give the scores that it recorded."""
+
+    trial: Trial
+    id: str  # the name of its folder
+    record: Record
+    tasks: Mapping[str, Task]  # that it has learnt
+    judged: Mapping[str, PredictionRows]
+    digest: str  # of all predictions
+
 
 Group = Mapping[str, Sequence[FinishedTrial]]  # by candidate
-Measured = Mapping[str, Mapping[str, Any]]  # candidate -> what the cost pass measured
 
 
 def judge_survey(survey: Survey, folder: Path) -> Results:
@@ -95,6 +116,68 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
     return replace(results, caveats=(*problems, *find_caveats(results)))
 
 
+# ------------------------------------------------------------------ trials
+
+
+def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
+    """A trial of the survey in this folder, or why it has no result."""
+    run, failure = folder / "trials" / trial.id, folder / "failed" / f"{trial.id}.json"
+    state, reason = WAITING, "not finished yet"
+    if (run / "record.json").is_file():
+        try:
+            return check_trial(trial, run, on)
+        except MopsError as error:
+            state, reason = LEFT_OUT, str(error)
+    elif failure.is_file():
+        state, reason = FAILED, f"{failure} cannot be read"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            reason = str(json.loads(failure.read_text("utf-8"))["reason"])
+    return missing_trial(trial, state, reason)
+
+
+def missing_trial(trial: Trial, state: str, reason: str) -> MissingTrial:
+    return MissingTrial(trial.id, trial.name, trial.candidate.name, trial.seed, state, reason)
+
+
+def read_run(run: Path, on: str, name: str = "", seed: int | None = None) -> FinishedTrial:
+    """A run as the trial of a candidate, which is named by its plan unless a name is given."""
+    record = read_record(run / "record.json")
+    recipe = to_recipe(dict(record.run_info.recipe), where=str(run))
+    candidate = Candidate(name or record.run_info.plan, {}, recipe)
+    return check_trial(candidate.trial(recipe.training.seed if seed is None else seed), run, on)
+
+
+def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
+    """The trial, or an error if its predictions do not give its recorded scores."""
+    record = read_record(run / "record.json")
+    known = to_recipe(dict(record.run_info.recipe), where=str(run)).task_values()
+    learnt = [name for name in record.scores.tasks if name not in record.scores.untrained]
+    tasks = {name: known[name] for name in learnt}
+    digest, judged = hashlib.sha256(), {}
+    for name, task in tasks.items():
+        path = run / "predictions" / f"{name}-{SPLIT_FILE[on]}.csv"
+        rows = read_predictions(path, task)
+        for problem in find_mismatches(rows, record.scores, on):
+            raise RunError(f"{path}: {problem}: not the predictions that were recorded")
+        judged[name] = rows.part(on)
+        digest.update(f"{name}:".encode() + rows.values.tobytes())
+    return FinishedTrial(trial, run.name, record, tasks, judged, digest.hexdigest()[:16])
+
+
+def find_mismatches(rows: PredictionRows, scores: RunScores, on: str) -> Iterator[str]:
+    """Where the scores of stored predictions differ from the record."""
+    stored = scores.tasks.get(rows.task.name, {})
+    if on not in stored or on not in rows.columns["half"]:
+        yield f"there are no labelled rows of {on!r} to judge on"
+    for part in (part for part in PARTS_IN[on] if part in stored):
+        here = rows.part(part)
+        again = score(rows.task, here.targets, here.values) if len(here.targets) else {"rows": 0}
+        for key in (key for key in stored[part] if key != "stderr"):
+            recorded, now = stored[part][key], again.get(key, np.nan)
+            if not abs(now - recorded) <= TOLERANCE:
+                yield f"{key} on {part} is {now:.6g}, recorded is {recorded:.6g}"
+
+
 # ------------------------------------------------------------------ who is compared with whom
 
 
@@ -102,13 +185,11 @@ def split_by_rows(
     trials: Sequence[FinishedTrial],
 ) -> tuple[list[FinishedTrial], list[MissingTrial]]:
     """Trials that were judged on the same rows as most others, and those that were not."""
-    digests = [{name: rows.digest for name, rows in one.judged.items()} for one in trials]
-    usual: dict[str, str] = {}
-    for (name, digest), _ in Counter(x for of in digests for x in of.items()).most_common():
-        usual.setdefault(name, digest)
+    counts = Counter((name, rows.digest) for one in trials for name, rows in one.judged.items())
+    usual = dict(key for key, _ in reversed(counts.most_common()))
     kept, strangers = [], []
-    for one, of in zip(trials, digests, strict=True):
-        if other := [name for name, digest in of.items() if digest != usual[name]]:
+    for one in trials:
+        if other := [name for name, rows in one.judged.items() if rows.digest != usual[name]]:
             reason = (
                 f"its validation rows of {', '.join(other)} are not those of the other trials: "
                 "train them again, or name another folder"
@@ -119,24 +200,25 @@ def split_by_rows(
     return kept, strangers
 
 
-def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> Iterator[Group]:
+def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> list[Group]:
     """Candidates that have learnt the same tasks: only their overall scores can be compared.
 
     The baseline's group comes first, then larger ones.
     """
-    learnt: dict[str, frozenset[str]] = {}
+    by_name: dict[str, list[FinishedTrial]] = {}
     for one in finished:
-        learnt[one.candidate] = learnt.get(one.candidate, frozenset(one.tasks)) & set(one.tasks)
+        by_name.setdefault(one.trial.candidate.name, []).append(one)
     groups: dict[frozenset[str], dict[str, list[FinishedTrial]]] = {}
-    for one in finished:
-        if tasks := learnt[one.candidate]:
-            groups.setdefault(tasks, {}).setdefault(one.candidate, []).append(one)
-    first = learnt.get(baseline, frozenset())
-    for key in sorted(groups, key=lambda tasks: (tasks != first, -len(tasks))):
-        yield groups[key]
+    for name, trials in by_name.items():
+        if tasks := frozenset.intersection(*(frozenset(one.tasks) for one in trials)):
+            groups.setdefault(tasks, {})[name] = trials
+    order = sorted(groups, key=lambda tasks: (baseline not in groups[tasks], -len(tasks)))
+    return [groups[tasks] for tasks in order]
 
 
-def judge_group(design: Results, group: Group, measured: Measured) -> list[CandidateResult]:
+def judge_group(
+    design: Results, group: Group, measured: Mapping[str, Mapping[str, Any]]
+) -> list[CandidateResult]:
     """Candidates compared with the baseline, or with the first of the group without it."""
     reference = design.baseline if design.baseline in group else next(iter(group))
     compared = compare_trials(group, reference, design.single)
@@ -156,23 +238,35 @@ def judge_group(design: Results, group: Group, measured: Measured) -> list[Candi
                 tasks=tuple(key for key in compared[name].scores if key not in OVERALL),
                 reference=reference,
                 costs=join_costs([one.record for one in trials], measured.get(name, {})),
-                trials=tuple(one.to_result() for one in trials),
+                trials=tuple(trial_result(one, design.on) for one in trials),
                 missing_seeds=tuple(seed for seed in design.seeds if seed not in done),
             )
         )
     return rank(candidates, reference)
 
 
-def rank(candidates: Sequence[CandidateResult], reference: str) -> list[CandidateResult]:
-    """Candidates by tie, each with its score per time and memory."""
-    (base,) = (one for one in candidates if one.name == reference)
-    priced = [replace(one, tm_relative=relative_tm(one, base)) for one in candidates]
-    return sorted(priced, key=lambda one: one.tie)
+def trial_result(one: FinishedTrial, on: str) -> TrialResult:
+    scores = one.record.scores
+    main = {name: scores.tasks[name][on][scores.main[name]] for name in one.tasks}
+    return TrialResult(
+        id=one.id,
+        seed=one.trial.seed,
+        digest=one.digest,
+        scores=main | dict(scores.overall.get(on, {})),
+        metrics={**scores.tasks, "overall": scores.overall},
+        train_info=one.record.train_info,
+        warnings=one.record.warnings,
+    )
 
 
 def compare_trials(
-    group: Group, reference: str, single: str | None, weights: Weights = EQUAL
+    group: Group,
+    reference: str,
+    single: str | None = None,
+    weights: Weights = EQUAL,
+    by: str = "overall",
 ) -> dict[str, CandidateComparison]:
+    """The candidates of a group on the tasks that all of their trials have learnt."""
     trials = [one for of in group.values() for one in of]
     names = [name for name in trials[0].tasks if all(name in one.tasks for one in trials)]
     answers = {
@@ -185,6 +279,7 @@ def compare_trials(
         answers,
         baseline=reference,
         single=single if single in group else None,
+        by=by,
         weights=weights,
     )
 
@@ -192,7 +287,7 @@ def compare_trials(
 # ------------------------------------------------------------------ costs
 
 
-def read_costs(path: Path) -> tuple[Measured, tuple[Caveat, ...]]:
+def read_costs(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Caveat, ...]]:
     """What the cost pass has measured so far, and a caveat if its file is unreadable."""
     if not path.is_file():
         return {}, ()
@@ -209,30 +304,31 @@ def read_costs(path: Path) -> tuple[Measured, tuple[Caveat, ...]]:
 
 def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> CandidateCosts:
     """What the cost pass measured, else what the trials recorded."""
-    known = {field.name for field in fields(CandidateCosts)}
     costs = [record.costs for record in records]
-    recorded = {key: value for key, value in vars(costs[0]).items() if key in known} | {
+    joined = {
+        **vars(costs[0]),
         "train_seconds": median(one.train_seconds for one in costs),
         "step_seconds": median(one.step_seconds_median for one in costs),
         "peak_memory_bytes": max(one.peak_memory_bytes for one in costs),
         "disk_bytes": max(one.bundle_bytes for one in costs),
         "source": COST_PASS if "train_seconds" in measured else RECORDS,
+        **measured,
+        "warnings": tuple(measured.get("warnings", ())),
     }
-    kept = {key: value for key, value in measured.items() if key in known}
-    return CandidateCosts(**recorded | kept | {"warnings": tuple(measured.get("warnings", ()))})
+    known = {field.name for field in fields(CandidateCosts)}
+    return CandidateCosts(**{key: value for key, value in joined.items() if key in known})
 
 
-def relative_tm(one: CandidateResult, base: CandidateResult) -> float | None:
-    """Score per time and memory, relative to the reference; None where it has no meaning."""
-    own, other = one.costs, base.costs
-    if own.source != other.source:  # times that were measured at different moments
-        return None
-    ratio = tm_relative(
-        one.overall.mean,
-        own.train_seconds,
-        own.weight_bytes,
-        score0=base.overall.mean,
-        seconds0=other.train_seconds,
-        size0=other.weight_bytes,
-    )
-    return ratio if math.isfinite(ratio) else None
+def rank(candidates: Sequence[CandidateResult], reference: str) -> list[CandidateResult]:
+    """Candidates by tie, each with its score per time and memory."""
+
+    def measure(one: CandidateResult) -> tuple[float, float, float]:
+        return one.overall.mean, one.costs.train_seconds, one.costs.weight_bytes
+
+    (base,) = (one for one in candidates if one.name == reference)
+    priced = []
+    for one in candidates:
+        is_same_moment = one.costs.source == base.costs.source  # else times are not comparable
+        relative = tm_relative(measure(one), measure(base)) if is_same_moment else None
+        priced.append(replace(one, tm_relative=relative))
+    return sorted(priced, key=lambda one: one.tie)

@@ -2,18 +2,30 @@
 
 `choose` is the rule: the cheapest of the candidates that are not significantly different from the
 best. Everything else here prepares its input (who may be chosen, by which score) or words its
-outcome, so another rule replaces `choose` and `weights.weigh`.
+outcome, so another rule replaces `choose` and `rank_scores`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
 
-from mops.errors import UsageError
-from mops.surveys.results.results import WAITING, CandidateCosts, CandidateResult, Results
-from mops.surveys.results.weights import WeightedScore, weigh
+from mops.errors import MopsError, UsageError, nearest
+from mops.evaluate.compare import tie_groups
+from mops.evaluate.metrics import Weights
+from mops.evaluate.statistics import LEVEL, holm, off_zero
+from mops.surveys.results.judge import FinishedTrial, compare_trials, rank, read_run
+from mops.surveys.results.results import (
+    WAITING,
+    CandidateCosts,
+    CandidateResult,
+    Results,
+    TrialResult,
+    read_results,
+)
 from mops.units import format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
@@ -30,7 +42,16 @@ CHEAPEST: tuple[tuple[str, str, Format, float], ...] = (
     ("latency_seconds", "the lowest latency", format_seconds, 0.1),
     ("train_seconds", "the shortest training", format_seconds, 0.0),
 )
-FRONT = ("parameters", "latency_seconds", "train_seconds")  # the less the better
+FRONT = tuple(cost for cost, *_ in CHEAPEST)
+
+
+@dataclass(frozen=True)
+class RankedScore:
+    """A candidate's overall score with its standard error, and its group of ties."""
+
+    mean: float
+    stderr: float
+    tie: int
 
 
 @dataclass(frozen=True)
@@ -44,8 +65,7 @@ class FrontPoint:
     @property
     def losses(self) -> tuple[float, ...]:
         """Smaller is better; an unknown cost is the worst."""
-        values = (self.costs[key] for key in FRONT)
-        return (-self.score, *(math.inf if value is None else value for value in values))
+        return -self.score, *(math.inf if cost is None else cost for cost in self.costs.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +76,11 @@ class Decision:
     plan: str | None
     is_shared: bool
     reason: str
-    trial: str | None  # of the seed with the best selection score
+    trial: str | None  # of the seed with the best score on the selection rows
     tied: tuple[str, ...]
     excluded: Mapping[str, str]  # candidate -> why it cannot be chosen
     front: tuple[FrontPoint, ...]
-    scores: Mapping[str, WeightedScore]  # of all that are compared, within the limits or not
+    scores: Mapping[str, RankedScore]  # of all that are compared, within the limits or not
     notes: tuple[str, ...]
 
     @property
@@ -72,36 +92,30 @@ class Decision:
         return [f"{text[:1].upper()}{text[1:]}." for text in (*lines, *self.notes)]
 
 
-def recommend(
-    results: Results, *, weights: Mapping[str, float] | None = None, **limits: float | None
-) -> Decision:
+def recommend(results: Results, **limits: float) -> Decision:
     """The cheapest of those that do not differ from the best, among those within the limits.
 
-    Limits are max_params, max_latency, max_train_time and max_memory. Results that were compared
-    with the same weights (`read_reweighted`) separate more candidates.
+    Limits are max_params, max_latency, max_train_time and max_memory.
     """
     if not results.candidates:
         raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
-    given = {key: limit for key, limit in limits.items() if limit is not None}
-    weights = None if weights == results.weights else weights  # they are in the overall scores
     compared, excluded = split_comparable(results)
-    over = {one.name: why for one in compared if (why := exceeded(one.costs, given))}
-    scores = weigh(compared, weights)
+    over = {one.name: why for one in compared if (why := exceeded(one.costs, limits))}
     within = [one for one in compared if one.name not in over]
-    ties = weigh(within, weights)  # once more: the best of a tie may be outside the limits
-    tied = [one for one in within if ties[one.name].tie == 1]
+    ranked = rank_scores(within)  # on their own: the best of a tie may be outside the limits
+    tied = [one for one in within if ranked[one.name].tie == 1]
     chosen, why = choose(tied)
     return Decision(
         candidate=chosen.name if chosen else None,
         plan=chosen.plan if chosen else None,
         is_shared=chosen is not None and chosen.name != results.single,
-        reason=explain(results, chosen, tied, ties, why) if chosen else unmet(compared, given),
-        trial=best_trial(chosen) if chosen else None,
+        reason=explain(results, chosen, tied, ranked, why) if chosen else unmet(compared, limits),
+        trial=max(chosen.trials, key=lambda t: t.selection or -math.inf).id if chosen else None,
         tied=tuple(one.name for one in tied if one is not chosen),
         excluded=over | excluded,
-        front=pareto_front([front_point(one, scores[one.name].mean) for one in compared]),
-        scores=scores,
-        notes=tuple(notes(results, chosen, weights)),
+        front=pareto_front([front_point(one) for one in compared]),
+        scores=rank_scores(compared),
+        notes=tuple(notes(results, chosen)),
     )
 
 
@@ -109,30 +123,52 @@ def choose(tied: Sequence[CandidateResult]) -> tuple[CandidateResult | None, str
     """The cheapest of a tie, and which costs decided."""
     left, decisive = list(tied), []
     for cost, name, form, slack in CHEAPEST:
-        known = [value for one in left if (value := getattr(one.costs, cost)) is not None]
-        if len(left) < 2 or not known:
-            continue
-        bound = min(known) * (1 + slack)
-        kept = [one for one in left if (getattr(one.costs, cost) or math.inf) <= bound]
+        least = min((known_cost(one, cost) for one in left), default=math.inf)
+        kept = [one for one in left if known_cost(one, cost) <= least * (1 + slack)]
         if len(kept) < len(left):
-            decisive.append((cost, name, form, min(known)))
+            decisive.append((cost, name, form, least))
             left = kept
     if not left:
         return None, ""
     reasons = []
     for cost, name, form, least in decisive:
-        own = getattr(left[0].costs, cost)
+        own = known_cost(left[0], cost)
         reasons.append(f"{'' if own == least else 'nearly '}{name} ({form(own)})")
     return left[0], ", then ".join(reasons)
 
 
-def best_trial(chosen: CandidateResult) -> str:
-    """By the rows that choose, not by those that judge."""
-    return max(chosen.trials, key=lambda trial: trial.selection or -math.inf).id
+def rank_scores(candidates: Sequence[CandidateResult]) -> dict[str, RankedScore]:
+    """The overall score and the tie of each candidate.
+
+    With one seed no difference between plans is significant, so the decision is one between
+    trained models. Their scores are compared as if each had answered other rows. The true error
+    of a difference on the same rows is smaller: pairs that differ here do differ, others may.
+    """
+    pairs = list(combinations(candidates, 2))
+    if all(one.overall.seeds > 1 for one in candidates):
+        different = {frozenset((one.name, other)) for one in candidates for other in one.apart}
+    else:
+        errors = [math.hypot(a.overall.stderr, b.overall.stderr) for a, b in pairs]
+        gaps = [a.overall.mean - b.overall.mean for a, b in pairs]
+        p = holm([off_zero(gap, error, math.inf) for gap, error in zip(gaps, errors, strict=True)])
+        different = {
+            frozenset((a.name, b.name)) for (a, b), q in zip(pairs, p, strict=True) if q < LEVEL
+        }
+    ties = tie_groups({one.name: one.overall.mean for one in candidates}, different)
+    return {
+        one.name: RankedScore(one.overall.mean, one.overall.stderr, ties[one.name])
+        for one in candidates
+    }
 
 
-def front_point(one: CandidateResult, score: float) -> FrontPoint:
-    return FrontPoint(one.name, score, {key: getattr(one.costs, key) for key in FRONT})
+def known_cost(one: CandidateResult, cost: str) -> float:
+    value = getattr(one.costs, cost)
+    return math.inf if value is None else float(value)
+
+
+def front_point(one: CandidateResult) -> FrontPoint:
+    costs = {key: getattr(one.costs, key) for key in FRONT}
+    return FrontPoint(one.name, one.overall.mean, costs)
 
 
 def pareto_front(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
@@ -183,8 +219,7 @@ def unmet(compared: Sequence[CandidateResult], limits: Mapping[str, float]) -> s
     """No candidate meets the limits: which one is closest."""
 
     def excess(one: CandidateResult) -> float:
-        values = [(getattr(one.costs, LIMITS[key][0]), limit) for key, limit in limits.items()]
-        return max(math.inf if value is None else value / limit for value, limit in values)
+        return max(known_cost(one, LIMITS[key][0]) / limit for key, limit in limits.items())
 
     closest = min(compared, key=excess)
     why = exceeded(closest.costs, limits)
@@ -198,7 +233,7 @@ def explain(
     results: Results,
     chosen: CandidateResult,
     tied: Sequence[CandidateResult],
-    scores: Mapping[str, WeightedScore],
+    scores: Mapping[str, RankedScore],
     why: str,
 ) -> str:
     """One sentence; `scores` has all who could have been chosen."""
@@ -225,24 +260,59 @@ def count_of(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def notes(
-    results: Results, chosen: CandidateResult | None, weights: Mapping[str, float] | None
-) -> Iterator[str]:
+def notes(results: Results, chosen: CandidateResult | None) -> Iterator[str]:
     """What to know beside the decision."""
-    if weights:
-        yield (
-            "weighted scores are judged from the task scores alone, as if each candidate had "
-            "answered other rows: ties may be wider than they are"
-        )
     if max(len(one.trials) for one in results.candidates) == 1:
         yield (
             "one seed: this is a choice between these trained models, compared on their rows; it "
             "does not compare the plans"
         )
-    if chosen and (found := chosen.against.get("overall")):
-        yield f"against the baseline {chosen.reference}: overall {found.in_words}"
+    if chosen and (difference := chosen.against.get("overall")):
+        yield f"against the baseline {chosen.reference}: overall {difference.in_words}"
     for task, gain in (chosen.gains if chosen else {}).items():
         if gain.is_significant and gain.mean < 0:
             yield f"{task} loses against a model of its own ({results.single}): {gain.in_words}"
     if waiting := results.in_state(WAITING):
         yield f"{count_of(len(waiting), 'trial')} not finished: this may change"
+
+
+# ------------------------------------------------------------------ other weights
+
+
+def read_reweighted(folder: Path, weights: Weights) -> Results:
+    """The stored results, with the baseline's group compared again with these task weights.
+
+    The stored predictions are compared row by row, as for the plain mean.
+    """
+    stored = read_results(folder)
+    if not stored.candidates:
+        return stored
+    home, reference = stored.candidates[0].tasks, stored.candidates[0].reference
+    for name in (name for name in weights if name not in home):
+        raise UsageError(
+            f"--weights names {name!r}; the tasks are {', '.join(home)}.{nearest(name, home)}"
+        )
+    if not any(weights.get(name, 1) for name in home):
+        raise UsageError("--weights gives every task 0; at least one must count")
+    group = [one for one in stored.candidates if one.tasks == home]
+    trials = {one.name: [reread(stored, one, trial) for trial in one.trials] for one in group}
+    compared = compare_trials(trials, reference, stored.single, weights)
+    changed = [replace(one, **vars(compared[one.name])) for one in group]
+    rest = [one for one in stored.candidates if one.tasks != home]
+    return replace(stored, candidates=(*rank(changed, reference), *rest))
+
+
+def reread(stored: Results, one: CandidateResult, trial: TrialResult) -> FinishedTrial:
+    """A trial again, if its predictions are still those that were judged."""
+    run = stored.run_folder(trial)
+    try:
+        again = read_run(run, stored.on, name=one.name, seed=trial.seed)
+        problem = "" if again.digest == trial.digest else f"{run}: the predictions have changed"
+    except MopsError as error:
+        problem = str(error)
+    if problem:
+        raise UsageError(
+            f"--weights compares the predictions of the trials again, and those of {one.name}, "
+            f"seed {trial.seed}, cannot be used: {problem}; run `mops survey` again first"
+        )
+    return again

@@ -158,7 +158,6 @@ class Results:
     candidates: tuple[CandidateResult, ...] = ()  # by tie; inside a tie as in the design
     missing: tuple[MissingTrial, ...] = ()
     caveats: tuple[Caveat, ...] = ()
-    weights: Mapping[str, float] = field(default_factory=dict)  # of tasks; empty: all count 1
     format: int = FORMAT
 
     def __getitem__(self, name: str) -> CandidateResult:

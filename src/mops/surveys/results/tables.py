@@ -1,14 +1,22 @@
-"""The tables and sentences of `Results`, for the screen, summary.md and the report alike."""
+"""The tables of `Results`, for the screen and the report, and the files of a judged survey.
+
+summary.json is complete, summary.csv flat, summary.md for people.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from statistics import mean
+from typing import Any
 
 from mops.evaluate.compare import Difference, Estimate
-from mops.surveys.results.recommend import FRONT, Decision
+from mops.files import write_text
+from mops.surveys.results.recommend import FRONT, Decision, RankedScore, recommend
 from mops.surveys.results.results import CandidateResult, Results
-from mops.tables import EMPTY, Cell, Table, number_cell
+from mops.tables import EMPTY, Cell, Table, escape_markdown, markdown_table, number_cell
 from mops.units import format_bytes, format_count, format_seconds
 
 COSTS = {  # cost -> (column, short format, full format)
@@ -22,12 +30,15 @@ COSTS = {  # cost -> (column, short format, full format)
     "throughput": ("rows / s", lambda rows: f"{rows:,.0f}", ""),
 }
 TESTED = ("stderr", "low", "high", "p", "p_holm", "is_significant")  # behind a difference
+INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
+PLAIN = "{0.mean:+.3f}"
+LISTED = ("steps", "best_step", "best_epoch", "train_seconds")  # of each trial, in summary.csv
 
 
 # ------------------------------------------------------------------ cells
 
 
-def estimate_cell(estimate: Estimate | None) -> Cell:
+def estimate_cell(estimate: Estimate | RankedScore | None) -> Cell:
     """A score with one standard error."""
     if estimate is None:
         return EMPTY
@@ -35,20 +46,16 @@ def estimate_cell(estimate: Estimate | None) -> Cell:
     return Cell(text, estimate.mean, more=(("stderr", estimate.stderr),))
 
 
-def difference_cell(found: Difference | None, form: str) -> Cell:
+def difference_cell(difference: Difference | None, form: str) -> Cell:
     """A difference; a star if it is significant."""
-    if found is None:
+    if difference is None:
         return EMPTY
-    more = tuple((name, getattr(found, name)) for name in TESTED)
-    p = f"p {found.p_holm:.2g} after Holm's correction"
-    interval = f"95 % interval {found.low:+.3f} to {found.high:+.3f}"
-    hint = p if form == INTERVAL else f"{interval}, {p}"
-    star = "*" if found.is_significant else ""
-    return Cell(form.format(found) + star, found.mean, hint, more)
-
-
-INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
-PLAIN = "{0.mean:+.3f}"
+    more = tuple((name, getattr(difference, name)) for name in TESTED)
+    hint = f"p {difference.p_holm:.2g} after Holm's correction"
+    if form != INTERVAL:
+        hint = f"95 % interval {difference.low:+.3f} to {difference.high:+.3f}, {hint}"
+    star = "*" if difference.is_significant else ""
+    return Cell(form.format(difference) + star, difference.mean, hint, more)
 
 
 def cost_cell(key: str, value: float | None) -> Cell:
@@ -70,39 +77,33 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
 
 
 def score_table(results: Results) -> Table:
-    """A block per tie; inside it the order of the design."""
+    """A block per tie, numbered in its first row; inside it the order of the design."""
     keys = ("overall", "overall_normalised", *results.tasks)
-    rows = tuple(
-        (
-            Cell(tie, one.tie),
-            name_cell(one, results),
-            *(estimate_cell(one.scores.get(key)) for key in keys),
-            number_cell(one.overall.spread, "{:.3f}"),
+    rows, before = [], None
+    for one in results.candidates:
+        block = one.reference, one.tie
+        rows.append(
+            (
+                Cell("" if block == before else str(one.tie), one.tie),
+                name_cell(one, results),
+                *(estimate_cell(one.scores.get(key)) for key in keys),
+                number_cell(one.overall.spread, "{:.3f}"),
+            )
         )
-        for tie, one in tie_blocks(results)
-    )
+        before = block
     note = (
         "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
         "Candidates of a tie are not significantly different and are in no particular order. "
         f"{seeds_note(results)}"
     )
     columns = ("tie", "candidate", "overall", "normalised", *results.tasks, "spread")
-    return Table("scores", "Scores", columns, rows, note)
+    return Table("scores", "Scores", columns, tuple(rows), note)
 
 
 def seeds_note(results: Results) -> str:
     if all(len(one.trials) == 1 for one in results.candidates):
         return "One seed: errors are over rows alone, and no difference of plans is significant."
     return f"Seeds: {', '.join(map(str, results.seeds))}."
-
-
-def tie_blocks(results: Results) -> Iterator[tuple[str, CandidateResult]]:
-    """Each candidate with the number of its tie, which only the first of a block shows."""
-    before: tuple[str, int] | None = None
-    for one in results.candidates:
-        here = one.reference, one.tie
-        yield ("" if here == before else str(one.tie)), one
-        before = here
 
 
 def difference_table(results: Results) -> Table:
@@ -128,23 +129,18 @@ def difference_table(results: Results) -> Table:
 
 def mcnemar_table(results: Results) -> Table:
     tasks = [task for task in results.tasks if any(task in c.mcnemar for c in results.candidates)]
-    rows = tuple(
-        (Cell(one.name), *(mcnemar_cell(one, task, seeds) for task in tasks))
-        for one in results.candidates
-        if one.mcnemar
-        for seeds in (common_seeds(one, results[one.reference]),)
-    )
+    rows = []
+    for one in (one for one in results.candidates if one.mcnemar):
+        other = {trial.seed for trial in results[one.reference].trials}
+        seeds = sorted(other & {trial.seed for trial in one.trials})
+        cells = (mcnemar_cell(one.mcnemar.get(task, ()), seeds) for task in tasks)
+        rows.append((Cell(one.name), *cells))
     note = f"Exact p against {results.baseline}, a number for each common seed, not corrected."
-    return Table("mcnemar", "McNemar's test", ("candidate", *tasks), rows, note)
+    return Table("mcnemar", "McNemar's test", ("candidate", *tasks), tuple(rows), note)
 
 
-def common_seeds(one: CandidateResult, other: CandidateResult) -> list[int]:
-    return sorted({trial.seed for trial in one.trials} & {trial.seed for trial in other.trials})
-
-
-def mcnemar_cell(one: CandidateResult, task: str, seeds: list[int]) -> Cell:
-    """The first seed's p is the value, those of the others follow it."""
-    p = one.mcnemar.get(task, ())
+def mcnemar_cell(p: Sequence[float], seeds: Sequence[int]) -> Cell:
+    """The p of the first seed is the value, those of the others follow it."""
     if not p:
         return EMPTY
     more = zip((f"seed_{seed}" for seed in seeds[1:]), p[1:], strict=False)
@@ -184,26 +180,22 @@ def cost_table(results: Results) -> Table:
 
 def training_table(results: Results) -> Table:
     """Steps, passes and the best evaluation of each candidate; means over seeds."""
-    rows = tuple(
-        (
-            Cell(one.name),
-            number_cell(mean(trial.train_info.steps for trial in one.trials), "{:,.0f}"),
-            number_cell(mean(trial.train_info.best_step for trial in one.trials), "{:,.0f}"),
-            number_cell(mean(trial.train_info.best_epoch for trial in one.trials), "{:.1f}"),
-            *(passes_cell(one, task) for task in results.tasks),
-            Cell(" ".join(trial.id for trial in one.trials)),
+    rows = []
+    for one in results.candidates:
+        infos = [trial.train_info for trial in one.trials]
+        passes = {t: mean(info.tasks[t].passes for info in infos) for t in one.tasks}
+        rows.append(
+            (
+                Cell(one.name),
+                number_cell(mean(info.steps for info in infos), "{:,.0f}"),
+                number_cell(mean(info.best_step for info in infos), "{:,.0f}"),
+                number_cell(mean(info.best_epoch for info in infos), "{:.1f}"),
+                *(number_cell(passes.get(task), "{:.1f}") for task in results.tasks),
+                Cell(" ".join(trial.id for trial in one.trials)),
+            )
         )
-        for one in results.candidates
-    )
-    passes = (f"passes {task}" for task in results.tasks)
-    columns = ("candidate", "steps", "best step", "best epoch", *passes, "trials")
-    return Table("trainings", "Trainings", columns, rows)
-
-
-def passes_cell(one: CandidateResult, task: str) -> Cell:
-    if task not in one.tasks:
-        return EMPTY
-    return number_cell(mean(t.train_info.tasks[task].passes for t in one.trials), "{:.1f}")
+    columns = ("steps", "best step", "best epoch", *(f"passes {task}" for task in results.tasks))
+    return Table("trainings", "Trainings", ("candidate", *columns, "trials"), tuple(rows))
 
 
 def missing_table(results: Results) -> Table:
@@ -212,21 +204,18 @@ def missing_table(results: Results) -> Table:
 
 
 def front_table(decision: Decision) -> Table:
-    rows = []
-    for point in decision.front:
-        score = decision.scores[point.name]
-        text = f"{point.score:.3f} ± {score.stderr:.3f}"
-        rows.append(
-            (
-                Cell(point.name),
-                Cell(text, point.score, more=(("stderr", score.stderr),)),
-                number_cell(score.tie, "{}"),
-                *(cost_cell(key, point.costs[key]) for key in FRONT),
-            )
+    rows = tuple(
+        (
+            Cell(point.name),
+            estimate_cell(decision.scores[point.name]),
+            number_cell(decision.scores[point.name].tie, "{}"),
+            *(cost_cell(key, point.costs[key]) for key in FRONT),
         )
+        for point in decision.front
+    )
     note = "No other candidate is at least as good in all four and better in one of them."
     columns = ("candidate", "score", "tie", *(COSTS[key][0] for key in FRONT))
-    return Table("front", "Pareto front", columns, tuple(rows), note)
+    return Table("front", "Pareto front", columns, rows, note)
 
 
 def describe_rows(results: Results) -> str:
@@ -239,3 +228,84 @@ def describe_rows(results: Results) -> str:
         f"(rows: {chose}; a large half is sampled once) and is judged on {judges} "
         f"(rows: {judge})."
     )
+
+
+# ------------------------------------------------------------------ files
+
+TABLES = (score_table, difference_table, mcnemar_table, gain_table, cost_table, training_table)
+
+
+def write_results(results: Results) -> None:
+    """All three, each of them complete or not at all."""
+    write_text(results.folder / "summary.json", results.to_json())
+    write_text(results.folder / "summary.csv", to_csv(results))
+    write_text(results.folder / "summary.md", to_markdown(results))
+
+
+def to_csv(results: Results) -> str:
+    """A row per candidate; columns are the paths of summary.json, as `against.overall.low`."""
+    rows = [flatten(one) for one in results.candidates]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def flatten(one: CandidateResult) -> dict[str, Any]:
+    """Everything about a candidate; `trials.steps` and the like are lists over its seeds."""
+    data = asdict(one)
+    data["trials"] = {
+        "id": [trial.id for trial in one.trials],
+        "seed": [trial.seed for trial in one.trials],
+        **{key: [getattr(t.train_info, key) for t in one.trials] for key in LISTED},
+        "passes": {
+            task: [trial.train_info.tasks[task].passes for trial in one.trials]
+            for task in one.tasks
+        },
+        "warnings": sum(len(trial.warnings) for trial in one.trials),
+    }
+    data["costs"].pop("parameters_by_owner")
+    return dict(join_paths(data))
+
+
+def join_paths(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested keys joined by dots; values of a list are joined by spaces."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from join_paths(value, f"{prefix}{key}.")
+        else:
+            is_list = isinstance(value, list | tuple)
+            yield f"{prefix}{key}", " ".join(map(str, value)) if is_list else value
+
+
+def to_markdown(results: Results) -> str:
+    decision = recommend(results).lines if results.candidates else ["No trial is finished."]
+    parts = [f"# {escape_markdown(results.name)}", "\n".join(map(escape_markdown, decision))]
+    for table in (make(results) for make in TABLES):
+        if table.rows:
+            parts += [f"## {table.title}", markdown_table(table), escape_markdown(table.note)]
+    parts += bullets("Caveats", [caveat.text for caveat in results.caveats])
+    parts += bullets("Warnings of the trainings", list_warnings(results))
+    if (missing := missing_table(results)).rows:
+        parts += [f"## {missing.title}", markdown_table(missing)]
+    parts += ["## Rows", describe_rows(results)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def bullets(title: str, lines: Sequence[str]) -> list[str]:
+    items = "\n".join(f"- {escape_markdown(line)}" for line in lines)
+    return [f"## {title}", items] if lines else []
+
+
+def list_warnings(results: Results) -> list[str]:
+    """Each warning once for a candidate, with the seeds that gave it."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for one in results.candidates:
+        for trial in one.trials:
+            for warning in trial.warnings:
+                seeds.setdefault((one.name, warning), []).append(trial.seed)
+    return [
+        f"{name} (seed {', '.join(map(str, of))}): {text}" for (name, text), of in seeds.items()
+    ]
