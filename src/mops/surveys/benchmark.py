@@ -21,15 +21,18 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from filelock import FileLock
+from scipy.stats import iqr
 
 from mops.errors import RunError
 from mops.files import write_text
 from mops.record import package_version, processor_name
 from mops.surveys.ledger import Candidate, content_id
+
+if TYPE_CHECKING:
+    from mops.surveys.local import SurveyWatcher
 
 FORMAT = 2  # of the entries in costs.json; others are measured again
 ROUNDS = 7
@@ -45,15 +48,8 @@ CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json
 Rounds = Sequence[Mapping[str, float]]  # each with its group, its number and the measurements
 
 
-class PassWatcher(Protocol):
-    """Shows how the cost pass goes."""
-
-    def phase(self, name: str) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
 def measure_costs(
-    candidates: Sequence[Candidate], folder: Path, baseline: str, watcher: PassWatcher
+    candidates: Sequence[Candidate], folder: Path, baseline: str, watcher: SurveyWatcher
 ) -> CostEntries:
     """The costs of each candidate, as in `folder/costs.json`; measures those that are unknown.
 
@@ -67,7 +63,7 @@ def measure_costs(
         known = read_costs(path, marks, watcher)
         missing = [candidate for name, candidate in by_name.items() if name not in known]
         if missing:
-            CostPass(path, by_name[baseline], watcher, marks, known).run(missing)
+            CostPass(path, folder / ".costs", by_name[baseline], watcher, marks, known).run(missing)
     return settle(known, baseline)
 
 
@@ -88,7 +84,7 @@ def validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
 
 
 def read_costs(
-    path: Path, marks: Mapping[str, Mapping[str, Any]], watcher: PassWatcher
+    path: Path, marks: Mapping[str, Mapping[str, Any]], watcher: SurveyWatcher
 ) -> CostEntries:
     """Entries that are still valid; a broken file is measured again, with a note."""
     if not path.is_file():
@@ -113,7 +109,8 @@ def settle(entries: Mapping[str, Mapping[str, Any]], baseline: str) -> CostEntri
     rounds: Rounds = entries.get(baseline, {}).get("rounds", ())
     reference = {(facts["group"], facts["round"]): facts for facts in rounds}
     steps = [facts["step"] for facts in rounds]
-    noise = spread(steps) / median(steps) if steps else None
+    # The interquartile range: a single disturbed round does not count.
+    noise = float(iqr(steps)) / median(steps) if steps else None
     settled = {name: dict(entry) for name, entry in entries.items()}
     for name, entry in settled.items():
         if entry["rounds"]:
@@ -138,7 +135,7 @@ def times(
     step, encode = median(scaled("step")), median(scaled("encode"))
     return {
         "step_seconds": step,
-        "step_seconds_spread": spread(scaled("step")),
+        "step_seconds_spread": float(iqr(scaled("step"))),
         "encode_seconds": encode,
         "train_seconds": entry["planned_steps"] * step + encode,
         "latency_seconds": median(scaled("latency")),
@@ -147,12 +144,6 @@ def times(
         "peak_memory_bytes": [f["peak"] for f in rounds if f["group"] == rounds[0]["group"]][-1],
         "waited": sum(f["waited"] for f in rounds) / sum(f["clock"] for f in rounds),
     }
-
-
-def spread(values: Sequence[float]) -> float:
-    """The interquartile range: a single disturbed round does not count."""
-    low, high = np.percentile(values, [25, 75])
-    return float(high - low)
 
 
 # ------------------------------------------------------------------ processes
@@ -184,22 +175,20 @@ class BenchmarkWorker:
 
     def ask(self, request: str) -> dict[str, Any]:
         assert self.process.stdin and self.process.stdout
-        line = ""
         with suppress(BrokenPipeError):
             self.process.stdin.write(request + "\n")
             self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": self.cause_of_death()}
-        if "error" in answer:
-            raise RunError(answer["error"])
-        return answer
-
-    def cause_of_death(self) -> str:
+            if line := self.process.stdout.readline():
+                answer: dict[str, Any] = json.loads(line)
+                if "error" in answer:
+                    raise RunError(answer["error"])
+                return answer
         self.stop()
         if self.process.returncode < 0:
-            return f"ended by signal {-self.process.returncode} (9: perhaps out of memory)"
+            signal = -self.process.returncode
+            raise RunError(f"ended by signal {signal} (9: perhaps out of memory)")
         lines = (self.scratch / "errors.txt").read_text("utf-8").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "ended without a message")
+        raise RunError(next(filter(str.strip, reversed(lines)), "ended without a message"))
 
     def stop(self) -> None:
         """It ends when its stdin is closed."""
@@ -230,14 +219,11 @@ class CostPass:
     """Measures the missing candidates, one group after the other."""
 
     path: Path
+    scratch: Path
     baseline: Candidate
-    watcher: PassWatcher
+    watcher: SurveyWatcher
     marks: Mapping[str, Mapping[str, Any]]
     entries: CostEntries
-
-    @property
-    def scratch(self) -> Path:
-        return self.path.parent / ".costs"
 
     def run(self, missing: Sequence[Candidate]) -> None:
         waiting = [candidate for candidate in missing if candidate.name != self.baseline.name]
@@ -252,7 +238,7 @@ class CostPass:
                 with ExitStack() as group_alive:
                     group = self.start_group(waiting, group_alive)
                     self.measure(number, [*baseline, *group])
-                baseline = [worker for worker in baseline if not self.warnings(worker)]
+                baseline = [] if self.entries[self.baseline.name]["warnings"] else baseline
                 costs = settle(self.entries, self.baseline.name)
                 write_text(self.path, json.dumps(costs, indent=2) + "\n")
                 if not waiting:
@@ -261,13 +247,12 @@ class CostPass:
     def start_group(self, waiting: list[Candidate], alive: ExitStack) -> list[BenchmarkWorker]:
         """As many as may be alive at once and as the memory holds."""
         group: list[BenchmarkWorker] = []
-        while waiting and len(group) < GROUP and (not group or self.has_room()):
+        while waiting and len(group) < GROUP:
+            largest = max(e.get("peak_memory_bytes", 0) for e in self.entries.values())
+            if group and free_memory() <= SPARE * largest:
+                break
             group += self.start(waiting.pop(0), alive)
         return group
-
-    def has_room(self) -> bool:
-        peaks = [entry.get("peak_memory_bytes", 0) for entry in self.entries.values()]
-        return free_memory() > SPARE * max(peaks, default=0)
 
     def start(self, candidate: Candidate, alive: ExitStack) -> list[BenchmarkWorker]:
         """A process that is ready to measure; none if it failed."""
@@ -281,12 +266,9 @@ class CostPass:
         try:
             self.entries[candidate.name] = worker.prepare() | entry
         except RunError as problem:
-            self.warnings(worker).append(f"its cost was not measured: {problem}")
-        return [] if self.warnings(worker) else [worker]
-
-    def warnings(self, worker: BenchmarkWorker) -> list[str]:
-        warnings: list[str] = self.entries[worker.candidate.name]["warnings"]
-        return warnings
+            entry["warnings"].append(f"its cost was not measured: {problem}")
+            return []
+        return [worker]
 
     def measure(self, number: int, workers: list[BenchmarkWorker]) -> None:
         """All rounds of a group; the first worker is the baseline's, if that is alive."""
@@ -308,9 +290,10 @@ class CostPass:
                     f"{turn + 1} of {ROUNDS} rounds, and its times are noisy"
                 )
                 break
-        for worker in workers:
-            if workers[0].candidate.name != self.baseline.name:
-                self.warnings(worker).append("its times stand alone: the baseline was not measured")
+        if workers and workers[0].candidate.name != self.baseline.name:
+            alone = "its times stand alone: the baseline was not measured"
+            for worker in workers:
+                self.entries[worker.candidate.name]["warnings"].append(alone)
 
 
 def is_slowed_down(measured: Rounds, rounds: int) -> bool:

@@ -48,13 +48,12 @@ class Block(Strict):
 
     def points(self) -> list[dict[str, Any]]:
         """The settings of each combination."""
-        points = []
-        for values in product(*self.axes.values()):
-            settings = dict(self.set)
-            for key, value in zip(self.axes, values, strict=True):
-                settings |= dict.fromkeys(key.split("+"), value)
-            points.append(settings)
-        return points
+        keys = [axis.split("+") for axis in self.axes]
+        return [
+            self.set
+            | {k: value for linked, value in zip(keys, values, strict=True) for k in linked}
+            for values in product(*self.axes.values())
+        ]
 
     def with_axis(self, key: str, values: Sequence[Any]) -> Block:
         """The same block with other values of a key, whether it was set, varied or absent."""
@@ -91,13 +90,8 @@ class Survey(Strict):
     def expanded(self) -> tuple[Candidate, ...]:
         """A candidate for each combination, in order; equal recipes give the same candidate."""
         points = [Point(given, block.axes) for block in self.blocks for given in block.points()]
-        return expand(
-            self.recipe,
-            points,
-            steps=self.steps,
-            evaluations=self.evaluations,
-            with_test=self.on == "test",
-        )
+        budget = {"steps": self.steps, "evaluations": self.evaluations}
+        return expand(self.recipe, points, **budget, with_test=self.on == "test")
 
     def candidates(self) -> tuple[Candidate, ...]:
         return tuple({candidate.name: candidate for candidate in self.expanded}.values())
@@ -125,22 +119,18 @@ class Survey(Strict):
         home = [block for block in self.blocks for _ in block.points()][position]
         own = value_at(self.find(self.baseline).recipe.to_data(), key)
         kept = [own] if own is not None and own not in values else []
-        values = plan_rows(list(values), Path()) if key == "plan" else values
-        blocks = [
-            block.with_axis(key, [*(kept if block is home else ()), *values])
-            for block in self.blocks
-        ]
+        new = [*plan_rows(list(values), Path())] if key == "plan" else [*values]
+        blocks = [b.with_axis(key, [*kept, *new] if b is home else new) for b in self.blocks]
         return self.changed(blocks=blocks)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Survey:
         """Keys that hold for every candidate and override those of the survey."""
         varied = {part for block in self.blocks for axis in block.axes for part in axis.split("+")}
-        for key in settings:
-            if key in varied:
-                raise RecipeError(
-                    f"survey {self.name!r} varies {key}; it cannot also be set for all "
-                    "candidates. Leave it out, or give its values"
-                )
+        if both := ", ".join(sorted(varied & set(settings))):
+            raise RecipeError(
+                f"survey {self.name!r} varies {both}; it cannot also be set for all candidates. "
+                "Leave it out, or give its values"
+            )
         blocks = [Block(set={**block.set, **settings}, axes=block.axes) for block in self.blocks]
         return self.changed(blocks=blocks)
 
@@ -202,16 +192,15 @@ class Survey(Strict):
 
 # ------------------------------------------------------------------ from plain data and files
 
-FORM = "a survey has `recipe` and `axes` (dotted key: [values]), or `blocks` of these"
-
 
 def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     """The survey in a YAML file. `recipe` is the base of a file that names none."""
     file = Path(path)
     data = read_yaml(file)
     if not {"axes", "blocks"} & set(data):
-        is_recipe = "tasks" in data or "training" in data
-        advice = "it is a recipe; name it with --config" if is_recipe else FORM
+        advice = "a survey has `recipe` and `axes` (dotted key: [values]), or `blocks` of these"
+        if "tasks" in data or "training" in data:
+            advice = "it is a recipe; name it with --config"
         raise RecipeError(f"{file} is no survey: it has neither `axes` nor `blocks`; {advice}")
     return to_survey({"name": file.stem, **data}, recipe, folder=file.parent, where=str(file))
 

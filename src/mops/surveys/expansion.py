@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
@@ -14,8 +15,6 @@ from mops.data.compose import set_key
 from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate
 
-NAME_LENGTH = 160
-REFUSED = {"training.seed": "name them under `seeds` of the survey"}
 STEP_COUNTS = ("eval_steps", "steps_per_epoch", "dwa_steps")  # settings that count steps
 
 
@@ -26,44 +25,38 @@ class Point:
     given: Mapping[str, Any]  # dotted key -> value
     axes: Iterable[str]  # the keys that vary in its block, linked ones joined by +
 
-    @property
-    def varies_budget(self) -> bool:
-        return any("training.max_steps" in axis for axis in self.axes)
-
 
 def expand(
     base: Mapping[str, Any],
     points: Sequence[Point],
     *,
-    steps: int | None = None,
-    evaluations: int | None = None,
-    with_test: bool = False,
+    steps: int | None,
+    evaluations: int | None,
+    with_test: bool,
 ) -> tuple[Candidate, ...]:
     """A candidate for each point; points with equal recipes give the same candidate."""
     data = [apply(base, point.given, with_test) for point in points]
     if steps is not None:
         rescale(data, points, steps)
-    if evaluations is not None:
-        for recipe in data:
-            recipe["training"] = limit_evaluations(recipe.get("training") or {}, evaluations)
-    recipes = [
-        to_recipe(copy.deepcopy(recipe), where=f"survey, candidate {label(point)}")
-        for recipe, point in zip(data, points, strict=True)
-    ]
-    contents = [to_key(recipe.to_data()) for recipe in recipes]
-    first = {content: n for n, content in reversed(list(enumerate(contents)))}
-    distinct = sorted(first.values())
-    named = name_candidates([points[n] for n in distinct], [recipes[n] for n in distinct])
-    by_place = dict(zip(distinct, named, strict=True))
-    return tuple(by_place[first[content]] for content in contents)
+    distinct: dict[str, tuple[Point, Recipe]] = {}  # by content
+    contents = []
+    for plain, point in zip(data, points, strict=True):
+        if evaluations is not None:
+            plain["training"] = limit_evaluations(plain.get("training") or {}, evaluations)
+        label = ", ".join(map(str, point.given.values()))[:60] or "of the recipe"
+        recipe = to_recipe(copy.deepcopy(plain), where=f"survey, candidate {label}")
+        contents.append(json.dumps(recipe.to_data(), sort_keys=True))
+        distinct.setdefault(contents[-1], (point, recipe))
+    named = dict(zip(distinct, name_candidates(list(distinct.values())), strict=True))
+    return tuple(named[content] for content in contents)
 
 
 def apply(base: Mapping[str, Any], given: Mapping[str, Any], with_test: bool) -> dict[str, Any]:
     """The base recipe with the settings of a point; test files only if they are scored."""
     data = copy.deepcopy(dict(base))
     for key, value in given.items():
-        if key in REFUSED:
-            raise RecipeError(f"a survey does not set {key}: {REFUSED[key]}")
+        if key == "training.seed":
+            raise RecipeError(f"a survey does not set {key}: name them under `seeds` of the survey")
         set_key(data, key, copy.deepcopy(value))
     tasks = data.get("tasks")
     for entry in tasks.values() if isinstance(tasks, dict) and not with_test else ():
@@ -72,44 +65,34 @@ def apply(base: Mapping[str, Any], given: Mapping[str, Any], with_test: bool) ->
     return data
 
 
-def label(point: Point) -> str:
-    return ", ".join(map(str, point.given.values()))[:60] or "of the recipe"
-
-
 # ------------------------------------------------------------------ names
 
 
-def name_candidates(points: Sequence[Point], recipes: Sequence[Recipe]) -> list[Candidate]:
+def name_candidates(distinct: Sequence[tuple[Point, Recipe]]) -> list[Candidate]:
     """Short, distinct names: the plan, the axes, and other settings only where needed."""
+    points, recipes = zip(*distinct, strict=True)
     data = [recipe.to_data() for recipe in recipes]
-    varied = [key for key in keys_in(points) if len({to_key(value_at(d, key)) for d in data}) > 1]
-    axes = {axis.partition("+")[0] for point in points for axis in point.axes}
-    shown = [key for key in varied if key in axes and key != "plan"]
-    others = [key for key in varied if key not in shown and key != "plan"]
-
-    def write_names() -> list[str]:
-        return [write_name(point, d, shown) for point, d in zip(points, data, strict=True)]
-
-    names = write_names()
-    while others and len(set(names)) < len(names):
-        shown.append(others.pop(0))
-        names = write_names()
-    for name in names:
-        if names.count(name) > 1:
-            raise RecipeError(
-                f"two candidates of the survey would be called {name[:NAME_LENGTH]!r}, but they "
-                "differ; give their plans or folders different names"
-            )
+    parts = [part for point in points for axis in point.axes for part in axis.split("+")]
+    keys = dict.fromkeys(("plan", *parts, *(key for point in points for key in point.given)))
+    varied = [
+        key for key in keys if not all(value_at(d, key) == value_at(data[0], key) for d in data)
+    ]
+    axes = {axis.partition("+")[0] for point in points for axis in point.axes} & set(varied)
+    shown = sorted((key for key in varied if key != "plan"), key=lambda key: key not in axes)
+    for count in range(len(axes - {"plan"}), len(shown) + 1):
+        names = [write_name(point, d, shown[:count]) for point, d in zip(points, data, strict=True)]
+        if len(set(names)) == len(names):
+            break
+    else:
+        name = next(name for name in names if names.count(name) > 1)
+        raise RecipeError(
+            f"two candidates of the survey would be called {name[:160]!r}, but they differ; give "
+            "their plans or folders different names"
+        )
     return [
         Candidate(name, {key: value_at(d, key) for key in varied}, recipe)
         for name, d, recipe in zip(names, data, recipes, strict=True)
     ]
-
-
-def keys_in(points: Sequence[Point]) -> list[str]:
-    """All keys that any point sets: the plan, then axes, then keys that are only set."""
-    axes = [part for point in points for axis in point.axes for part in axis.split("+")]
-    return list(dict.fromkeys(("plan", *axes, *(key for point in points for key in point.given))))
 
 
 def write_name(point: Point, data: Mapping[str, Any], keys: Sequence[str]) -> str:
@@ -127,8 +110,8 @@ def abbreviate(value: Any) -> str:
     """A value in few letters: numbers short, folders by their last name, mappings by values."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, dict):
         parts = {key: part for key, part in value.items() if part is not False and key != "steps"}
         return "/".join(key if part is True else abbreviate(part) for key, part in parts.items())
@@ -142,10 +125,6 @@ def value_at(data: Mapping[str, Any], dotted: str) -> Any:
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def to_key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 # ------------------------------------------------------------------ another number of steps
@@ -165,10 +144,10 @@ def count_steps(training: Mapping[str, Any]) -> int | None:
 def rescale(data: Sequence[dict[str, Any]], points: Sequence[Point], steps: int) -> None:
     """All recipes with this many steps; where the budget itself varies, the largest has them."""
     totals = [count_steps(recipe.get("training") or {}) or 0 for recipe in data]
-    varied = [total for total, p in zip(totals, points, strict=True) if p.varies_budget]
-    largest = max(varied, default=0)
-    for recipe, total, point in zip(data, totals, points, strict=True):
-        share = (total or largest) / largest if point.varies_budget else 1
+    varies = [any("training.max_steps" in axis for axis in point.axes) for point in points]
+    largest = max(compress(totals, varies), default=0)
+    for recipe, total, is_varied in zip(data, totals, varies, strict=True):
+        share = (total or largest) / largest if is_varied else 1
         recipe["training"] = scale(recipe.get("training") or {}, max(1, round(steps * share)))
 
 

@@ -222,7 +222,7 @@ VALUES: dict[str, Callable[[Given], Any]] = {
     "equal_weights": lambda given: dict.fromkeys(given.tasks, round(1 / len(given.tasks), 6)),
     "weights": lambda given: [dict(zip(given.tasks, three, strict=True)) for three in WEIGHTS],
     "rows_of_all": lambda given: ROWS * len(given.tasks),
-    # of the package. `mean` moves as the sum does under Adam; --values may try those with solvers.
+    # of the package; under Adam `mean` moves as the sum does, and some ways need a solver
     "aggregators": lambda _: [n for n, way in AGGREGATORS.items() if not way.needs and n != "mean"],
     "turns": lambda _: [name for name in get_args(ScheduleName) if name not in WHOLE_BATCH],
 }
