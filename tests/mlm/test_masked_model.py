@@ -28,6 +28,7 @@ from mops.training.mlm.model import (
     chunks,
     head_owner,
     held_out_losses,
+    lay_out_words,
     load_head,
     masked_loss,
 )
@@ -51,7 +52,7 @@ def folder(encoder_folder: Any, request: Any) -> Path:
 
 def load(folder: Path) -> Network:
     source = EncoderSource(str(folder), folder)
-    network = build_network(source.shape, READING, 0.0, 0)
+    network = build_network(lay_out_words(source.shape, READING), 0.0, 0)
     load_pretrained(network, source)
     assert load_head(network.bank[head_owner(network)], source)
     return network.eval()
@@ -123,7 +124,7 @@ def test_word_vectors_are_tied_to_the_output(folder: Path) -> None:
 def test_a_new_head_begins_at_the_frequency_of_words(encoder_folder: Any) -> None:
     folder = encoder_folder("bert")
     source = EncoderSource(str(folder), folder)
-    network = build_network(source.shape, READING, 0.0, 0)
+    network = build_network(lay_out_words(source.shape, READING), 0.0, 0)
     head = network.bank[head_owner(network)]
     assert not load_head(head, source)
     counts = np.arange(len(VOCABULARY))
@@ -148,7 +149,7 @@ def test_a_head_that_is_not_tied_is_not_taken(folder: Path, tmp_path: Path) -> N
     for change, is_taken in ((0.0, True), (1.0, False)):
         save_file({**weights, **{name: t + change for name, t in tied.items()}}, path)
         source = EncoderSource("x", tmp_path / "encoder")
-        head = build_network(source.shape, READING, 0.0, 0).bank["head/text"]
+        head = build_network(lay_out_words(source.shape, READING), 0.0, 0).bank["head/text"]
         assert load_head(head, source) == is_taken
 
 
@@ -168,7 +169,7 @@ def test_transformers_reads_what_is_written(
     """From a bare encoder and from one with a head; all weights have moved in between."""
     folder = encoder_folder(family, "" if plain else MASKED_MODELS[family])
     source = EncoderSource(str(folder), folder)
-    network = build_network(source.shape, READING, 0.0, 0)
+    network = build_network(lay_out_words(source.shape, READING), 0.0, 0)
     load_pretrained(network, source)
     shake(network, seed=11)
     network.eval()

@@ -21,7 +21,7 @@ from mops.cli.options import (
     read_recipe,
 )
 from mops.cli.screen import OUT, PretrainingScreen, print_table, print_warnings
-from mops.training.mlm.objective import BATCH_SIZE
+from mops.training.mlm.run import BATCH_SIZE, pretrain, pretraining_settings
 from mops.units import format_seconds
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def command(
         print_settings(recipe, batch_size, control_steps)
         return
     from mops.training.machine import keep_freed_memory
-    from mops.training.mlm.run import pretrain
 
     keep_freed_memory()
     with PretrainingScreen("pretrain") as screen:
@@ -94,10 +93,9 @@ def command(
 
 
 def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
-    from mops.training.mlm.objective import Settings
     from mops.yaml_io import format_yaml
 
-    click.echo(format_yaml(Settings(recipe, batch_size, control_steps).to_data()), nl=False)
+    click.echo(format_yaml(pretraining_settings(recipe, batch_size, control_steps)), nl=False)
 
 
 def show(made: Pretrained) -> None:

@@ -6,9 +6,9 @@ pass and the row's number alone, so a resumed run sees the same texts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from mops.tasks import Task
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,20 @@ def make_batch(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[int]]
     )
     targets = {task: data[task].targets[list(rows)] for task, rows in chosen.items()}
     return Batch(segments, targets)
+
+
+def split_batches(
+    items: Iterable[Item], size: Callable[[Item], int], limit: int
+) -> Iterator[list[Item]]:
+    """Neighbours whose sizes add up to at most `limit`, or a single larger item."""
+    batch: list[Item] = []
+    for item in items:
+        if batch and sum(map(size, batch)) + size(item) > limit:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
 
 
 def take_rows(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[Place]]) -> Batch:

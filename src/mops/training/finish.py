@@ -79,7 +79,7 @@ def finish(
         scores=score_table(dataset.tasks, scores, untrained),
         costs=costs(trainer, folder),
         warnings=tuple(warnings),
-        meta_info=meta_info(ready.device, source, dataset),
+        meta_info=meta_info(ready),
     )
     write_record(folder / "record.json", record)
     return record

@@ -40,16 +40,17 @@ class Prepared:
     layout: Layout
     device: str
 
+    @property
+    def digests(self) -> dict[str, Any]:
+        """Name the data and the encoder."""
+        data, encoder = dict(self.dataset.digests), self.source.digest
+        return {"data_sha256": data, "encoder_sha256": encoder}
+
     @cached_property
     def key(self) -> str:
         """Names the recipe, the data and the encoder, which a resumed run must find unchanged."""
-        recipe = self.recipe.without("report_to")
-        return content_key(recipe.to_data(), self.dataset, self.source)
-
-
-def content_key(settings: dict[str, Any], dataset: Dataset, source: EncoderSource) -> str:
-    parts = [settings, dict(dataset.digests), source.digest]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        parts = [self.recipe.without("report_to").to_data(), *self.digests.values()]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
@@ -63,17 +64,16 @@ def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     return Prepared(recipe, dataset, source, recipe.layout(dataset.tasks, source.shape), device)
 
 
-def meta_info(device: str, source: EncoderSource, dataset: Dataset) -> MetaInfo:
+def meta_info(ready: Prepared) -> MetaInfo:
     """Where a run was made, and of what."""
     return MetaInfo(
         **machine_info(),
-        device=device,
+        device=ready.device,
         threads=torch.get_num_threads(),
-        encoder=source.name,
-        encoder_sha256=source.digest,
-        encoder_shape=asdict(source.shape),
-        data_sha256=dict(dataset.digests),
-        data_notes=tuple(dataset.notes()),
+        encoder=ready.source.name,
+        encoder_shape=asdict(ready.source.shape),
+        data_notes=tuple(ready.dataset.notes()),
+        **ready.digests,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from mops.config.recipe import Recipe, differing_key
 from mops.data.schedule import plan_steps, schedule_warnings, task_budgets
@@ -132,6 +134,7 @@ def start_trainer(
     network: Network,
     objective: Objective,
     group: ProcessGroup = ALONE,
+    curve: str = "curve.jsonl",
 ) -> Trainer:
     """A run at its first step, or where it was interrupted."""
     training = ready.recipe.training
@@ -140,7 +143,7 @@ def start_trainer(
         learner=build_learner(network, objective.schedule, training, group),
         objective=objective,
         training=training,
-        curve=Curve(folder / "curve.jsonl"),
+        curve=Curve(folder / curve),
         key=ready.key,
         state=TrainerState(processes=group.world),
     )
@@ -168,23 +171,31 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     """Whether this very run is already there; refuses a folder that holds another one."""
     if not holds(folder, "recipe.yaml", kind="run"):
         return False
-    difference = differing_key(read_yaml(folder / "recipe.yaml"), ready.recipe.to_data())
-    if difference:
+    path = folder / "record.json"
+    meta_info = asdict(read_record(path).meta_info) if path.is_file() else None
+    settings = read_yaml(folder / "recipe.yaml"), ready.recipe.to_data()
+    refuse_other_work(folder, "run", settings, meta_info, ready)
+    return meta_info is not None and (folder / "model" / "config.json").is_file()
+
+
+def refuse_other_work(
+    folder: Path,
+    kind: str,
+    settings: tuple[dict[str, Any], dict[str, Any]],
+    meta_info: Mapping[str, Any] | None,
+    ready: Prepared,
+) -> None:
+    """Refuse a folder with other settings (there, here), or finished on other data."""
+    if difference := differing_key(*settings):
         raise RecipeError(
-            f"{folder} holds a run with another recipe ({difference}); "
+            f"{folder} holds a {kind} with other settings ({difference}); "
             "name another folder with --out, or delete this one"
         )
-    path = folder / "record.json"
-    if not path.is_file():
-        return False
-    facts = read_record(path).meta_info
-    made_of = (facts.data_sha256, facts.encoder_sha256)
-    if made_of != (ready.dataset.digests, ready.source.digest):
+    if meta_info and any(meta_info[key] != digest for key, digest in ready.digests.items()):
         raise RecipeError(
-            f"{folder} holds this run, finished, but the data or the encoder's weights have "
+            f"{folder} holds this {kind}, finished, but the data or the encoder's weights have "
             "changed since; name another folder with --out"
         )
-    return (folder / "model" / "config.json").is_file()
 
 
 def finished_run(folder: Path) -> Run:

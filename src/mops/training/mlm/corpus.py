@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 
 from mops.data.batches import Batch, Segment
 from mops.data.dataset import Dataset
-from mops.data.examples import Row
 from mops.data.schedule import generator, shuffled
 from mops.data.splits import normalised
 from mops.data.tokens import tokenise
@@ -34,9 +34,6 @@ SPECIAL = {
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------ texts
-
-
 @dataclass(frozen=True)
 class Texts:
     """Distinct texts of the training splits.
@@ -51,31 +48,36 @@ class Texts:
 
 
 def gather_texts(dataset: Dataset) -> Texts:
-    """Texts that differ only in case, punctuation and spaces count as one."""
-    training = [row for splits in dataset.splits.values() for row in splits["train"].good]
+    """Texts that differ only in case, punctuation and spaces count as one.
+
+    The held-out ones have the lowest hashes, whatever the seed and the order of files. Texts in one
+    row with them are left out: a pair is often one sentence in two wordings.
+    """
+    splits = dataset.splits.values()
+    training = [row.texts for task in splits for row in task["train"].good]
     spellings: dict[str, str] = {}
-    for row in training:
-        for text in row.texts:
-            spellings.setdefault(normalised(text), text)
+    for text in chain.from_iterable(training):
+        spellings.setdefault(normalised(text), text)
     evaluated = {
         normalised(text)
-        for splits in dataset.splits.values()
-        for split, read in splits.items()
-        if split != "train"
-        for row in read.rows  # also those that cannot be scored
+        for task in splits
+        for split in task.keys() - {"train"}
+        for row in task[split].rows  # also those that cannot be scored
         for text in row.texts
     }
-    usable = [key for key in spellings if key not in evaluated]
-    held_out = choose_held_out(usable)
-    not_trained = {*held_out, *find_partners(set(held_out), training)}
-    train = [key for key in usable if key not in not_trained]
-    if not train:
+    usable = set(spellings) - evaluated
+    count = min(MOST, max(FEWEST, round(HELD_OUT_FRACTION * len(usable))), len(usable) // 5)
+    held_out = sorted(usable, key=lambda key: hashlib.sha256(key.encode()).digest())[:count]
+    rows, chosen = ({normalised(text) for text in texts} for texts in training), set(held_out)
+    train = sorted(usable.difference(*(keys for keys in rows if keys & chosen)))
+    if count < 2 or not train:
         raise DataError(
-            f"{len(spellings)} distinct training texts, {len(usable)} of them in no validation or "
-            "test file: too few to train on and to hold some out; name more data"
+            f"only {len(usable)} distinct training texts are in no validation or test file; at "
+            "least 10 that are not all paired are needed, so that some can be held out; name more "
+            "data"
         )
     return Texts(
-        train=tuple(spellings[key] for key in sorted(train)),
+        train=tuple(spellings[key] for key in train),
         selection=tuple(spellings[key] for key in held_out[::2]),
         report=tuple(spellings[key] for key in held_out[1::2]),
         counts={
@@ -86,26 +88,6 @@ def gather_texts(dataset: Dataset) -> Texts:
             "train": len(train),
         },
     )
-
-
-def choose_held_out(keys: list[str]) -> list[str]:
-    """The texts with the lowest hashes, whatever the seed and the order of files."""
-    count = min(MOST, max(FEWEST, round(HELD_OUT_FRACTION * len(keys))), len(keys) // 5)
-    if count < 2:
-        raise DataError(
-            f"only {len(keys)} distinct training texts are in no validation or test file; at "
-            "least 10 are needed, so that some can be held out; name more data"
-        )
-    return sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[:count]
-
-
-def find_partners(held_out: set[str], rows: Iterable[Row]) -> set[str]:
-    """Texts in one row with a held-out text: a pair is often one sentence in two wordings."""
-    pairs = ({normalised(text) for text in row.texts} for row in rows)
-    return {key for keys in pairs if keys & held_out for key in keys - held_out}
-
-
-# ------------------------------------------------------------------ masks
 
 
 @dataclass(frozen=True)
@@ -171,9 +153,6 @@ def mask_sequence(ids: Ints, vocabulary: Vocabulary, draw: np.random.Generator) 
     return Masked(Segment(visible, np.zeros_like(ids), (TEXT,)), places, ids[places])
 
 
-# ------------------------------------------------------------------ sequences
-
-
 @dataclass(frozen=True)
 class Corpus:
     """Token sequences of single texts."""
@@ -199,10 +178,8 @@ class Corpus:
 
     def word_counts(self) -> NDArray[np.int64]:
         """How often each token occurs in the training sequences; 0 for special ones."""
-        size = len(self.vocabulary.is_special)
-        counts = np.bincount(np.concatenate(self.train), minlength=size)
-        counts[self.vocabulary.is_special] = 0
-        return counts
+        is_word = ~self.vocabulary.is_special
+        return np.bincount(np.concatenate(self.train), minlength=len(is_word)) * is_word
 
 
 def build_corpus(
@@ -224,12 +201,11 @@ def build_corpus(
         for half, chosen in (("selection", texts.selection), ("report", texts.report))
     }
     sizes = {half: len(kept) for half, kept in {"train": train, **held_out}.items()}
-    for half, size in sizes.items():
-        if not size:
-            raise DataError(
-                f"no {half} text has a word that the encoder's tokenizer knows; "
-                "the encoder and the texts are of different languages or scripts"
-            )
+    if not all(sizes.values()):
+        raise DataError(
+            f"no {min(sizes, key=lambda half: sizes[half])} text has a word that the encoder's "
+            "tokenizer knows; the encoder and the texts are of different languages or scripts"
+        )
     given = texts.counts["train"] + texts.counts["held_out"]
     counts = {
         **texts.counts,

@@ -6,10 +6,11 @@ Shapes: S segments of the pack, C chosen tokens, D width, V words.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mops.data.batches import split_batches
 from mops.data.tokens import load_tokenizer
 from mops.files import atomic_write, write_text
 from mops.model.blocks import ACTIVATIONS, Dense
@@ -26,17 +28,19 @@ from mops.model.packing import pack_segments
 from mops.model.pretrained import (
     TRUNK,
     foreign_tensors,
+    load_pretrained,
     plain_name,
     read_tensors,
     read_weights,
     write_tensors,
 )
 from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, weights_file
-from mops.plans.layout import lay_out
+from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task
-from mops.training.mlm.corpus import TEXT, Masked
+from mops.training.mlm.corpus import TEXT, Corpus, Masked
+from mops.training.prepare import Prepared
 
 SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
@@ -57,44 +61,49 @@ class WordHead(nn.Module):
         return F.linear(normed_CD, word_VD, self.bias)
 
 
-def head_names(dense: str, norm: str, bias: str) -> dict[str, str]:
-    """Our names -> theirs."""
-    layers = {"dense": dense, "norm": norm}
-    kinds = ("weight", "bias")
-    named = {f"{ours}.{kind}": f"{name}.{kind}" for ours, name in layers.items() for kind in kinds}
-    return {**named, "bias": bias}
+class HeadNames(NamedTuple):
+    """The masked-word head of a family in transformers."""
+
+    architecture: str
+    dense: str
+    norm: str
+    bias: str
+    output: str  # second copies of the word vectors and the bias, in files that keep them apart
+
+    def places(self) -> dict[str, str]:
+        """Our tensors -> theirs."""
+        pairs = product((("dense", self.dense), ("norm", self.norm)), ("weight", "bias"))
+        named = {f"{ours}.{kind}": f"{theirs}.{kind}" for (ours, theirs), kind in pairs}
+        return named | {"bias": self.bias}
 
 
 HEADS = {
-    "bert": head_names(
-        "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.bias",
+    "bert": HeadNames(
+        "BertForMaskedLM", "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm", "cls.predictions.bias", "cls.predictions.decoder",
     ),
-    "roberta": head_names("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-    "distilbert": head_names("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-}
-# Second copies of the word vectors and the bias, in files that keep tied tensors apart.
-TIED = {
-    "bert": ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
-    "roberta": ("lm_head.decoder.weight", "lm_head.decoder.bias"),
-    "distilbert": ("vocab_projector.weight",),
-}
+    "roberta": HeadNames(
+        "RobertaForMaskedLM", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias",
+        "lm_head.decoder",
+    ),
+    "distilbert": HeadNames(
+        "DistilBertForMaskedLM", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias",
+        "vocab_projector",
+    ),
+}  # fmt: skip
 WORDS = "embeddings.word_embeddings.weight"
 
 
 def load_head(head: nn.Module, source: EncoderSource) -> bool:
     """Fill the head from the encoder's file; False, and unchanged, when it has no tied head."""
-    family = source.shape.family
-    theirs = read_weights(weights_file(source.folder), family)
-    names, state = HEADS[family], head.state_dict()
-    is_there = all(
-        name in theirs and theirs[name].shape == state[ours].shape for ours, name in names.items()
-    )
-    output = theirs.get(TIED[family][0], theirs[WORDS])
+    names, state = HEADS[source.shape.family], head.state_dict()
+    theirs = read_weights(weights_file(source.folder), source.shape.family)
+    tensors = {ours: theirs.get(name) for ours, name in names.places().items()}
+    is_there = all(t is not None and t.shape == state[n].shape for n, t in tensors.items())
+    output = theirs.get(f"{names.output}.weight", theirs[WORDS])
     if not is_there or not torch.equal(output, theirs[WORDS]):
         return False
-    head.load_state_dict({ours: theirs[name] for ours, name in names.items()})
+    head.load_state_dict(tensors)
     return True
 
 
@@ -113,24 +122,38 @@ def begin_head(head: nn.Module, counts: NDArray[np.int64], seed: int) -> None:
 
 
 TOKENS = 4096  # of one pack of held-out texts; bounds memory
-# Not a task of a recipe: a network needs one to lay out its single route.
-STAND_IN = Task(name=TEXT, type="classification", text=(TEXT,), label="word", labels=("a", "b"))
 
 
-def build_network(shape: EncoderShape, reading: Reading, dropout: float, seed: int) -> Network:
-    """An encoder on one route, with the word head in the place of a task's."""
-    layout = lay_out(SharingPlan(name=TEXT), [STAND_IN], shape, reading)
+def lay_out_words(shape: EncoderShape, reading: Reading) -> Layout:
+    """A single route, which needs a task to be laid out; its head is replaced by the word head."""
+    task = Task(name=TEXT, type="classification", text=(TEXT,), label="word", labels=("a", "b"))
+    return lay_out(SharingPlan(name=TEXT), [task], shape, reading)
+
+
+def build_network(layout: Layout, dropout: float, seed: int) -> Network:
     network = Network(layout, dropout=dropout, seed=seed)
-    network.bank[head_owner(network)] = WordHead(shape)
+    network.bank[head_owner(network)] = WordHead(layout.encoder)
     return network
+
+
+def begin_network(ready: Prepared, source: EncoderSource, corpus: Corpus) -> tuple[Network, bool]:
+    """The encoder of a folder with its word head, or with a new one where it has none."""
+    training = ready.recipe.training
+    network = build_network(ready.layout, training.dropout, training.seed)
+    load_pretrained(network, source)
+    head = network.bank[head_owner(network)]
+    is_new = not load_head(head, source)
+    if is_new:
+        begin_head(head, corpus.word_counts(), training.seed)
+    return network.to(ready.device), is_new
 
 
 def head_owner(network: Network) -> str:
     return network.layout.routes[TEXT].head
 
 
-def guess(network: Network, batch: Sequence[Masked]) -> tuple[Tensor, Tensor]:
-    """Logits and targets of the chosen tokens; the head computes no others."""
+def masked_loss(network: Network, batch: Sequence[Masked], reduction: str = "mean") -> Tensor:
+    """Cross entropy over all chosen tokens of the batch; the head computes no others."""
     device = next(network.parameters()).device
     pack = pack_segments([masked.segment for masked in batch], network.layout, device)
     starts_S = pack.first_S.index_select(0, pack.task_segments[TEXT])  # in the order of the batch
@@ -142,105 +165,70 @@ def guess(network: Network, batch: Sequence[Masked]) -> tuple[Tensor, Tensor]:
     targets = np.concatenate([masked.targets for masked in batch]).astype(np.int64)
     word_VD = network.bank[network.layout.routes[TEXT].embeddings].get_parameter("word.weight")
     logits_CV: Tensor = network.bank[head_owner(network)](chosen_CD, word_VD)
-    return logits_CV, torch.from_numpy(targets).to(device)
-
-
-def masked_loss(network: Network, batch: Sequence[Masked]) -> Tensor:
-    """Cross entropy, the mean over all chosen tokens of the batch."""
-    return F.cross_entropy(*guess(network, batch))
-
-
-def held_out_losses(network: Network, held_out: Mapping[str, Sequence[Masked]]) -> dict[str, float]:
-    """Half -> the mean loss over all its chosen tokens (not a mean over batches)."""
-    network.eval()
-    found = {}
-    for half, sequences in held_out.items():
-        total = sum(summed_loss(network, chunk) for chunk in chunks(sequences))
-        found[half] = total / sum(len(masked.places) for masked in sequences)
-    return found
+    return F.cross_entropy(logits_CV, torch.from_numpy(targets).to(device), reduction=reduction)
 
 
 @torch.inference_mode()
-def summed_loss(network: Network, batch: Sequence[Masked]) -> float:
-    return float(F.cross_entropy(*guess(network, batch), reduction="sum").double())
+def held_out_losses(network: Network, held_out: Mapping[str, Sequence[Masked]]) -> dict[str, float]:
+    """Half -> the mean loss over all its chosen tokens (not a mean over batches)."""
+    network.eval()
+    losses = {}
+    for half, sequences in held_out.items():
+        total = sum(float(masked_loss(network, chunk, "sum")) for chunk in chunks(sequences))
+        losses[half] = total / sum(len(masked.places) for masked in sequences)
+    return losses
 
 
 def chunks(sequences: Sequence[Masked]) -> Iterator[list[Masked]]:
     """Neighbours by length, as many as fit one pack."""
-    chunk: list[Masked] = []
-    tokens = 0
-    for masked in sorted(sequences, key=lambda masked: len(masked.segment.ids)):
-        length = len(masked.segment.ids)
-        if chunk and tokens + length > TOKENS:
-            yield chunk
-            chunk, tokens = [], 0
-        chunk.append(masked)
-        tokens += length
-    if chunk:
-        yield chunk
+
+    def length(masked: Masked) -> int:
+        return len(masked.segment.ids)
+
+    return split_batches(sorted(sequences, key=length), length, TOKENS)
 
 
-def perplexity(loss: float) -> float:
-    """exp of the mean loss."""
-    return math.exp(min(loss, 700.0))  # larger overflows
-
-
-ARCHITECTURES = {
-    "bert": "BertForMaskedLM",
-    "roberta": "RobertaForMaskedLM",
-    "distilbert": "DistilBertForMaskedLM",
-}
 BASE = (*TRUNK, "pooler.")  # transformers puts the family before these names
-TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
-    TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt",
 )  # fmt: skip
 
 
 def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None:
-    """config.json, the tokenizer's files and the weights; each appears complete or not at all."""
-    write_text(folder / CONFIG, config_text(source))
+    """config.json, the tokenizer's files and the weights; each appears complete or not at all.
+
+    The configuration is the source's, with another head, tied, in float32.
+    """
+    config = json.loads((source.folder / CONFIG).read_text("utf-8"))
+    present = {"dtype": "float32", "torch_dtype": "float32", "tie_word_embeddings": True}
+    config |= {key: value for key, value in present.items() if key in config}
+    config["architectures"] = [HEADS[source.shape.family].architecture]
+    write_text(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     for name in TOKENIZER_FILES:
         if (source.folder / name).is_file():
             with atomic_write(folder / name) as draft:
                 shutil.copyfile(source.folder / name, draft)
-    if not (folder / TOKENIZER).is_file():
-        with atomic_write(folder / TOKENIZER) as draft:
+    if not (folder / TOKENIZER_FILES[0]).is_file():
+        with atomic_write(folder / TOKENIZER_FILES[0]) as draft:
             load_tokenizer(source.folder).save(str(draft))
     with atomic_write(folder / WEIGHTS) as draft:
         write_tensors(draft, foreign_weights(network, source))
 
 
-def config_text(source: EncoderSource) -> str:
-    """The source's configuration with another head, tied, in float32."""
-    config = json.loads((source.folder / CONFIG).read_text("utf-8"))
-    config["architectures"] = [ARCHITECTURES[source.shape.family]]
-    config |= {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
-    config |= {key: True for key in ("tie_word_embeddings",) if key in config}
-    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-
-
 def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor]:
     """Our tensors under their names, and the source's tensors that mops does not use."""
-    family = source.shape.family
-    ours = dict(trained_weights(network, family))
-    theirs, _ = read_tensors(weights_file(source.folder))
+    family, head = source.shape.family, network.bank[head_owner(network)].state_dict()
+    names = HEADS[family]
+    # query, key and value are views of one tensor
+    ours = {name: tensor.cpu().clone() for name, tensor in foreign_tensors(network)}
+    ours |= {theirs: head[name].cpu() for name, theirs in names.places().items()}
     kept = {}
-    for name, tensor in theirs.items():
+    for name, tensor in read_tensors(weights_file(source.folder))[0].items():
         plain = plain_name(name, family)
-        if plain not in ours and plain not in TIED[family]:
+        if plain not in ours and plain not in (f"{names.output}.weight", f"{names.output}.bias"):
             kept[plain if plain.startswith(BASE) else name] = tensor
     return {
         f"{family}.{name}" if name.startswith(BASE) else name: tensor
         for name, tensor in (kept | ours).items()
     }
-
-
-def trained_weights(network: Network, family: str) -> Iterator[tuple[str, Tensor]]:
-    """(their name without the family, tensor); query, key and value are parted again."""
-    for name, tensor in foreign_tensors(network):
-        yield name, tensor.cpu().clone()
-    head = network.bank[head_owner(network)].state_dict()
-    for ours, name in HEADS[family].items():
-        yield name, head[ours].cpu()
