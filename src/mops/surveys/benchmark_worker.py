@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from mops.training.feature_cache import (
     open_cache,
     token_chunks,
 )
-from mops.training.frozen import Rows, fill_rows, reused_rows, windows
+from mops.training.frozen import fill_rows, reused_rows, windows
 from mops.training.machine import keep_freed_memory, peak_memory
 from mops.training.prepare import prepare
 from mops.training.run import build_trainer
@@ -116,21 +116,19 @@ class CandidateBenchmark:
         self.ready = prepare(recipe, lambda _: None)
         self.trainer = build_trainer(scratch / "run", self.ready)
         self.scratch = scratch
-        schedule = self.trainer.schedule
-        self.samples = [
-            sample_stage(schedule, stage, self.count_tokens) for stage in schedule.stages if stage
-        ]
+        schedule, make_batch = self.trainer.schedule, self.trainer.objective.make_batch
+
+        def count_tokens(step: int) -> int:
+            return sum(len(segment.ids) for segment in make_batch(step).segments)
+
+        self.samples = [sample_stage(schedule, s, count_tokens) for s in schedule.stages if s]
         self.stage: PlannedStage | None = None
         self.encodings: dict[int, EncodingSample] = {}  # by the first step of their stages
         bundle = Bundle(
             scratch, self.trainer.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
         )
         self.predictor = Predictor(bundle, self.ready.device)
-        self.row = make_request(self.ready.dataset, 1)
-        self.batch = make_request(self.ready.dataset, BATCH)
-
-    def count_tokens(self, step: int) -> int:
-        return sum(len(segment.ids) for segment in self.trainer.objective.make_batch(step).segments)
+        self.row, self.batch = (make_request(self.ready.dataset, n) for n in (1, BATCH))
 
     def warm(self) -> dict[str, Any]:
         """Run everything once, the largest steps included; costs known without measuring."""
@@ -141,13 +139,14 @@ class CandidateBenchmark:
         trainer = self.trainer
         tables = {name: data.tokens for name, data in trainer.objective.data.items()}
         weights = sum(tensor.nbytes for tensor in trainer.network.weights().values())
+        encodings = self.encodings.values()
         return {
             **analytic_costs(trainer.network.layout, trainer.schedule, tables),
             "planned_steps": len(trainer.schedule),
             "disk_bytes": weights + len(self.ready.source.tokenizer.to_str().encode()),
             "peak_memory_bytes": peak_memory(),
-            "encode_sequences": sum(encoding.sequences for encoding in self.encodings.values()),
-            "encode_measured": sum(encoding.measured for encoding in self.encodings.values()),
+            "encode_sequences": sum(encoding.sequences for encoding in encodings),
+            "encode_measured": sum(len(part) for e in encodings for _, part in e.sample),
         }
 
     def round(self) -> dict[str, float]:
@@ -164,11 +163,11 @@ class CandidateBenchmark:
             encode += self.encodings[sample.stage.first].time_encoding()
         self.time_request(self.row)
         latency = median(self.time_request(self.row) for _ in range(REQUESTS))
-        times = {"latency": latency, "batch": self.time_request(self.batch)}
+        times = {"step": step, "encode": encode, "latency": latency}
+        times["batch"] = self.time_request(self.batch)
         clock = stopwatch.elapsed()
         waited = max(0.0, clock - stopwatch.seconds())
-        times |= {"step": step, "encode": encode, "clock": clock, "waited": waited}
-        return times | {"peak": peak_memory()}
+        return times | {"clock": clock, "waited": waited, "peak": peak_memory()}
 
     def enter(self, sample: StageSample) -> None:
         """Begin a stage as a run does; its largest step also creates the optimizer's moments."""
@@ -223,11 +222,6 @@ class EncodingSample:
     sequences: int = 0  # distinct ones in the steps of the stage
     tokens: int = 0  # of all these
 
-    @property
-    def measured(self) -> int:
-        """Sequences of the sample; the time of the others is extrapolated."""
-        return sum(len(segments) for _, segments in self.sample)
-
     def time_encoding(self) -> float:
         """Seconds of all sequences, extrapolated from the sample by tokens."""
         if not self.cache or not self.sample:
@@ -246,7 +240,12 @@ def sample_encoding(trainer: Trainer, sample: StageSample, scratch: Path) -> Enc
     reused = reused_rows(cache, schedule, stage, stage.first) if cache else {}
     if cache is None or not any(map(len, reused.values())):
         return EncodingSample()
-    chosen, chunks = rows_in_steps(schedule, {sample.largest, *sample.steps}, reused), []
+    sampled: dict[str, list[int]] = {task: [] for task in reused}
+    for step in {sample.largest, *sample.steps}:
+        for task, places in schedule.rows_at(step).items():
+            sampled[task] += [place.row for place in places]
+    chosen = {task: np.intersect1d(rows, sampled[task]) for task, rows in reused.items()}
+    chunks = []
     for task, rows in chosen.items():
         segments = make_segments(task, data[task].tokens, rows.tolist())
         missing = cache.missing(cache.keys[task], segments) if segments else []
@@ -257,17 +256,6 @@ def sample_encoding(trainer: Trainer, sample: StageSample, scratch: Path) -> Enc
         for segment in make_segments(task, data[task].tokens, window.tolist()):
             distinct[cache.keys[task], digest_segment(segment)] = len(segment.ids)
     return EncodingSample(cache, chunks, len(distinct), sum(distinct.values()))
-
-
-def rows_in_steps(
-    schedule: Schedule, steps: Iterable[int], rows: Mapping[str, Rows]
-) -> dict[str, Rows]:
-    """Those of the rows that occur in these steps."""
-    taken: dict[str, set[int]] = {task: set() for task in rows}
-    for step in steps:
-        for task, places in schedule.rows_at(step).items():
-            taken[task] |= {place.row for place in places}
-    return {task: np.intersect1d(of, list(taken[task])) for task, of in rows.items()}
 
 
 # ------------------------------------------------------------------ the process
