@@ -34,13 +34,13 @@ def used_at(kept: Store, kind: str, key: str, moment: int) -> None:
 
 
 def keys(kept: Store) -> list[str]:
-    return [entry.key for entry in kept.entries()]
+    return [entry.folder.name for entry in kept.entries()]
 
 
 def test_what_is_written_is_read_by_another(tmp_path: Path) -> None:
     kept = Store(tmp_path)
     assert kept.read("tokens", "a") is None
-    assert kept.write("tokens", "a", ARRAYS, {"what": "tokens"})
+    assert kept.add("tokens", "a", ARRAYS, {"what": "tokens"})
     found = Store(tmp_path).read("tokens", "a")
     assert found is not None and found.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_by_another(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         found["ids"][0] = 1  # mapped
     (entry,) = kept.entries()
-    assert (entry.kind, entry.key, entry.about) == ("tokens", "a", {"what": "tokens"})
+    assert entry.folder == tmp_path / "tokens" / "a" and entry.about == {"what": "tokens"}
     assert entry.blocks == 1
     assert entry.bytes == sum(file.stat().st_size for file in (tmp_path / "tokens/a").iterdir())
 
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_by_another(tmp_path: Path) -> None:
 def test_the_file_is_what_safetensors_reads(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    Store(tmp_path).write("tokens", "a", ARRAYS)
+    Store(tmp_path).add("tokens", "a", ARRAYS, {})
     (path,) = tmp_path.rglob("*.block")
     assert np.array_equal(load_file(path)["values"], ARRAYS["values"])
 
@@ -64,7 +64,7 @@ def test_the_file_is_what_safetensors_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", range(0, 600, 7))
 def test_a_flipped_bit_or_a_cut_file_is_never_believed(tmp_path: Path, where: int) -> None:
     """In the header or in the data: what comes back is what was written, or nothing."""
-    Store(tmp_path).write("tokens", "a", ARRAYS)
+    Store(tmp_path).add("tokens", "a", ARRAYS, {})
     (path,) = tmp_path.rglob("*.block")
     whole = path.read_bytes()
     at = where % len(whole)
@@ -78,19 +78,19 @@ def test_a_flipped_bit_or_a_cut_file_is_never_believed(tmp_path: Path, where: in
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     kept = Store(tmp_path, limit=100 * 1024)
     for n, key in enumerate("abc"):
-        assert kept.write("x", key, block(30, n))
+        assert kept.add("x", key, block(30, n), {})
         used_at(kept, "x", key, 1000 + n)
     assert kept.read("x", "a") is not None  # used now
-    assert kept.write("x", "d", block(30))
+    assert kept.add("x", "d", block(30), {})
     assert sorted(keys(kept)) == ["a", "c", "d"]
     assert sum(entry.bytes for entry in kept.entries()) <= 100 * 1024
 
 
 def test_what_can_never_fit_removes_nothing(tmp_path: Path) -> None:
     kept = Store(tmp_path, limit=100 * 1024)
-    assert kept.write("x", "a", block(30))
-    assert not kept.write("x", "b", block(101))
-    assert kept.add("x", "c", "1", block(60)) and not kept.add("x", "c", "2", block(60))
+    assert kept.add("x", "a", block(30), {})
+    assert not kept.add("x", "b", block(101), {})
+    assert kept.add("x", "c", block(60), {}, "1") and not kept.add("x", "c", block(60), {}, "2")
     assert sorted(keys(kept)) == ["a", "c"]
     assert {entry.blocks for entry in kept.entries()} == {1}
 
@@ -103,9 +103,9 @@ def test_many_blocks_are_written_with_few_scans(
     entries, open_block = Store.entries, store.open_block
     monkeypatch.setattr(Store, "entries", lambda self: scans.append(1) or entries(self))
     monkeypatch.setattr(store, "open_block", lambda path: opened.append(path) or open_block(path))
-    assert all(kept.add("x", "a", str(n), block(1)) for n in range(100))
+    assert all(kept.add("x", "a", block(1), {}, str(n)) for n in range(100))
     assert len(scans) < 15 and len(opened) == 100
-    assert kept.add("x", "b", "0", block(420)) and keys(kept) == ["b"]
+    assert kept.add("x", "b", block(420), {}) and keys(kept) == ["b"]
 
 
 def test_never_more_than_half_of_the_free_disk(
@@ -115,19 +115,18 @@ def test_never_more_than_half_of_the_free_disk(
     free = type("Usage", (), {"free": 100 * 1024})
     monkeypatch.setattr(store.shutil, "disk_usage", lambda _: free)
     assert kept.bound(0) == 50 * 1024
-    assert kept.write("x", "a", block(40)) and not kept.write("x", "b", block(110))
+    assert kept.add("x", "a", block(40), {}) and not kept.add("x", "b", block(110), {})
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, arrays: object) -> None:
-        path.write_bytes(b"half")
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     kept = Store(tmp_path)
-    monkeypatch.setattr(store, "write_block", full)
+    monkeypatch.setattr(store, "save", full)
     with pytest.warns(StoreWarning, match=r"cannot write to the cache .*No space left.*continues"):
-        assert not kept.write("x", "a", block(1))
-    assert not kept.write("x", "b", block(1))  # warned once
+        assert not kept.add("x", "a", block(1), {})
+    assert not kept.add("x", "b", block(1), {})  # warned once
     assert not list(tmp_path.rglob("*.block")) and not list(tmp_path.rglob(".*.part"))
 
 
@@ -135,14 +134,14 @@ def test_a_place_that_cannot_be_a_folder_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     kept = Store(tmp_path / "file")
     with pytest.warns(StoreWarning, match="cannot write"):
-        assert not kept.write("x", "a", block(1))
+        assert not kept.add("x", "a", block(1), {})
     assert kept.read("x", "a") is None and kept.entries() == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a file in use cannot be removed")
 def test_a_reader_keeps_what_another_removes(tmp_path: Path) -> None:
     kept = Store(tmp_path)
-    kept.write("x", "a", ARRAYS)
+    kept.add("x", "a", ARRAYS, {})
     found = kept.read("x", "a")
     assert len(Store(tmp_path).clear()) == 1 and not list(tmp_path.rglob("*.block"))
     assert found is not None and np.array_equal(found["values"], ARRAYS["values"])
@@ -154,8 +153,8 @@ def test_clear_removes_nothing_of_others(tmp_path: Path) -> None:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("mine")
     kept = Store(tmp_path)
-    kept.write("x", "a", block(1))
-    kept.write("x", "b", block(1))
+    kept.add("x", "a", block(1), {})
+    kept.add("x", "b", block(1), {})
     kept.clear()
     left = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
     assert left == ["letter.txt", "photos/2020/one.jpg", "x/a/notes.txt"]
@@ -163,12 +162,12 @@ def test_clear_removes_nothing_of_others(tmp_path: Path) -> None:
 
 def test_drafts_of_killed_processes_go_and_fresh_ones_stay(tmp_path: Path) -> None:
     kept = Store(tmp_path)
-    kept.write("x", "a", block(1))
+    kept.add("x", "a", block(1), {})
     old, fresh = (tmp_path / "x" / "a" / f".{name}.block.1.part" for name in ("old", "fresh"))
     for draft in (old, fresh):
         draft.write_bytes(b"half")
     os.utime(old, (1000, 1000))
-    Store(tmp_path).write("x", "b", block(1))
+    Store(tmp_path).add("x", "b", block(1), {})
     assert not old.exists() and fresh.exists()
 
 
@@ -181,7 +180,7 @@ kept = Store(Path(sys.argv[1]), 400 * 1024)
 for n in range(40):
     for key in "ab":
         name = str(n % 8)
-        made = kept.add("x", key, name, {"values": np.full(10240, n % 8, np.uint8)})
+        made = kept.add("x", key, {"values": np.full(10240, n % 8, np.uint8)}, {}, name)
         for block in kept.blocks("x", key):
             assert block.is_sound and (block.arrays["values"] == int(block.path.stem)).all()
 print("done")

@@ -53,24 +53,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "Conflicts",
-    "MopsError",
-    "Predictor",
-    "Pretrained",
-    "Recipe",
-    "Record",
-    "Run",
-    "SharingPlan",
-    "Task",
-    "conflicts",
-    "load",
-    "pretrain",
-    "read_plan",
-    "read_record",
-    "recipe",
-    "train",
+    "Conflicts", "MopsError", "Predictor", "Pretrained", "Recipe", "Record", "Run", "SharingPlan",
+    "Task", "conflicts", "load", "pretrain", "read_plan", "read_record", "recipe", "train",
     "train_many",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

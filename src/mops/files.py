@@ -37,11 +37,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 
-def is_draft(path: Path) -> bool:
-    """Whether a path is the draft of an unfinished write."""
-    return path.match(DRAFT)
-
-
 def holds(folder: Path, *markers: str, kind: str) -> bool:
     """Whether a folder holds a `kind` of work, shown by any of its marker files.
 
@@ -50,17 +45,13 @@ def holds(folder: Path, *markers: str, kind: str) -> bool:
     """
     if any((folder / marker).is_file() for marker in markers):
         return True
-    files = (path for path in folder.rglob("*") if path.is_file() and not is_in_draft(path, folder))
-    if folder.is_file() or next(files, None) is not None:
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    is_content = (not any(Path(part).match(DRAFT) for part in path.parts) for path in files)
+    if folder.is_file() or any(is_content):
         raise RecipeError(
             f"{folder} is not empty and holds no {kind}; name a new folder with --out"
         )
     return False
-
-
-def is_in_draft(path: Path, folder: Path) -> bool:
-    """Whether a file is a draft, or lies in a folder that is one."""
-    return any(is_draft(folder / part) for part in path.relative_to(folder).parts)
 
 
 def remove_drafts(folder: Path) -> None:

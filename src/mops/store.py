@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import sys
 import time
 import warnings
 import zlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,21 +26,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ByteSize, TypeAdapter, ValidationError
 from safetensors.numpy import save
 
 from mops.errors import RunError, UsageError
 from mops.files import DRAFT, atomic_write, write_text
 
-Array = NDArray[Any]
-Arrays = Mapping[str, Array]
+Arrays = Mapping[str, NDArray[Any]]
 CHECK = "crc32"
 TYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U64": "<u8",
     "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
-
-
-# ------------------------------------------------------------------ blocks
+FOLDER, LIMIT, OFF = "MOPS_CACHE", "MOPS_CACHE_LIMIT", "off"
+DEFAULT_LIMIT = 8 * 2**30
+ABOUT, SUFFIX = "about.json", ".block"
+STALE = 24 * 3600  # seconds after which a draft is abandoned
+SCANS = 32  # a scan of the folder is repeated after writing this fraction of its bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,33 +59,26 @@ class StoredBlock:
         return checksum(self.arrays) == self.checksum
 
 
-def write_block(path: Path, arrays: Arrays) -> None:
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    path.write_bytes(save(contiguous, {CHECK: checksum(contiguous)}))
-
-
 def open_block(path: Path) -> StoredBlock:
     """A block, mapped; ValueError when its size is not what its header says."""
     try:
         mapped = np.asarray(np.memmap(path, np.uint8, "r"))
         start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
-        header = json.loads(mapped[8:start].tobytes())
+        header, data = json.loads(mapped[8:start].tobytes()), mapped[start:]
         written = header.pop("__metadata__")[CHECK]
-        if len(mapped) != start + max(row["data_offsets"][1] for row in header.values()):
+        if len(data) != max(row["data_offsets"][1] for row in header.values()):
             raise ValueError("cut short")
-        arrays = {name: view(mapped[start:], row) for name, row in header.items()}
+        arrays = {
+            name: data[slice(*row["data_offsets"])].view(TYPES[row["dtype"]]).reshape(row["shape"])
+            for name, row in header.items()
+        }
     except (KeyError, TypeError, AttributeError) as cause:
         raise ValueError(f"no header: {cause}") from cause
     return StoredBlock(path, arrays, written)
 
 
-def view(data: NDArray[np.uint8], row: Mapping[str, Any]) -> Array:
-    first, last = row["data_offsets"]
-    return data[first:last].view(TYPES[row["dtype"]]).reshape(row["shape"])
-
-
 def checksum(arrays: Arrays) -> str:
-    """Of names, types, shapes and values."""
+    """The checksum of names, types, shapes and values."""
     value = 0
     for name, array in sorted(arrays.items()):
         facts = f"{name} {array.dtype.str} {array.shape}"
@@ -93,31 +87,34 @@ def checksum(arrays: Arrays) -> str:
     return f"{value:08x}"
 
 
-# ------------------------------------------------------------------ the store
-
-FOLDER, LIMIT, OFF = "MOPS_CACHE", "MOPS_CACHE_LIMIT", "off"
-DEFAULT_LIMIT = 8 * 2**30
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-ABOUT, SUFFIX = "about.json", ".block"
-STALE = 24 * 3600  # seconds after which a draft is abandoned
-SCANS = 32  # a scan of the folder is repeated after writing this fraction of its bound
-
-
 class StoreWarning(UserWarning):
     """Something is wrong with the store; the work continues without it."""
 
 
 @dataclass(frozen=True)
 class StoreEntry:
-    """The content of one key."""
+    """The content of one key: a folder KIND/KEY."""
 
-    kind: str
-    key: str
     folder: Path
-    about: Mapping[str, Any]
     blocks: int
     bytes: int
     used: float  # last use, in seconds since the epoch
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The description, which is only for people: empty when it cannot be read."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return dict(json.loads((self.folder / ABOUT).read_text("utf-8")))
+        return {}
+
+    def remove(self) -> bool:
+        """Whether the entry is gone: it stays where files in use cannot be removed."""
+        with contextlib.suppress(OSError):
+            for pattern in (f"*{SUFFIX}", DRAFT, ABOUT):
+                for file in self.folder.glob(pattern):
+                    file.unlink()
+            self.folder.rmdir()
+        return not self.folder.exists()
 
 
 @dataclass
@@ -137,20 +134,13 @@ class Store:
             self.drop(block.path)
         return None
 
-    def write(
-        self, kind: str, key: str, arrays: Arrays, about: Mapping[str, Any] | None = None
-    ) -> bool:
-        """Keep arrays as an entry of one block; False if there was no room."""
-        return self.add(kind, key, "all", arrays, about) is not None
-
     def blocks(self, kind: str, key: str, known: Container[Path] = ()) -> list[StoredBlock]:
         """The blocks of an entry, which is marked as used; `known` ones are not opened."""
         place = self.folder / kind / key
         with contextlib.suppress(OSError):
             os.utime(place)
         paths = (path for path in sorted(place.glob(f"*{SUFFIX}")) if path not in known)
-        opened = (self.open(path) for path in paths)
-        return [block for block in opened if block is not None]
+        return [block for path in paths if (block := self.open(path)) is not None]
 
     def open(self, path: Path) -> StoredBlock | None:
         try:
@@ -168,7 +158,7 @@ class Store:
             path.unlink(missing_ok=True)
 
     def add(
-        self, kind: str, key: str, name: str, arrays: Arrays, about: Mapping[str, Any] | None = None
+        self, kind: str, key: str, arrays: Arrays, about: Mapping[str, Any], name: str = "all"
     ) -> StoredBlock | None:
         """Write a block; None if there is no room for it or it cannot be written."""
         place = self.folder / kind / key
@@ -178,10 +168,10 @@ class Store:
                 if not self.make_room(sum(array.nbytes for array in arrays.values()), place):
                     return None
                 if not (place / ABOUT).exists():
-                    write_text(place / ABOUT, json.dumps(about or {}))
+                    write_text(place / ABOUT, json.dumps(about))
+                contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 with atomic_write(path) as draft:
-                    write_block(draft, arrays)
-                    self.room -= draft.stat().st_size
+                    self.room -= draft.write_bytes(save(contiguous, {CHECK: checksum(contiguous)}))
             return self.open(path)
         except (OSError, RunError) as error:
             self.warn(
@@ -196,11 +186,15 @@ class Store:
             self.warned.add(message)
             warnings.warn(message, StoreWarning, stacklevel=2)
 
-    # -------------------------------------------------------------- size
-
     def entries(self) -> list[StoreEntry]:
         """All entries, the least recently used first."""
-        entries = (e for about in self.folder.glob(f"*/*/{ABOUT}") for e in read_entry(about))
+        entries = []
+        for about in self.folder.glob(f"*/*/{ABOUT}"):
+            with contextlib.suppress(OSError):  # another process is removing it
+                sizes = {file: file.stat().st_size for file in about.parent.iterdir()}
+                blocks, size = sum(file.suffix == SUFFIX for file in sizes), sum(sizes.values())
+                used = about.parent.stat().st_mtime
+                entries.append(StoreEntry(about.parent, blocks, size, used))
         return sorted(entries, key=lambda entry: entry.used)
 
     def bound(self, used: int) -> int:
@@ -215,75 +209,43 @@ class Store:
         """
         if size <= self.room:
             return True
-        remove_stale_drafts(self.folder)
+        for draft in self.folder.glob(f"*/*/{DRAFT}"):  # of killed processes
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > STALE:
+                    draft.unlink()
         entries = self.entries()
         used = sum(entry.bytes for entry in entries)
         bound = self.bound(used)
-        own = sum(entry.bytes for entry in entries if entry.folder == place)
-        if own + size > bound:
+        if size + sum(entry.bytes for entry in entries if entry.folder == place) > bound:
             return False
         for entry in entries:
-            if used + size > bound and entry.folder != place and remove(entry):
+            if used + size > bound and entry.folder != place and entry.remove():
                 used -= entry.bytes
         self.room = min(bound - used, max(size, bound // SCANS))
         return size <= self.room
 
     def clear(self) -> list[StoreEntry]:
         """Remove all entries, and nothing else that may be in the folder."""
-        removed = [entry for entry in self.entries() if remove(entry)]
+        removed = [entry for entry in self.entries() if entry.remove()]
         for kind in {entry.folder.parent for entry in removed}:
             with contextlib.suppress(OSError):  # not empty
                 kind.rmdir()
         return removed
 
 
-def read_entry(about: Path) -> Iterator[StoreEntry]:
-    """The entry that a file describes; nothing when another process is removing it."""
-    place = about.parent
-    with contextlib.suppress(OSError):
-        try:
-            facts = json.loads(about.read_text("utf-8"))
-        except ValueError:  # the description is only for people
-            facts = {}
-        files = {file.name: file.stat().st_size for file in place.iterdir()}
-        yield StoreEntry(
-            kind=place.parent.name,
-            key=place.name,
-            folder=place,
-            about=facts if isinstance(facts, dict) else {},
-            blocks=sum(name.endswith(SUFFIX) for name in files),
-            bytes=sum(files.values()),
-            used=place.stat().st_mtime,
-        )
-
-
-def remove(entry: StoreEntry) -> bool:
-    """Whether the entry is gone: it stays where files in use cannot be removed."""
-    with contextlib.suppress(OSError):
-        for pattern in (f"*{SUFFIX}", DRAFT, ABOUT):
-            for file in entry.folder.glob(pattern):
-                file.unlink()
-        entry.folder.rmdir()
-    return not entry.folder.exists()
-
-
-def remove_stale_drafts(folder: Path) -> None:
-    """Remove the drafts of killed processes."""
-    for draft in folder.glob(f"*/*/{DRAFT}"):
-        with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime > STALE:
-                draft.unlink()
-
-
-# ------------------------------------------------------------------ location and limit
-
-
 def find_store() -> Store | None:
     """The store of this user; None when it is turned off."""
-    given = os.environ.get(FOLDER, "").strip()
+    given, limit = (os.environ.get(name, "").strip() for name in (FOLDER, LIMIT))
     if given.lower() == OFF:
         return None
-    return Store(Path(given).expanduser() if given else default_folder(), store_limit())
+    try:
+        size = TypeAdapter(ByteSize).validate_python(limit or DEFAULT_LIMIT)
+    except ValidationError as error:
+        raise UsageError(
+            f"{LIMIT} is {limit!r}, not a size; write bytes or a number with KB, MB, GB, "
+            "KiB, MiB or GiB, as 4GiB"
+        ) from error
+    return Store(Path(given).expanduser() if given else default_folder(), size)
 
 
 def default_folder() -> Path:
@@ -293,16 +255,3 @@ def default_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "mops" / "Cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "mops"
-
-
-def store_limit() -> int:
-    given = os.environ.get(LIMIT, "").strip()
-    if not given:
-        return DEFAULT_LIMIT
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", given, re.IGNORECASE)
-    if not parts or parts[2].upper() not in UNITS:
-        raise UsageError(
-            f"{LIMIT} is {given!r}, not a size; write bytes or a number with KB, MB, GB, "
-            "KiB, MiB or GiB, as 4GiB"
-        )
-    return int(float(parts[1]) * UNITS[parts[2].upper()])

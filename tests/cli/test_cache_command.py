@@ -21,7 +21,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     about = {"what": "pooled vectors", "encoder": "bert 3 x 32", "layers": 3}
     for name, count in (("one", 4), ("two", 7)):
         arrays = {"starts": np.arange(count + 1), "values": np.zeros((count, 32), np.float32)}
-        assert store.add("frozen", "abc", name, arrays, about)
+        assert store.add("frozen", "abc", arrays, about, name)
     return store
 
 

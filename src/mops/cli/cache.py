@@ -62,8 +62,8 @@ def command(clear: bool, as_json: bool) -> None:
 
 def describe(entry: StoreEntry) -> dict[str, Any]:
     return {
-        "kind": entry.kind,
-        "key": entry.key,
+        "kind": entry.folder.parent.name,
+        "key": entry.folder.name,
         **entry.about,
         "sequences": count_sequences(entry),
         "blocks": entry.blocks,

@@ -149,7 +149,7 @@ def tokenise_cached(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Readi
         "starts": table.starts,
         "facts": np.array([table.per_row, table.cut], dtype=np.int64),
     }
-    store.write(KIND, key, arrays, {"what": "tokens"})
+    store.add(KIND, key, arrays, {"what": "tokens"})
     return table
 
 

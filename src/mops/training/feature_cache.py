@@ -166,7 +166,7 @@ class FeatureBlocks:
             "values": np.concatenate(features),
         }
         name = hashlib.blake2b(digests, digest_size=16).hexdigest()
-        block = self.store.add(KIND, self.key, name, arrays, self.about)
+        block = self.store.add(KIND, self.key, arrays, self.about, name)
         if block is not None:
             self.enter(block)
         return block is not None
