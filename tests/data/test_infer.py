@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mops.data.infer import infer_tasks
-from mops.data.known_datasets import recognise
+from mops.data.folders import infer_tasks, recognise
 from mops.errors import DataError
 from mops.tasks import NAME
 
@@ -117,7 +116,7 @@ def test_own_files_are_grouped_by_name(tmp_path: Path) -> None:
     train = write(tmp_path / "My Shop.training.csv", *rows)
     valid = write(tmp_path / "My Shop.valid.csv", *rows)
     test = write(tmp_path / "test_My Shop.csv", *rows)
-    assert infer_tasks(tmp_path).tasks == {
+    assert infer_tasks(tmp_path)[0] == {
         "my-shop": {
             "type": "classification",
             "text": "Review",
@@ -135,7 +134,7 @@ def test_own_sub_folders_are_tasks(tmp_path: Path) -> None:
     )
     write(tmp_path / ".hidden" / "train.csv", "text,label", "a,1")
     write(tmp_path / "nli" / "dev.csv", "premise,hypothesis,label", "a,b,1", "a,c,0")
-    tasks = infer_tasks(tmp_path).tasks
+    tasks = infer_tasks(tmp_path)[0]
     assert list(tasks) == ["nli", "topics"]
     assert tasks["topics"] == {
         "type": "classification",
@@ -145,7 +144,7 @@ def test_own_sub_folders_are_tasks(tmp_path: Path) -> None:
         "split": 0.1,
     }
     assert tasks["nli"]["type"] == "pair_classification"
-    assert list(infer_tasks(tmp_path / "topics").tasks) == ["topics"]
+    assert list(infer_tasks(tmp_path / "topics")[0]) == ["topics"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +162,7 @@ def test_type_of_pairs_follows_from_their_labels(
 ) -> None:
     rows = [f"a,b,{label}" for label in labels]
     write(tmp_path / "pairs.csv", "question1,question2,target", *rows)
-    entry = infer_tasks(tmp_path).tasks["pairs"]
+    entry = infer_tasks(tmp_path)[0]["pairs"]
     assert entry | expected == entry
     assert ("range" in entry) == ("range" in expected)
 
@@ -177,9 +176,9 @@ def test_files_not_understood_are_listed_with_the_reason(tmp_path: Path) -> None
     write(tmp_path / "plain.csv", "text,x", "a,1")
     write(tmp_path / "same.csv", "text,label", "a,1", "b,1.0")
     write(tmp_path / "price.csv", "text,score", *(f"a,{n}.5" for n in range(11)))
-    found = infer_tasks(tmp_path)
-    assert found.tasks == {}
-    reasons = dict(line.split(": ", 1) for line in found.skipped)
+    tasks, skipped = infer_tasks(tmp_path)
+    assert tasks == {}
+    reasons = dict(line.split(": ", 1) for line in skipped)
     assert "not a table" in reasons["sheet.xlsx"]
     assert "no rows" in reasons["empty.csv"]
     assert "no training file" in reasons["lonely_test.csv"]
@@ -194,6 +193,6 @@ def test_proposed_names_are_valid_and_differ(tmp_path: Path) -> None:
     rows = ("text,label", "a,1", "b,0")
     for name in ("A b", "a-b", "a_b", "ä", "train-x", "x.train"):
         write(tmp_path / f"{name}.csv", *rows)
-    tasks = infer_tasks(tmp_path).tasks
+    tasks = infer_tasks(tmp_path)[0]
     assert len(tasks) == 6
     assert all(NAME.fullmatch(name) for name in tasks)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.data.compose import sample_tasks
+from mops.data.compose import tasks_in
 from mops.evaluate.compare import Difference
 from mops.papers.our_results import OurResults
 from mops.papers.paper import TASKS
@@ -97,7 +97,7 @@ def ours_of(*candidates: CandidateResult, **facts: Any) -> OurResults:
 
 def four_tasks() -> Recipe:
     """The sample's tasks, and its sentiment once more as `movies`."""
-    tasks = sample_tasks()
+    tasks = tasks_in("sample")
     return to_recipe({"tasks": {**tasks, "movies": copy.deepcopy(tasks["sentiment"])}})
 
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.data.compose import compose_recipe, sample_tasks
+from mops.data.compose import compose_recipe, tasks_in
 from mops.surveys.design import Survey, to_survey
 
 RATES = "training.learning_rate"
@@ -19,7 +19,7 @@ STAGES = [
 
 def recipe(*tasks: str, **training: Any) -> Recipe:
     """The sample's tasks; `movies` is its sentiment once more, under another name."""
-    found = sample_tasks()
+    found = tasks_in("sample")
     found["movies"] = copy.deepcopy(found["sentiment"])
     names = tasks or ("sentiment", "paraphrase", "similarity")
     data = {"tasks": {name: found[name] for name in names}, "training": training}

@@ -28,8 +28,7 @@ def command(folder: Path, out: Path | None) -> None:
     Example:
       mops init my-data/
     """
-    from mops.data.infer import InferredTasks, infer_tasks
-    from mops.data.known_datasets import recognise
+    from mops.data.folders import infer_tasks, recognise
     from mops.files import write_text
 
     path = out or folder / "mops.yaml"
@@ -37,11 +36,10 @@ def command(folder: Path, out: Path | None) -> None:
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; name the folder that holds your data files")
-    inferred = InferredTasks(recognise(folder), ())
-    if not inferred.tasks:
-        inferred = infer_tasks(folder)
-    tasks = inferred.tasks
-    for reason in inferred.skipped:
+    tasks, skipped = recognise(folder), list[str]()
+    if not tasks:
+        tasks, skipped = infer_tasks(folder)
+    for reason in skipped:
         click.echo(f"skipped {reason}", err=True)
     if not tasks:
         raise DataError(

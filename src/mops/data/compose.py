@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.data.known_datasets import FILE_SETS, columns_entry, recognise, task_type
+from mops.data.folders import FILE_SETS, recognise, task_entry
 from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.parser import is_plan_file, read_plan
 from mops.yaml_io import read_yaml
 
 SAMPLE = "sample"  # the embedded data
-SAMPLE_FOLDER = Path(__file__).parent / "sample"
 SPLITS = ("train", "validation", "test")
 PER_TASK = ("loss_weights", "per_task_batch_size", "head", "task_steps", "train_tasks")
 
@@ -62,26 +61,19 @@ def read_base(config: str | Path | None, data: str | Path | None) -> dict[str, A
 
 
 def tasks_in(data: str) -> dict[str, Any]:
+    """The tasks of a known folder, or the three embedded ones, with the columns of CS224N."""
     if data == SAMPLE:  # a folder of that name is ./sample
-        return sample_tasks()
-    tasks = recognise(data)
-    if not tasks:
-        raise RecipeError(
-            f"{data} is not a folder of the CS224N or GLUE layout; "
-            f"`mops init {data}` writes a recipe for your own files, then use --config"
-        )
-    return tasks
-
-
-def sample_tasks() -> dict[str, Any]:
-    """The three embedded tasks, which have the columns of the CS224N files."""
-    tasks = {}
-    for known in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
-        text, label = known.texts[0], known.labels[0]
-        files = {split: str(SAMPLE_FOLDER / f"{known.task}-{split}.csv") for split in SPLITS}
-        kind = task_type(len(text) == 2, "range" in known.keys)
-        tasks[known.task] = kind | columns_entry(text, label) | known.keys | files
-    return tasks
+        folder, tasks = Path(__file__).parent / "sample", {}
+        for known in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
+            files = {split: str(folder / f"{known.task}-{split}.csv") for split in SPLITS}
+            tasks[known.task] = task_entry(known.texts[0], known.labels[0], files, known.keys)
+        return tasks
+    if tasks := recognise(data):
+        return tasks
+    raise RecipeError(
+        f"{data} is not a folder of the CS224N or GLUE layout; "
+        f"`mops init {data}` writes a recipe for your own files, then use --config"
+    )
 
 
 def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
@@ -92,44 +84,38 @@ def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dic
                 f"no task {name!r}; there are {', '.join(entries)}.{nearest(name, entries)}"
             )
     chosen = names or [n for n, e in entries.items() if not is_optional(e)] or list(entries)
-    return {name: without_optional(entries[name]) for name in chosen}
+    return {
+        name: {key: value for key, value in entry.items() if key != "optional"}
+        if isinstance(entry := entries[name], dict)
+        else entry
+        for name in chosen
+    }
 
 
 def is_optional(entry: Any) -> bool:
     return isinstance(entry, dict) and bool(entry.get("optional"))
 
 
-def without_optional(entry: Any) -> Any:
-    if not isinstance(entry, dict):
-        return entry
-    return {key: value for key, value in entry.items() if key != "optional"}
-
-
 def forget_tasks(recipe: dict[str, Any], names: list[str]) -> None:
-    """Remove the settings of tasks that were not chosen."""
+    """Remove tasks that were not chosen from the settings by task and the lists of tasks."""
     training: Any = recipe.get("training")
     if not isinstance(training, dict):
         return
-    for key in PER_TASK:
-        forget_in(training, key, names)
-    forget_in(training.get("augment"), "swap", names)
+    places: list[tuple[Any, str]]
+    places = [(training, key) for key in PER_TASK] + [(training.get("augment"), "swap")]
     stages = training.get("stages")
-    for stage in stages if isinstance(stages, list) else ():
-        forget_in(stage, "tasks", names)
-
-
-def forget_in(place: Any, key: str, names: list[str]) -> None:
-    """Remove names from a mapping by task or from a list of tasks."""
-    values = place.get(key) if isinstance(place, dict) else None
-    if isinstance(values, dict):
-        place[key] = {name: value for name, value in values.items() if name not in names}
-    if isinstance(values, list):
-        place[key] = [name for name in values if name not in names]
-        if values and not place[key] and key != "swap":  # an empty list would mean all tasks
-            raise RecipeError(
-                f"`{key}` of training names only {', '.join(map(str, values))}, which --tasks "
-                "leaves out; choose one of them too, or change the setting"
-            )
+    places += [(stage, "tasks") for stage in (stages if isinstance(stages, list) else ())]
+    for place, key in places:
+        values = place.get(key) if isinstance(place, dict) else None
+        if isinstance(values, dict):
+            place[key] = {name: value for name, value in values.items() if name not in names}
+        if isinstance(values, list):
+            place[key] = [name for name in values if name not in names]
+            if values and not place[key] and key != "swap":  # an empty list would mean all tasks
+                raise RecipeError(
+                    f"`{key}` of training names only {', '.join(map(str, values))}, which --tasks "
+                    "leaves out; choose one of them too, or change the setting"
+                )
 
 
 def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:

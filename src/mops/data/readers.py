@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from mops.errors import DataError
 
@@ -63,32 +64,20 @@ class TextSource:
             ) from error
 
 
-def open_text(path: Path) -> TextSource:
-    """The lines of a file; a pipe (`<(zcat rows.gz)`) can be read once and is kept in memory."""
-    return (
-        TextSource(str(path), lambda: path.open("rb"))
-        if path.is_file()
-        else in_memory(str(path), path.read_bytes())
-    )
-
-
-def open_stdin() -> TextSource:
-    """Standard input, kept in memory because detection needs a second look."""
-    stream = getattr(sys.stdin, "buffer", None)
-    return in_memory("stdin", stream.read() if stream else sys.stdin.read().encode())
-
-
-def in_memory(name: str, content: bytes) -> TextSource:
-    return TextSource(name, lambda: io.BytesIO(content))
+def open_text(path: Path | None) -> TextSource:
+    """The lines of a file; standard input (None) and pipes are read once and kept in memory."""
+    if path and path.is_file():
+        return TextSource(str(path), lambda: path.open("rb"))
+    content = path.read_bytes() if path else sys.stdin.buffer.read()
+    return TextSource(str(path or "stdin"), lambda: io.BytesIO(content))
 
 
 # ------------------------------------------------------------------ delimited text
 
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe"}
 NO_DELIMITER = "\x1f"  # for a file of one column; this character does not occur in it
-SAMPLE_LINES = 200
-NEARLY_ALL = 0.9
-LONGEST_FIELD = 2**31 - 1
+LONE_QUOTE = re.compile(r'(?!"(?:[^"]|"")*"\Z)"')  # starts a field that is not properly quoted
+Fields = tuple[int, list[str], str]  # line, fields as written, and how they violate the csv rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +93,12 @@ class Dialect:
         return (f"{kind}-separated text" if kind else "text of one column") + quoting
 
 
-class Fields(NamedTuple):
-    """One record as written in the file; `problem` when it violates the csv rules."""
-
-    line: int
-    fields: list[str]
-    problem: str = ""
-
-
 def find_dialect(source: TextSource, *, wanted: tuple[str, ...], names: tuple[str, ...]) -> Dialect:
     """The delimiter that fits the header best, then the quoting that fits every line.
 
     `names` are the columns of a file that has no header line.
     """
-    sample = list(islice(source.lines(), SAMPLE_LINES))
+    sample = list(islice(source.lines(), 200))
     ranks = {mark: _rank(mark, sample, wanted, names) for mark in NAMES}
     best = max(ranks, key=lambda mark: ranks[mark])
     width = ranks[best][-1]
@@ -132,19 +113,19 @@ def split_fields(
     if not dialect.quoted:
         for number, line in enumerate(lines, start=1):
             if content := line.rstrip("\r\n"):
-                yield Fields(number, content.split(dialect.delimiter))
+                yield number, content.split(dialect.delimiter), ""
         return
-    csv.field_size_limit(LONGEST_FIELD)  # the default refuses texts over 131,072 characters
+    csv.field_size_limit(2**31 - 1)  # the default refuses texts over 131,072 characters
     reader = csv.reader(lines, delimiter=dialect.delimiter, strict=strict)
     while True:
         start = reader.line_num + 1
         try:
             if fields := next(reader):
-                yield Fields(start, fields)
+                yield start, fields, ""
         except StopIteration:
             return
         except csv.Error as error:  # the reader continues with the next line
-            yield Fields(start, [], str(error).split(" - ")[0])
+            yield start, [], str(error).split(" - ")[0]
 
 
 def _rank(
@@ -152,7 +133,7 @@ def _rank(
 ) -> tuple[int, bool, int]:
     """(wanted columns found, nearly all lines have as many fields as the header, columns)."""
     readings = [
-        [record.fields for record in split_fields(sample, Dialect(delimiter, quoted))]
+        [fields for _, fields, _ in split_fields(sample, Dialect(delimiter, quoted))]
         for quoted in (True, False)
     ]
     header = list(names) or [name.strip() for name in readings[0][0]]
@@ -160,7 +141,7 @@ def _rank(
         sum(len(fields) == len(header) for fields in reading) / len(reading) for reading in readings
     )
     # One field in every line is no evidence for a delimiter.
-    is_regular = len(header) > 1 and fitting >= NEARLY_ALL
+    is_regular = len(header) > 1 and fitting >= 0.9
     return sum(name in header for name in wanted), is_regular, len(header)
 
 
@@ -171,21 +152,14 @@ def _is_quoted(source: TextSource, delimiter: str, width: int) -> bool:
     it is either a lone quote of the text, or the start of a quoted field that contains a delimiter
     or a line end. The reading with fewer faults wins; without any fault it is quoted.
     """
-    raw, quoted = Dialect(delimiter, quoted=False), Dialect(delimiter)
+    raw = Dialect(delimiter, quoted=False)
     suspects = split_fields((line for line in source.lines() if '"' in line), raw)
-    if not any(_starts_with_lone_quote(field) for _, fields, _ in suspects for field in fields):
+    if not any(LONE_QUOTE.match(field) for _, fields, _ in suspects for field in fields):
         return True
 
     def faults(dialect: Dialect) -> int:
         records = split_fields(source.lines(), dialect, strict=True)
-        return sum(len(record.fields) != width for record in records)
+        return sum(len(fields) != width for _, fields, _ in records)
 
-    quoted_faults = faults(quoted)
+    quoted_faults = faults(Dialect(delimiter))
     return quoted_faults == 0 or quoted_faults < faults(raw)
-
-
-def _starts_with_lone_quote(field: str) -> bool:
-    if field[:1] != '"':
-        return False
-    is_proper = len(field) > 1 and field.endswith('"') and '"' not in field[1:-1].replace('""', "")
-    return not is_proper

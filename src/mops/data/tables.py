@@ -6,17 +6,15 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mops.data.readers import TextSource, find_dialect, open_stdin, open_text, split_fields
+from mops.data.readers import TextSource, find_dialect, open_text, split_fields
 from mops.errors import DataError, nearest
 
 HUB = "hub:"
-STDIN = "-"
-JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
-SHOWN_FILES = 5
 Columns = tuple[str, ...]
 
 
@@ -53,15 +51,15 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     text = str(source)
     if text.startswith(HUB):
         return _hub(text)
-    if text == STDIN:
-        lines = open_stdin()
+    if text == "-":
+        lines = open_text(None)
         is_json = lines.first_line().lstrip().startswith(("{", "["))
     else:
         path = _existing(Path(source))
         if path.suffix.lower() == ".parquet":
             return _parquet(path)
         lines = open_text(path)
-        is_json = path.suffix.lower() in JSON_ENDINGS
+        is_json = path.suffix.lower() in (".jsonl", ".ndjson", ".json")
     return _json(lines, wanted) if is_json else _delimited(lines, wanted, names)
 
 
@@ -71,7 +69,7 @@ def _existing(path: Path) -> Path:
     folder = path if path.is_dir() else path.parent
     what = "is a folder" if path.is_dir() else "does not exist"
     files = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    shown = ", ".join(files[:SHOWN_FILES]) + (", ..." if len(files) > SHOWN_FILES else "")
+    shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
     raise DataError(
         f"data file {path} {what}; found in {folder}: {shown or 'nothing'}; "
         f"name a csv, tsv, jsonl or parquet file.{nearest(path.name, files)}"
@@ -99,45 +97,36 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
         )
     dialect = find_dialect(lines, wanted=wanted, names=names)
     start = split_fields(lines.lines(), dialect)
-    columns = names or tuple(name.strip() for name in next(start).fields)
+    columns = names or tuple(name.strip() for name in next(start)[1])
     _refuse_empty(lines.name, next(start, None) is not None or bool(names))
-    _refuse_repeated(lines.name, columns, wanted)
+    for name in wanted:
+        if columns.count(name) > 1:
+            raise DataError(
+                f"{lines.name}: column {name!r} occurs {columns.count(name)} times in the header "
+                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
+            )
 
     def records() -> Iterator[RawRow]:
-        for record in islice(split_fields(lines.lines(), dialect), 0 if names else 1, None):
-            values = map(str.strip, record.fields)
-            ragged = (
-                ""
-                if len(record.fields) == len(columns)
-                else (f"{len(record.fields)} fields instead of {len(columns)}")
-            )
-            yield RawRow(
-                record.line,
-                dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False)),
-                record.problem or ragged,
-            )
+        rows = islice(split_fields(lines.lines(), dialect), 0 if names else 1, None)
+        for line, fields, problem in rows:
+            is_ragged = len(fields) != len(columns)
+            ragged = f"{len(fields)} fields instead of {len(columns)}" if is_ragged else ""
+            values = zip(columns, map(str.strip, fields), strict=False)
+            yield RawRow(line, dict.fromkeys(columns, "") | dict(values), problem or ragged)
 
     return DataTable(lines.name, columns, lines.notes, str(dialect), records, lines.count)
 
 
-def _refuse_repeated(source: str, columns: Columns, wanted: Columns) -> None:
-    for name in wanted:
-        if columns.count(name) > 1:
-            raise DataError(
-                f"{source}: column {name!r} occurs {columns.count(name)} times in the header "
-                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
-            )
-
-
-# ------------------------------------------------------------------ JSON
+# ------------------------------------------------------------------ JSON, parquet and the hub
 
 
 def _json(lines: TextSource, wanted: Columns) -> DataTable:
-    is_list = lines.first_line().lstrip().startswith("[")
-    read = _json_list if is_list else _json_lines
-    first = next((value for _, value in read(lines) if isinstance(value, dict)), None)
+    first_line = lines.first_line()
+    is_list = first_line.lstrip().startswith("[")
+    read = partial(_json_list if is_list else _json_lines, lines)
+    first = next((value for _, value in read() if isinstance(value, dict)), None)
     if first is None:
-        _refuse_empty(lines.name, bool(lines.first_line()))
+        _refuse_empty(lines.name, bool(first_line))
         raise DataError(
             f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
             'objects; write lines like {"text": "...", "label": "..."}'
@@ -145,11 +134,10 @@ def _json(lines: TextSource, wanted: Columns) -> DataTable:
     columns = tuple(first)
 
     def records() -> Iterator[RawRow]:
-        return (_to_row(number, value, columns, wanted) for number, value in read(lines))
+        return (_to_row(number, value, columns, wanted) for number, value in read())
 
-    if is_list:
-        return DataTable(lines.name, columns, lines.notes, "a JSON list", records)
-    return DataTable(lines.name, columns, lines.notes, "JSON lines", records, lines.count)
+    form, count = ("a JSON list", lambda: None) if is_list else ("JSON lines", lines.count)
+    return DataTable(lines.name, columns, lines.notes, form, records, count)
 
 
 def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
@@ -164,20 +152,20 @@ def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
 
 def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
     try:
-        values = json.loads("".join(lines.lines()))
+        return enumerate(json.loads("".join(lines.lines())), start=1)
     except ValueError as error:
         raise DataError(
             f"{lines.name}: not valid JSON: {error}; allowed: one list of objects, or one object "
             "per line; write the file again with a JSON library"
         ) from error
-    return enumerate(values, start=1)
 
 
 def _to_row(number: int, value: Any, columns: Columns, wanted: Columns) -> RawRow:
+    values = dict.fromkeys(columns, "")
     if not isinstance(value, dict):
-        return RawRow(number, dict.fromkeys(columns, ""), "not a JSON object")
+        return RawRow(number, values, "not a JSON object")
     missing = [name for name in wanted or columns if name not in value]
-    values = dict.fromkeys(columns, "") | {name: _as_text(value[name]) for name in value}
+    values |= {name: _as_text(item) for name, item in value.items()}
     return RawRow(number, values, f"no {missing[0]!r}" if missing else "")
 
 
@@ -192,13 +180,10 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-# ------------------------------------------------------------------ parquet and the hub
-
-Rows = Callable[[], Iterator[dict[str, Any]]]
-
-
-def _columnar(source: str, form: str, columns: Columns, rows: Rows, count: int) -> DataTable:
-    _refuse_empty(source, next(rows(), None) is not None)
+def _columnar(
+    source: str, form: str, columns: Columns, rows: Callable[[], Iterator[Any]], count: int
+) -> DataTable:
+    _refuse_empty(source, count > 0)
 
     def records() -> Iterator[RawRow]:
         return (_to_row(number, value, columns, ()) for number, value in enumerate(rows(), start=1))

@@ -1,0 +1,245 @@
+"""Tasks from a folder of files: known data sets (CS224N, GLUE and similar), or inferred ones.
+
+A new known data set is a new line in FILE_SETS or FOLDERS.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mops.data.tables import DataTable, open_table
+from mops.errors import DataError
+from mops.tasks import are_numbers, canonical_label
+
+Entry = dict[str, object]  # of a task in a recipe
+Files = dict[str, str]  # split -> path
+
+ENDINGS = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
+
+
+def task_entry(text: tuple[str, ...], label: str, files: Files, keys: Entry) -> Entry:
+    """The entry of a task; without a validation file a part of the training rows is split off."""
+    kind = "pair_classification" if len(text) == 2 else "classification"
+    return {
+        "type": "similarity" if "range" in keys else kind,
+        "text": text[0] if len(text) == 1 else list(text),
+        "label": label,
+        **keys,
+        **files,
+        **({} if "validation" in files else {"split": 0.1}),
+    }
+
+
+# ------------------------------------------------------------------ known data sets
+
+SENTENCE = (("sentence",), ("text",))
+SENTENCES = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text", "text_pair"))
+QUESTIONS = (("question1", "question2"), ("sentence1", "sentence2"))
+QUESTION_AND_SENTENCE = (("question", "sentence"), ("question1", "question2"))
+# The names in the Microsoft Research corpus itself, which GLUE's MRPC files keep.
+STRINGS = (("#1 String", "#2 String"), *SENTENCES)
+LABEL = ("label", "gold_label", "labels")
+GOLD = ("gold_label", "label")
+RELATED = ("relatedness", "relatedness_score")
+ENTAILED = ("entailment", "entailment_label", "entailment_judgment")
+
+
+@dataclass(frozen=True)
+class KnownTask:
+    """One known task: the columns it may have, and further keys of its entry in a recipe."""
+
+    task: str
+    texts: tuple[tuple[str, ...], ...]
+    labels: tuple[str, ...] = LABEL
+    keys: Entry = field(default_factory=dict)
+
+    def entry(self, files: Files) -> Entry | None:
+        """The task's entry in a recipe; None when the training file has other columns."""
+        columns = open_table(files["train"]).columns
+        text = next((texts for texts in self.texts if set(texts) <= set(columns)), None)
+        label = next((name for name in self.labels if name in columns), None)
+        if text is None or label is None:
+            return None
+        # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
+        return task_entry(text, label, files, self.keys) | {"on_bad_row": "skip"}
+
+
+# CS224N: file name up to the split -> task.
+FILE_SETS = {
+    "ids-sst": KnownTask("sentiment", SENTENCE, ("sentiment",), {"labels": [0, 1, 2, 3, 4]}),
+    "quora": KnownTask("paraphrase", SENTENCES, ("is_duplicate",), {"labels": [0, 1]}),
+    "sts": KnownTask("similarity", SENTENCES, ("similarity",), {"range": [0, 5]}),
+    "ids-cfimdb": KnownTask(
+        "movies", SENTENCE, ("sentiment",), {"labels": [0, 1], "optional": True}
+    ),
+}
+FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-student", "test")}
+
+# Folder name without signs and capitals -> tasks.
+FOLDERS = {
+    "cola": (KnownTask("cola", SENTENCE, keys={"score": "matthews"}),),
+    "cr": (KnownTask("cr", SENTENCE),),
+    "mnli": (KnownTask("mnli", SENTENCES, GOLD),),
+    "mpqa": (KnownTask("mpqa", SENTENCE),),
+    "mrpc": (KnownTask("mrpc", STRINGS, ("Quality", *LABEL)),),
+    "qnli": (KnownTask("qnli", QUESTION_AND_SENTENCE),),
+    "qqp": (KnownTask("qqp", QUESTIONS, ("is_duplicate", "label")),),
+    "rte": (KnownTask("rte", SENTENCES),),
+    "sick": (
+        KnownTask("sick-relatedness", SENTENCES, RELATED, {"range": [1, 5]}),
+        KnownTask("sick-entailment", SENTENCES, ENTAILED),
+    ),
+    "snlicad": (KnownTask("snli-cad", SENTENCES, GOLD),),
+    "sst2": (KnownTask("sst2", SENTENCE),),
+    "stsb": (KnownTask("stsb", SENTENCES, ("score", "similarity", "label"), {"range": [0, 5]}),),
+    "subj": (KnownTask("subj", SENTENCE),),
+    "trec": (KnownTask("trec", SENTENCE),),
+    "wnli": (KnownTask("wnli", SENTENCES),),
+}
+FOLDER_SPLITS = {
+    "train": ("train", "train_all", "all"),
+    "validation": ("dev", "dev_all", "dev_matched", "validation", "validation_matched"),
+    "test": ("test", "test_all", "test_matched"),
+}
+
+
+def recognise(folder: str | Path) -> dict[str, Entry]:
+    """The entries for a recipe's `tasks` that a known folder gives; empty when it is unknown."""
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise DataError(
+            f"data folder {folder} does not exist or is a file; allowed: a folder with data files; "
+            "correct --data"
+        )
+    tasks: dict[str, Entry] = {}
+    for prefix, known in FILE_SETS.items():
+        splits = {name: [f"{prefix}-{w}" for w in words] for name, words in FILE_SET_SPLITS.items()}
+        tasks |= _entries((known,), _find_files(root, splits))
+    for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
+        known_tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
+        tasks |= _entries(known_tasks, _find_files(place, FOLDER_SPLITS))
+    return tasks
+
+
+def _entries(tasks: Iterable[KnownTask], files: Files) -> dict[str, Entry]:
+    if "train" not in files:
+        return {}
+    entries = {known.task: known.entry(files) for known in tasks}
+    return {name: entry for name, entry in entries.items() if entry is not None}
+
+
+def _find_files(folder: Path, splits: Mapping[str, Iterable[str]]) -> Files:
+    """Split -> path of its file; a set of one file trains on it and splits it (QNLI's is dev)."""
+    files = {}
+    for split, stems in splits.items():
+        candidates = (folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS)
+        if path := next((path for path in candidates if path.is_file()), None):
+            files[split] = str(path)
+    return {"train": files["validation"]} if set(files) == {"validation"} else files
+
+
+# ------------------------------------------------------------------ inferred tasks
+
+SPLIT_WORDS = {
+    "train": "train", "training": "train", "test": "test",
+    "dev": "validation", "val": "validation", "valid": "validation", "validation": "validation",
+}  # fmt: skip
+TEXTS = (
+    "sentence1 sentence2", "question1 question2", "premise hypothesis", "text text_pair",
+    "text1 text2", "question sentence", "sentence", "text", "review", "comment", "message",
+    "content", "question", "title", "tweet",
+)  # fmt: skip
+LABELS = (
+    "label", "labels", "score", "similarity", "sentiment", "is_duplicate", "target", "class",
+    "stars", "category", "gold_label", "relatedness", "rating",
+)  # fmt: skip
+MANY_VALUES = 10
+
+
+def infer_tasks(folder: str | Path) -> tuple[dict[str, Entry], list[str]]:
+    """A task for every set of files (train, dev, test) in the folder and in its sub-folders.
+
+    Also `file: reason` for every file that is left out. Hidden files are ignored.
+    """
+    root = Path(folder).resolve()
+    paths = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern))]
+    names = {path: path.relative_to(root) for path in paths if path.is_file()}
+    shown = [path for path, name in names.items() if not re.search(r"(^|/)\.", name.as_posix())]
+    tasks: dict[str, Entry] = {}
+    skipped = [
+        f"{names[path]}: not a table; export it as csv, tsv, jsonl or parquet"
+        for path in shown
+        if path.suffix.lower() not in (*ENDINGS, ".md", ".yaml", ".yml")
+    ]
+    for stem, files in _sets_of_files(root, shown).items():
+        try:
+            tasks[_free_name(stem, tasks)] = _infer_entry(files)
+        except DataError as error:
+            skipped += [f"{names[Path(path)]}: {error}" for path in files.values()]
+    return tasks, skipped
+
+
+def _sets_of_files(root: Path, paths: Iterable[Path]) -> dict[str, Files]:
+    """Name of the set -> split -> path: the split's word is removed from the file's name."""
+    sets: dict[str, Files] = defaultdict(dict)
+    for path in paths:
+        if path.suffix.lower() in ENDINGS:
+            words = re.split("[-_.]", path.stem)
+            splits = [word for word in words if word.lower() in SPLIT_WORDS]
+            rest = "-".join(word for word in words if word not in splits)
+            inside = "" if path.parent == root else path.parent.name
+            name = "-".join(filter(None, (inside, rest))) or root.name
+            split = SPLIT_WORDS[splits[-1].lower()] if splits else "train"
+            is_taken = split in sets[name]
+            sets[str(path.relative_to(root)) if is_taken else name][split] = str(path)
+    return sets
+
+
+def _free_name(stem: str, taken: dict[str, Entry]) -> str:
+    """The stem as a valid task name, with a number when it is taken."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
+    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
+def _infer_entry(files: Files) -> Entry:
+    if "train" not in files and "validation" in files:
+        files = {"train": files["validation"]} | {k: v for k, v in files.items() if k == "test"}
+    if "train" not in files:
+        raise DataError("there is no training file beside it")
+    table = open_table(files["train"])
+    text = _first_known(table, TEXTS, "text", "sentence, text, sentence1 + sentence2")
+    (label,) = _first_known(table, LABELS, "label", "label, score, target")
+    ordered: Files = {s: files[s] for s in ("train", "validation", "test") if s in files}
+    return task_entry(text, label, ordered, _range(table, label, is_pair=len(text) == 2))
+
+
+def _first_known(
+    table: DataTable, known: tuple[str, ...], what: str, examples: str
+) -> tuple[str, ...]:
+    """The first known set of column names that the table has, in the table's spelling."""
+    spelling = {column.lower(): column for column in table.columns}
+    for names in map(str.split, known):
+        if set(names) <= set(spelling):
+            return tuple(spelling[name] for name in names)
+    columns = ", ".join(column or "(unnamed)" for column in table.columns)
+    raise DataError(f"no {what} column among {columns}; known names: {examples}, ...")
+
+
+def _range(table: DataTable, label: str, *, is_pair: bool) -> Entry:
+    """The range of a similarity; empty for classes."""
+    values = {canonical_label(record.values.get(label, "")) for record in table.records()} - {""}
+    if len(values) < 2:
+        raise DataError(f"column {label!r} holds {len(values)} value(s); two are needed")
+    numbers = [float(value) for value in values] if are_numbers(values) else []
+    has_fractions = any(not number.is_integer() for number in numbers)
+    if not is_pair and has_fractions and len(values) > MANY_VALUES:
+        raise DataError(f"{label!r} is a number for a single text; mops has no such task")
+    if is_pair and (has_fractions or len(numbers) > MANY_VALUES):
+        return {"range": [math.floor(min(numbers)), math.ceil(max(numbers))]}
+    return {}
