@@ -10,8 +10,7 @@ from typing import Any
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.compose import tasks_in
 from mops.evaluate.compare import Difference
-from mops.papers.our_results import OurResults
-from mops.papers.paper import TASKS
+from mops.papers.paper import TASKS, OurResults
 from mops.record import Record, RunScores
 from mops.surveys.experiments import named_survey
 from mops.surveys.results.results import CandidateResult, Results

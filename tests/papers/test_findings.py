@@ -10,8 +10,7 @@ from papers_made import candidate, difference, material, ours_of, trials_of
 
 from mops.papers import compare_with
 from mops.papers.findings import Verdict, combine, judge
-from mops.papers.our_results import OurResults
-from mops.papers.paper import Finding, PaperModel
+from mops.papers.paper import Finding, OurResults, PaperModel
 from mops.surveys.results.results import WAITING, CandidateResult, MissingTrial
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -195,7 +194,7 @@ def test_gains_of_some_pairs_against_gains_of_others(
         for name, mean in (("a", gain), ("b", other))
     ]
     than = (((PaperModel("b"),), (PaperModel("base"),)),)
-    test = test_of("greater", "a", "base", quantity="gain", than=than)
+    test = test_of("greater", "a", "base", than=than)
     assert test(ours_of(candidate("base"), *made))[0] == verdict
 
 

@@ -14,8 +14,7 @@ from mops.cli.screen import OUT
 from mops.data.compose import compose_recipe
 from mops.errors import UsageError
 from mops.papers import NAMES, claim_table, compare_with, read_paper
-from mops.papers.our_results import OurResults, checkpoint_bytes
-from mops.papers.paper import TASKS, Paper, PaperModel, PaperRow
+from mops.papers.paper import TASKS, OurResults, Paper, PaperModel, PaperRow
 from mops.plans.layout import lay_out
 from mops.plans.parser import parse_plan
 from mops.plans.shapes import EncoderShape, HeadShape, Reading
@@ -83,7 +82,7 @@ def test_model_sizes_are_checkpoints_with_the_moments_of_adam() -> None:
     seen = 0
     for table in PAPERS["mops"].tables:
         for row in table.rows if "costs" in table.name else ():
-            size = checkpoint_bytes(candidate("x", costs=base_size(row.model.plan)))
+            size = OurResults.checkpoint_bytes(candidate("x", costs=base_size(row.model.plan)))
             assert size / 1024 / 1000 == pytest.approx(row.numbers["size"], abs=1.0)
             seen += 1
     assert seen == 21

@@ -8,9 +8,9 @@ from pathlib import PurePath
 from statistics import mean
 
 from mops.evaluate.cost import tm_relative
+from mops.evaluate.metrics import OVERALL
 from mops.papers.findings import Claim, judge
-from mops.papers.our_results import OurResults, checkpoint_bytes
-from mops.papers.paper import TASKS, Paper, PaperRow, PaperTable, read_paper
+from mops.papers.paper import TASKS, OurResults, Paper, PaperRow, PaperTable, read_paper
 from mops.record import Record
 from mops.surveys.results.results import CandidateResult, Results
 from mops.tables import EMPTY, Cell, Table
@@ -18,10 +18,8 @@ from mops.units import format_seconds
 
 OURS = ", ours"  # ends the name of a column with our numbers
 WRONG = "†"
-OVERALL = ("overall", "overall_normalised")
 SPLITS = {"validation": "the dev rows", "train": "a sample of the training rows",
           "test": "the test rows"}  # fmt: skip
-THOUSAND_KIB = 1000 * 1024  # the founding paper prints thousands of KiB
 ROWS = (
     "Our numbers are means over seeds on the whole dev split, as in the papers; the column "
     "`judged` is on rows that were not used to select a checkpoint, with the standard error. The "
@@ -44,12 +42,12 @@ class PaperView:
     @property
     def matched(self) -> tuple[Table, ...]:
         """The tables in which this survey has a number."""
-        return tuple(table for table in self.tables if has_ours(table))
-
-
-def has_ours(table: Table) -> bool:
-    ours = [n for n, column in enumerate(table.columns) if column.endswith(OURS)]
-    return any(row[n].text for row in table.rows for n in ours)
+        return tuple(
+            table
+            for table in self.tables
+            if any(row[n].text for row in table.rows
+                   for n, column in enumerate(table.columns) if column.endswith(OURS))
+        )  # fmt: skip
 
 
 def compare_with(name: str, results: Results, records: Mapping[str, Record]) -> PaperView:
@@ -59,10 +57,7 @@ def compare_with(name: str, results: Results, records: Mapping[str, Record]) -> 
     """
     paper, ours = read_paper(name), OurResults(results, records)
     return PaperView(
-        name=paper.name,
-        title=paper.title,
-        source=paper.source,
-        surveys=paper.surveys,
+        **{key: getattr(paper, key) for key in ("name", "title", "source", "surveys")},
         tables=tuple(TableFiller(table, ours).fill() for table in paper.tables),
         claims=tuple(judge(finding, ours) for finding in paper.findings),
         differences=(*paper.differences, *measured_differences(paper, ours), ROWS),
@@ -112,18 +107,18 @@ class TableFiller:
                 yield self.judged_cell(row, measure, candidate) if candidate else EMPTY
 
     def our_cell(self, row: PaperRow, measure: str, candidate: CandidateResult) -> Cell:
-        value = self.value(candidate, measure, row.split)
-        if value is None:
-            return EMPTY
-        count = len(candidate.trials)
+        value, count = self.value(candidate, measure, row.split), len(candidate.trials)
         hint = f"{candidate.name}, {count} seed{'s' if count > 1 else ''}"
         hint += f", on {SPLITS[row.split]}" if measure in candidate.scores else ""
-        return Cell(FORMATS.get(measure, three_digits)(value), value, hint)
+        form = FORMATS.get(measure, "{:.3f}".format)
+        return EMPTY if value is None else Cell(form(value), value, hint)
 
     def judged_cell(self, row: PaperRow, measure: str, candidate: CandidateResult) -> Cell:
-        if row.split != "validation" or not self.ours.is_comparable(candidate):
+        """The survey's own score, if it is over the papers' three tasks."""
+        score = candidate.scores.get(measure)
+        if row.split != "validation" or set(candidate.tasks) != set(TASKS) or not score:
             return EMPTY
-        score, is_half = candidate.scores[measure], self.ours.results.on == "report"
+        is_half = self.ours.results.on == "report"
         rows = "the judging half of the dev rows" if is_half else "the test rows"
         hint = f"{candidate.name}, on {rows}, with its standard error"
         return Cell(f"{score.mean:.3f} ± {score.stderr:.3f}", score.mean, hint)
@@ -135,7 +130,7 @@ class TableFiller:
         if measure in ("seconds", "hours"):
             return candidate.costs.train_seconds
         if measure == "size":
-            return checkpoint_bytes(candidate) / THOUSAND_KIB
+            return self.ours.checkpoint_bytes(candidate) / 1000 / 1024  # as printed
         if measure in OVERALL:
             return self.ours.overall(candidate, split, measure)
         if measure in ("tm", "tm_printed"):
@@ -152,23 +147,37 @@ class TableFiller:
         if not score or not score0:
             return None
         relative = tm_relative(
-            (score, candidate.costs.train_seconds, checkpoint_bytes(candidate)),
-            (score0, base.costs.train_seconds, checkpoint_bytes(base)),
+            (score, candidate.costs.train_seconds, self.ours.checkpoint_bytes(candidate)),
+            (score0, base.costs.train_seconds, self.ours.checkpoint_bytes(base)),
         )
         return relative if relative is None or measure == "tm" else relative * score0
 
     def notes(self) -> Iterator[str]:
-        if self.table.note:
-            yield self.table.note
+        yield self.table.note
         yield from wrong_numbers(self.table)
         rows, find = self.table.rows, self.ours.find
         models = [model for row in rows for model in (row.model, *row.models.values())]
         shown = {candidate.name for model in models if (candidate := find(model))}
-        found = [(row.label, candidate) for row in rows if (candidate := find(row.model))]
-        if names := [f"{label} is {c.name}" for label, c in found if c.name != c.plan]:
+        matches = [(row.label, candidate) for row in rows if (candidate := find(row.model))]
+        if names := [f"{label} is {c.name}" for label, c in matches if c.name != c.plan]:
             yield f"Ours: {'; '.join(names)}."
         if others := len(self.ours.results.candidates) - len(shown):
             yield f"Candidates of ours that are not in this table: {others}."
+
+
+FORMATS: dict[str, Callable[[float], str]] = {
+    "epoch": lambda value: f"{value:.1f}".removesuffix(".0"),
+    "seconds": "{:,.0f} s".format,
+    "hours": format_seconds,
+    "size": "{:,.0f}K".format,
+    **dict.fromkeys((*OVERALL, "tm", "tm_printed"), "{:.3f}".format),
+}
+
+
+def format_printed(measure: str, number: float) -> str:
+    """As in the paper: task scores have a fourth digit where it gives one."""
+    digits = "{:.3f}" if round(number, 3) == number else "{:.4f}"
+    return FORMATS.get(measure, digits.format)(number)
 
 
 def paper_cell(row: PaperRow, measure: str) -> Cell:
@@ -188,61 +197,34 @@ def wrong_numbers(table: PaperTable) -> Iterator[str]:
             yield f"{WRONG} {row.label}: {text}, should be {format_printed(measure, correct)}{why}."
 
 
-def three_digits(value: float) -> str:
-    return f"{value:.3f}"
-
-
-FORMATS: dict[str, Callable[[float], str]] = {
-    "epoch": lambda value: f"{value:.1f}".removesuffix(".0"),
-    "seconds": lambda value: f"{value:,.0f} s",
-    "hours": format_seconds,
-    "size": lambda value: f"{value:,.0f}K",
-    **dict.fromkeys((*OVERALL, "tm", "tm_printed"), three_digits),
-}
-
-
-def format_printed(measure: str, number: float) -> str:
-    """As in the paper: task scores have a fourth digit where it gives one."""
-    is_cut = measure in FORMATS or round(number, 3) == number
-    return FORMATS.get(measure, three_digits)(number) if is_cut else f"{number:.4f}"
-
-
 # ------------------------------------------------------------------ differences
 
 
 def measured_differences(paper: Paper, ours: OurResults) -> Iterator[str]:
     """How our trainings differ from the paper's, by the records."""
-    there, records = paper.setting, list(ours.records.values())
+    records = list(ours.records.values())
     if not records:
         return
     shape = records[0].meta_info.encoder_shape
     size = shape.get("depth"), shape.get("width")
-    if all(size) and size != (there.depth, there.width):
+    if all(size) and size != (12, 768):
         encoder = PurePath(records[0].run_info.encoder).name
         yield (
-            f"Encoder: {there.encoder} in the paper ({there.depth} layers of {there.width}), "
+            "Encoder: bert-base-uncased in the paper (12 layers of 768), "
             f"{encoder} here ({size[0]} of {size[1]})."
         )
     steps = sorted({trial.train_info.steps for c in ours.results.candidates for trial in c.trials})
-    if there.steps and steps != [there.steps]:
+    if paper.steps and steps != [paper.steps]:
         here = " to ".join(f"{n:,}" for n in dict.fromkeys((steps[0], steps[-1])))
-        yield f"Training steps: {there.steps:,} in the paper, {here} here."
+        yield f"Training steps: {paper.steps:,} in the paper, {here} here."
     trained = {t: of.rows for r in records for t, of in r.train_info.tasks.items()}
     splits = {t: of.get("validation", {}) for r in records for t, of in r.scores.tasks.items()}
     dev = {task: int(split["rows"]) for task, split in splits.items() if split.get("rows")}
-    yield from row_differences("Training rows", there.rows, trained)
-    yield from row_differences("Dev rows", there.dev_rows, dev)
+    for what, rows, ours_rows in (("Training", paper.rows, trained), ("Dev", paper.dev_rows, dev)):
+        if differing := [task for task, n in rows.items() if ours_rows.get(task, n) != n]:
+            counts = (f"{t} {rows[t]:,} in the paper, {ours_rows[t]:,} here" for t in differing)
+            yield f"{what} rows: {'; '.join(counts)}."
     if missing := [task for task in TASKS if task not in ours.results.tasks]:
         yield f"Tasks are matched by name; this survey has no {', no '.join(missing)}."
     if extra := [task for task in ours.results.tasks if task not in TASKS]:
         yield f"The survey's overall scores include {', '.join(extra)}; those in the tables do not."
-
-
-def row_differences(what: str, there: Mapping[str, int], here: Mapping[str, int]) -> Iterator[str]:
-    counts = [
-        f"{task} {rows:,} in the paper, {here[task]:,} here"
-        for task, rows in there.items()
-        if here.get(task, rows) != rows
-    ]
-    if counts:
-        yield f"{what}: {'; '.join(counts)}."
