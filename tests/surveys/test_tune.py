@@ -68,7 +68,7 @@ def test_epochs_become_steps() -> None:
     [
         ("plan: shared", "allowed: a mapping of one of choice, uniform, log_uniform"),
         ("plan: {choise: [a]}", "Did you mean 'choice'"),
-        ("plan: {choice: []}", "choice has"),
+        ("plan: {choice: []}", "plan is {'choice': \\[\\]}; allowed"),
         ("training.learning_rate: {log_uniform: [0, 1]}", "above 0"),
         ("training.learning_rate: {uniform: [2, 1]}", "the lowest and the highest"),
         ("training.learning_rate: {uniform: [a, b]}", "the lowest and the highest"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def command(
         return
     result = search(survey, out, seeds, cpus, address)
     if as_json:
-        echo_json(result.to_data())
+        echo_json(asdict(result))
     else:
         show(result, out)
 

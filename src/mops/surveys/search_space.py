@@ -40,18 +40,15 @@ class Draw:
         return float(f"{math.exp(rng.uniform(low, high)):.3g}")
 
 
-Space = Mapping[str, Draw]  # dotted key of the recipe -> how it is drawn
-
-
 def default_space(recipe: Recipe) -> dict[str, Draw]:
     """A plan of each family, learning rates, loss weights, half or all of the budget.
 
     At learning rates outside these ranges fine-tuning forgets or hardly moves.
     """
     training = recipe.training
-    plans = [candidate.recipe.plan for candidate in named_survey(DEFAULT, recipe).candidates()]
+    candidates = named_survey(DEFAULT, recipe).candidates()
     space = {
-        "plan": Draw("choice", tuple(plans)),
+        "plan": Draw("choice", tuple(candidate.recipe.plan for candidate in candidates)),
         "training.learning_rate": Draw("log_uniform", (1e-5, 1e-4)),
         "training.head_learning_rate": Draw("log_uniform", (1e-4, 3e-3)),
     }
@@ -70,21 +67,17 @@ def read_space(path: Path) -> dict[str, Draw]:
 
 
 def to_draw(value: Any, where: str) -> Draw:
-    form = f"allowed: a mapping of one of {', '.join(KINDS)} to a list"
-    if not isinstance(value, dict) or len(value) != 1:
-        raise RecipeError(f"{where} is {value!r}; {form}, as {{log_uniform: [1e-5, 1e-4]}}")
-    ((kind, values),) = value.items()
-    if kind not in KINDS:
-        raise RecipeError(f"{where} has {kind!r}; {form}.{nearest(str(kind), KINDS)}")
-    if not isinstance(values, list) or not values:
-        raise RecipeError(f"{where}: {kind} has {values!r}; {form}")
-    are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    lowest = 0 if kind == "log_uniform" else -math.inf
-    is_range = len(values) == 2 and are_numbers and lowest < values[0] < values[1] < math.inf
-    if kind != "choice" and not is_range:
-        above = " above 0" if kind == "log_uniform" else ""
+    kind, values = next(iter(value.items()), ("", [])) if isinstance(value, dict) else ("", [])
+    is_valid = kind in KINDS and len(value) == 1 and isinstance(values, list) and len(values) > 0
+    if is_valid and kind != "choice":
+        are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        lowest = 0 if kind == "log_uniform" else -math.inf
+        is_valid = len(values) == 2 and are_numbers and lowest < values[0] < values[1] < math.inf
+    if not is_valid:
         raise RecipeError(
-            f"{where}: {kind} has {values!r}; it needs the lowest and the highest value{above}"
+            f"{where} is {value!r}; allowed: a mapping of one of {', '.join(KINDS)} to a list, as "
+            "{log_uniform: [1e-5, 1e-4]}; a range has the lowest and the highest value, "
+            f"log_uniform above 0.{nearest(str(kind), KINDS)}"
         )
     return Draw(kind, tuple(values))
 
@@ -101,33 +94,28 @@ def budget_in_steps(recipe: Recipe) -> Recipe:
     steps = count_steps(recipe.to_data()["training"])
     if steps is None:  # a budget in epochs depends on the rows
         splits = read_dataset(recipe, ("train", "validation")).splits
-        sizes = {name: len(of["train"].good) for name, of in splits.items()}
+        sizes = {name: len(parts["train"].good) for name, parts in splits.items()}
         steps = len(plan_steps(sizes, training))
     update: dict[str, Any] = {} if training.stages else {"max_steps": steps}
     update["eval_steps"] = training.eval_steps or math.ceil(steps / EVALUATIONS)
     return recipe.model_copy(update={"training": training.model_copy(update=update)})
 
 
-def plan_search(recipe: Recipe, space: Space, trials: int) -> Survey:
+def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Survey:
     """The recipe itself and `trials - 1` settings drawn from the space, as a survey.
 
-    A draw depends on the seed, the key and its number: more trials begin with the same ones.
+    A draw depends on the seed, the key and its number: more trials begin with the same ones. Every
+    trial has as many evaluations as the recipe, also with another budget.
     """
-    seed = recipe.training.seed
-    points: list[dict[str, Any]] = [{}]
+    training = recipe.training
+    blocks: list[dict[str, dict[str, Any]]] = [{}]  # the recipe itself
     for n in range(1, trials):
-        points.append(
-            {key: draw.value(generator(seed, "tune", key, str(n))) for key, draw in space.items()}
-        )
-    blocks = [{"set": with_evaluations(recipe, point)} for point in points]
-    data = {"name": "tune", "source": "a search", "blocks": blocks, "seeds": [seed]}
+        rngs = (generator(training.seed, "tune", key, str(n)) for key in space)
+        point = {key: draw.value(rng) for (key, draw), rng in zip(space.items(), rngs, strict=True)}
+        steps = point.get("training.max_steps")
+        if steps and training.max_steps and training.eval_steps:
+            interval = math.ceil(training.eval_steps * steps / training.max_steps)
+            point["training.eval_steps"] = interval
+        blocks.append({"set": point})
+    data = {"name": "tune", "source": "a search", "blocks": blocks, "seeds": [training.seed]}
     return to_survey(data, recipe, where="search")
-
-
-def with_evaluations(recipe: Recipe, point: dict[str, Any]) -> dict[str, Any]:
-    """As many evaluations as the recipe has, also with another budget."""
-    training, steps = recipe.training, point.get("training.max_steps")
-    if not steps or not training.max_steps or not training.eval_steps:
-        return point
-    interval = math.ceil(training.eval_steps * steps / training.max_steps)
-    return {**point, "training.eval_steps": interval}

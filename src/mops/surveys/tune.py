@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,9 @@ def close(
         return
     if error is not None:
         ledger.fail(trial_id, f"its Ray worker died {MOST_DEATHS} times. {str(error)[:300]}")
-        return
-    facts = {"step": metrics.get("step", 0), "best_score": metrics.get("score")}
-    write_text(note, json.dumps(facts, indent=2) + "\n")
+    else:
+        facts = {"step": metrics.get("step", 0), "best_score": metrics.get("score")}
+        write_text(note, json.dumps(facts, indent=2) + "\n")
 
 
 def make_scheduler(default: str, on_result: OnResult) -> Any:
@@ -173,9 +173,6 @@ class SearchResult:
     difference: Difference | None  # winner minus default on the report half
     warning: str
 
-    def to_data(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
     step, selection, report = 0, None, None
@@ -204,32 +201,20 @@ def judge_search(
 ) -> SearchResult:
     """Compare winner and default on the same rows, with all seeds that both were trained with."""
     default = trials[0].candidate
-    difference = None
+    by, difference = default.recipe.training.best_by, None
     if winner.name != default.name and ledger.is_finished(trials[0].id):
-        difference = compare_two(winner, default, seeds, ledger)
-    return SearchResult(
-        best_by=default.recipe.training.best_by,
-        tried=tuple(look_up(trial, ledger) for trial in trials),
-        winner=winner.name,
-        seeds=tuple(seeds),
-        difference=difference,
-        warning=find_warning(winner, default, difference),
-    )
-
-
-def compare_two(
-    winner: Candidate, default: Candidate, seeds: Sequence[int], ledger: Ledger
-) -> Difference:
-    trials = {
-        one.name: [
-            check_trial(trial, ledger.run_folder(trial.id), "report")
-            for trial in map(one.trial, seeds)
-            if ledger.is_finished(trial.id)
-        ]
-        for one in (default, winner)
-    }
-    by = default.recipe.training.best_by
-    return compare_trials(trials, default.name, by=by)[winner.name].against[by]
+        finished = {
+            candidate.name: [
+                check_trial(trial, ledger.run_folder(trial.id), "report")
+                for trial in map(candidate.trial, seeds)
+                if ledger.is_finished(trial.id)
+            ]
+            for candidate in (default, winner)
+        }
+        difference = compare_trials(finished, default.name, by=by)[winner.name].against[by]
+    tried = tuple(look_up(trial, ledger) for trial in trials)
+    warning = find_warning(winner, default, difference)
+    return SearchResult(by, tried, winner.name, tuple(seeds), difference, warning)
 
 
 def find_warning(winner: Candidate, default: Candidate, difference: Difference | None) -> str:
@@ -247,6 +232,6 @@ def find_warning(winner: Candidate, default: Candidate, difference: Difference |
             "these two models alone): --seeds 3 trains both with two more"
         )
     if not difference.is_significant:
-        seeds = f"{difference.seeds} seeds"
-        return f"the winner is not significantly different from the default ({shown}, {seeds})"
+        shown += f", {difference.seeds} seeds"
+        return f"the winner is not significantly different from the default ({shown})"
     return ""
