@@ -71,7 +71,10 @@ def test_a_model_that_was_not_kept(folder: Path, run_cli: Any) -> None:
         (["--max-latency", "20"], "--max-latency '20'"),
         (["--weights", "a"], "write TASK=NUMBER"),
         (["--weights", "sentiment=1"], "the tasks are a, b"),
-        (["--weights", "a=2"], "those of shared, seed 1, cannot be used"),
+        (
+            ["--weights", "a=2"],
+            "--weights compares stored predictions again, and some cannot be used",
+        ),
     ],
 )
 def test_wrong_words(folder: Path, run_cli: Any, words: list[str], error: str) -> None:

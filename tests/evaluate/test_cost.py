@@ -12,7 +12,7 @@ from mops.config.training import Stage, Training
 from mops.data.batches import Batch
 from mops.data.schedule import Schedule, plan_steps
 from mops.data.tokens import TokenTable
-from mops.evaluate.cost import analytic_costs, noise_sentences, tm_relative
+from mops.evaluate.cost import analytic_costs, tm_relative
 from mops.model.network import Network
 from mops.plans.shapes import Reading
 from mops.plans.sizes import forward_flops
@@ -147,47 +147,3 @@ def test_a_stage_counts_by_its_steps() -> None:
     parts = [costs_of("shared", stages=(stage,))["flops_per_step"] for stage in (frozen, free)]
     both = costs_of("shared", stages=(frozen, free))["flops_per_step"]
     assert both == pytest.approx((3 * parts[0] + parts[1]) / 4)
-
-
-# ------------------------------------------------------------------ noise
-
-
-def facts(seconds: float, flops: float = 1e9, trained: int = 1000) -> dict[str, Any]:
-    return {"step_seconds": seconds, "flops_per_step": flops, "trained_parameters": trained}
-
-
-def test_equal_work_in_different_times_is_noise() -> None:
-    costs = {"shared": facts(1.0), "twin": facts(1.08), "pals": facts(2.0, flops=1.2e9)}
-    (sentence,) = noise_sentences(costs, noise=0.05)
-    assert sentence == (
-        "shared and twin do the same work; their step times differ by 8%: "
-        "that is this machine's noise"
-    )
-    assert noise_sentences(costs, noise=0.1) == []
-
-
-def test_a_group_is_one_sentence_from_the_quickest_to_the_slowest() -> None:
-    costs = {name: facts(seconds) for name, seconds in zip("abc", (1.1, 1.0, 1.5), strict=True)}
-    (sentence,) = noise_sentences(costs, noise=0.05)
-    assert sentence.startswith("b, a and c do the same work; their step times differ by 50%")
-
-
-def test_more_weights_to_move_are_more_work() -> None:
-    """Equal FLOPs, but the optimizer passes three times as many weights."""
-    costs = {"shared": facts(1.0), "separate": facts(1.4, trained=3000), "failed": {}}
-    (sentence,) = noise_sentences(costs, noise=0.01)
-    assert sentence == (
-        "shared and separate have equal FLOPs; their step times differ by 40%: "
-        "this machine's noise, and up to 3.0 times as many weights to update"
-    )
-
-
-def test_without_a_known_noise_nothing_is_said() -> None:
-    assert noise_sentences({"shared": facts(1.0), "twin": facts(2.0)}, noise=None) == []
-
-
-def test_a_cost_pass_beside_other_programs_is_flagged() -> None:
-    busy = {"shared": facts(1.0) | {"waited": 0.4}, "twin": facts(1.0) | {"waited": 0.1}}
-    (sentence,) = noise_sentences(busy, noise=0.05)
-    assert "other programs used this machine" in sentence and "40%" in sentence
-    assert noise_sentences({"shared": facts(1.0) | {"waited": 0.1}}, noise=0.05) == []

@@ -82,7 +82,7 @@ def change_predictions(folder: Path, summary: Results) -> None:
 @pytest.mark.parametrize("damage", [lose_a_trial, change_predictions])
 def test_weights_need_the_predictions_that_were_judged(folder: Path, damage: Any) -> None:
     damage(folder, read_results(folder))
-    with pytest.raises(UsageError, match=r"predictions .* of shared, seed 1, cannot be used: "):
+    with pytest.raises(UsageError, match=r"again, and some cannot be used: .*trials"):
         read_reweighted(folder, WEIGHTS)
 
 

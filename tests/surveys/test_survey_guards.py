@@ -109,16 +109,43 @@ def test_costs_that_were_not_measured_and_why() -> None:
     assert len(found) == 2 and "for b:" in found[0] and "out of memory" in found[1]
 
 
-def test_equal_work_that_took_different_times() -> None:
-    """The baseline's own time varied by 2 %; 30 % more for the same FLOPs is the machine's."""
-    work = {"flops_per_step": 1e12, "trained_parameters": 2e7, "noise": 0.02}
-    quick, slow = (
-        made_standing(name, 0.7, costs=made_costs(**work, step_seconds=of))
-        for name, of in (("shared", 0.10), ("b", 0.13))
+def timed(name: str, seconds: float, flops: float = 1e9, trained: int = 1000, **facts: Any) -> Any:
+    work = {"step_seconds": seconds, "flops_per_step": flops, "trained_parameters": trained}
+    return made_standing(name, 0.7, costs=made_costs(**{"noise": 0.05, **work, **facts}))
+
+
+def test_equal_work_in_different_times_is_noise() -> None:
+    """The baseline's own time varied by 5 %; 8 % more for the same FLOPs is the machine's."""
+    pals = timed("pals", 2.0, flops=1.2e9)
+    found = said(made_summary(timed("shared", 1.0), timed("twin", 1.08), pals), "noise")
+    assert found == [
+        "shared and twin do the same work; their step times differ by 8%: "
+        "that is this machine's noise"
+    ]
+    assert not said(made_summary(timed("shared", 1.0), timed("twin", 1.04), pals), "noise")
+
+
+def test_a_group_is_one_sentence_from_the_quickest_to_the_slowest() -> None:
+    (text,) = said(made_summary(timed("a", 1.1), timed("b", 1.0), timed("c", 1.5)), "noise")
+    assert text.startswith("b, a and c do the same work; their step times differ by 50%")
+
+
+def test_more_weights_to_update_are_more_work() -> None:
+    """Equal FLOPs, but the optimizer passes three times as many weights."""
+    (text,) = said(made_summary(timed("shared", 1.0), timed("b", 1.4, trained=3000)), "noise")
+    assert text == (
+        "shared and b have equal FLOPs; their step times differ by 40%: "
+        "this machine's noise, and up to 3.0 times as many weights to update"
     )
-    (text,) = said(made_summary(quick, slow), "noise")
-    assert "shared and b" in text and "30%" in text
-    assert not said(made_summary(quick, replace(quick, name="c")), "noise")
+
+
+def test_without_a_known_noise_nothing_is_said() -> None:
+    assert not said(made_summary(timed("a", 1.0, noise=None), timed("b", 2, noise=None)), "noise")
+
+
+def test_a_cost_pass_beside_other_programs_is_flagged() -> None:
+    (text,) = said(made_summary(timed("a", 1.0, waited=0.4), timed("b", 1.0, waited=0.1)), "noise")
+    assert "other programs used this machine" in text and "40%" in text
 
 
 def test_many_names_are_not_all_listed() -> None:

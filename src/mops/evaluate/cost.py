@@ -5,7 +5,6 @@ No torch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +16,6 @@ from mops.plans.layout import Layout
 from mops.plans.sizes import row_flops
 
 FLOAT_BYTES = 4
-SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
-BUSY = 0.2  # processes that waited longer than this fraction of the time were disturbed
 
 
 def tm_relative(own: tuple[float, float, float], base: tuple[float, float, float]) -> float | None:
@@ -184,61 +181,3 @@ def passes_in(schedule: Schedule, stage: PlannedStage) -> float:
         return 1.0
     tasks = sum(map(len, schedule.steps[stage.first : stage.stop]))
     return max(1.0, tasks / max(1, len(stage)))
-
-
-# ------------------------------------------------------------------ noise
-
-Costs = Mapping[str, Mapping[str, Any]]  # candidate -> its costs
-
-
-def noise_sentences(costs: Costs, noise: float | None) -> list[str]:
-    """A sentence for each group of candidates with equal work and different step times.
-
-    `noise` is the relative spread of the baseline's own time; smaller differences are not
-    reported, and nothing if it is unknown. The optimizer takes time for every weight, so equal
-    FLOPs with different numbers of weights get a sentence of their own.
-    """
-    waited = max((facts.get("waited", 0.0) for facts in costs.values()), default=0.0)
-    sentences = []
-    if waited > BUSY:
-        sentences.append(
-            f"other programs used this machine while costs were measured ({waited:.0%} of the "
-            "time): times are noisy; delete costs.json and run the survey again to repeat them"
-        )
-    if noise is None:
-        return sentences
-    for names, difference in slower_groups(costs, "flops_per_step", "trained_parameters"):
-        if difference > noise:
-            sentences.append(
-                f"{listed(names)} do the same work; their step times differ by {difference:.0%}: "
-                "that is this machine's noise"
-            )
-    for names, difference in slower_groups(costs, "flops_per_step"):
-        weights = [costs[name]["trained_parameters"] for name in names]
-        ratio = max(weights) / max(1, min(weights))
-        if ratio > 1 + SAME_WORK and difference > noise:
-            sentences.append(
-                f"{listed(names)} have equal FLOPs; their step times differ by {difference:.0%}: "
-                f"this machine's noise, and up to {ratio:.1f} times as many weights to update"
-            )
-    return sentences
-
-
-def slower_groups(costs: Costs, *keys: str) -> Iterator[tuple[list[str], float]]:
-    """Candidates that agree in these facts, the fastest first, and how much slower the last is."""
-    measured = [name for name, facts in costs.items() if facts.get("step_seconds")]
-    groups: list[list[str]] = []
-    for name in sorted(measured, key=lambda name: float(costs[name]["step_seconds"])):
-        for group in groups:
-            pairs = ((costs[group[0]][key], costs[name][key]) for key in keys)
-            if all(math.isclose(a, b, rel_tol=SAME_WORK) for a, b in pairs):
-                group.append(name)
-                break
-        else:
-            groups.append([name])
-    for group in (group for group in groups if len(group) > 1):
-        yield group, costs[group[-1]]["step_seconds"] / costs[group[0]]["step_seconds"] - 1
-
-
-def listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

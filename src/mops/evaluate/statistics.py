@@ -78,7 +78,7 @@ def below_zero(mean: float, stderr: float, count: int) -> float:
     return student_tail(-mean / stderr, count - 1)
 
 
-def off_zero(mean: float, stderr: float, freedom: float) -> float:
+def off_zero(mean: float, stderr: float, freedom: float = math.inf) -> float:
     """Two-sided p-value of a mean this far from 0 if the true mean is 0."""
     if stderr == 0:
         return 0.0 if mean else 1.0

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from statistics import fmean
 
-from mops.evaluate.cost import noise_sentences
-from mops.surveys.results.results import (
-    COST_PASS,
-    LEFT_OUT,
-    CandidateResult,
-    Caveat,
-    Results,
-)
+from mops.surveys.results.results import COST_PASS, LEFT_OUT, CandidateResult, Caveat, Results
 
 SHOWN = 4  # names in a sentence
 SLACK = 0.01  # relative difference in rows that is no caveat: some schedules draw the next task
+SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
+BUSY = 0.2  # processes that waited longer than this fraction of the time were disturbed
 
 
-def find_caveats(results: Results) -> Iterator[Caveat]:
+def find_caveats(results: Results) -> list[Caveat]:
     """All caveats, the worst first."""
-    for kind, guard in GUARDS.items():
-        for text in guard(results):
-            yield Caveat(kind, text)
+    return [Caveat(kind, text) for kind, guard in GUARDS.items() for text in guard(results)]
 
 
 def left_out_trials(results: Results) -> Iterator[str]:
@@ -32,34 +26,28 @@ def left_out_trials(results: Results) -> Iterator[str]:
 
 def other_references(results: Results) -> Iterator[str]:
     """Candidates that are not compared with the baseline."""
-    if not results.candidates:
-        return
-    first = results.candidates[0]
-    if results.baseline not in results:
+    if results.candidates and results.baseline not in results:
         yield (
             f"the baseline {results.baseline} has no finished trial: differences are to "
-            f"{first.reference}"
+            f"{results.candidates[0].reference}"
         )
-    others = [one for one in results.candidates if one.tasks != first.tasks]
-    for tasks in dict.fromkeys(one.tasks for one in others):
-        group = [one for one in others if one.tasks == tasks]
+    groups: dict[tuple[str, ...], list[CandidateResult]] = {}
+    for one in results.candidates:
+        groups.setdefault(one.tasks, []).append(one)
+    for tasks, group in list(groups.items())[1:]:
         yield (
             f"{list_names([one.name for one in group])} learnt {', '.join(tasks)} and not "
-            f"{', '.join(first.tasks)}: judged apart, differences are to {group[0].reference}"
+            f"{', '.join(next(iter(groups)))}: judged apart, differences are to "
+            f"{group[0].reference}"
         )
 
 
 def missing_seeds(results: Results) -> Iterator[str]:
-    for one in results.candidates:
-        if one.missing_seeds:
-            why = {
-                other.seed: other.reason for other in results.missing if other.candidate == one.name
-            }
-            reasons = [f"seed {seed}: {why.get(seed, 'unknown')}" for seed in one.missing_seeds]
-            yield (
-                f"{one.name} has {len(one.trials)} of {len(results.seeds)} seeds; "
-                f"{'; '.join(reasons)}"
-            )
+    why = {(trial.candidate, trial.seed): trial.reason for trial in results.missing}
+    for one in (one for one in results.candidates if one.missing_seeds):
+        reasons = (f"seed {s}: {why.get((one.name, s), 'unknown')}" for s in one.missing_seeds)
+        count = f"{len(one.trials)} of {len(results.seeds)} seeds"
+        yield f"{one.name} has {count}; {'; '.join(reasons)}"
 
 
 def single_seed(results: Results) -> Iterator[str]:
@@ -76,12 +64,11 @@ def unequal_budgets(results: Results) -> Iterator[str]:
     steps = {name: max(info.planned_steps for info in of) for name, of in infos.items()}
     yield from compare_budgets("training steps", steps, 0)
     for task in results.tasks:
-        complete = {
-            one.name: [info for info in infos[one.name] if not info.stopped_early]
-            for one in results.candidates
-            if task in one.tasks
+        rows = {
+            name: max(info.tasks[task].examples for info in complete)
+            for name, of in infos.items()
+            if (complete := [i for i in of if task in results[name].tasks and not i.stopped_early])
         }
-        rows = {n: max(i.tasks[task].examples for i in of) for n, of in complete.items() if of}
         yield from compare_budgets(f"training rows of {task}", rows, SLACK)
 
 
@@ -102,7 +89,7 @@ def without_effect(results: Results) -> Iterator[str]:
     for one in results.candidates:
         same.setdefault(tuple((t.seed, t.digest) for t in one.trials), []).append(one)
     for group in (group for group in same.values() if len(group) > 1):
-        keys = dict.fromkeys(chain.from_iterable(one.settings for one in group))
+        keys = dict.fromkeys(key for one in group for key in one.settings)
         first = group[0].settings
         changed = [k for k in keys if any(one.settings.get(k) != first.get(k) for one in group)]
         yield (
@@ -118,7 +105,7 @@ def winner_below_default(results: Results) -> Iterator[str]:
         return
     default = results[results.baseline]
     picked = {
-        one.name: sum(values) / len(values)
+        one.name: fmean(values)
         for one in results.candidates
         if one.tasks == default.tasks
         and (values := [t.selection for t in one.trials if t.selection is not None])
@@ -133,16 +120,12 @@ def winner_below_default(results: Results) -> Iterator[str]:
 
 
 def small_budgets(results: Results) -> Iterator[str]:
-    is_last = {
-        one.name: [trial.train_info.is_best_last for trial in one.trials]
-        for one in results.candidates
-    }
-    names = [name for name, of in is_last.items() if any(of)]
-    if names:
-        count, trials = sum(map(sum, is_last.values())), sum(map(len, is_last.values()))
+    trials = [(one.name, trial) for one in results.candidates for trial in one.trials]
+    last = [name for name, trial in trials if trial.train_info.is_best_last]
+    if last:
         yield (
-            f"{count} of {trials} trials were best at their last evaluation "
-            f"({list_names(names)}): a larger budget may give a better model"
+            f"{len(last)} of {len(trials)} trials were best at their last evaluation "
+            f"({list_names(list(dict.fromkeys(last)))}): a larger budget may give a better model"
         )
 
 
@@ -158,10 +141,47 @@ def unmeasured_costs(results: Results) -> Iterator[str]:
 
 
 def timing_noise(results: Results) -> Iterator[str]:
-    """Equal work that took different times."""
-    measured = {one.name: vars(one.costs) for one in results.candidates if one.costs.noise}
-    if measured:
-        yield from noise_sentences(measured, max(costs["noise"] for costs in measured.values()))
+    """Equal work whose step times differ by more than the spread of the baseline's own time.
+
+    The optimizer takes time for every weight, so equal FLOPs with different numbers of weights get
+    a sentence of their own.
+    """
+    measured = [one for one in results.candidates if one.costs.noise and one.costs.step_seconds]
+    noise = max((one.costs.noise or 0.0 for one in measured), default=0.0)
+    if (waited := max((one.costs.waited for one in measured), default=0.0)) > BUSY:
+        yield (
+            f"other programs used this machine while costs were measured ({waited:.0%} of the "
+            "time): times are noisy; delete costs.json and run the survey again to repeat them"
+        )
+    for keys in (("flops_per_step", "trained_parameters"), ("flops_per_step",)):
+        for group in equal_work(measured, keys):
+            weights = [one.costs.trained_parameters for one in group]
+            ratio = max(weights) / max(1, min(weights))
+            difference = group[-1].costs.step_seconds / group[0].costs.step_seconds - 1
+            if difference <= noise or (len(keys) == 1 and ratio <= 1 + SAME_WORK):
+                continue
+            names = " and ".join([", ".join(one.name for one in group[:-1]), group[-1].name])
+            what, why = "do the same work", "that is this machine's noise"
+            if len(keys) == 1:
+                what = "have equal FLOPs"
+                why = f"this machine's noise, and up to {ratio:.1f} times as many weights to update"
+            yield f"{names} {what}; their step times differ by {difference:.0%}: {why}"
+
+
+def equal_work(
+    measured: Sequence[CandidateResult], keys: Sequence[str]
+) -> list[list[CandidateResult]]:
+    """Groups of two and more candidates that agree in these costs, the fastest first."""
+    groups: list[list[CandidateResult]] = []
+    for one in sorted(measured, key=lambda one: one.costs.step_seconds):
+        for group in groups:
+            pairs = ((getattr(group[0].costs, key), getattr(one.costs, key)) for key in keys)
+            if all(math.isclose(a, b, rel_tol=SAME_WORK) for a, b in pairs):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return [group for group in groups if len(group) > 1]
 
 
 def list_names(names: Sequence[str], joint: str = ", ") -> str:

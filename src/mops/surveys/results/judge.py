@@ -29,6 +29,7 @@ from mops.surveys.results.results import (
     FAILED,
     LEFT_OUT,
     RECORDS,
+    STATES,
     WAITING,
     CandidateCosts,
     CandidateResult,
@@ -49,11 +50,10 @@ class FinishedTrial:
     """A finished trial whose predictions give the scores that it recorded."""
 
     trial: Trial
-    id: str  # the name of its folder
     record: Record
     tasks: Mapping[str, Task]  # that it has learnt
     judged: Mapping[str, PredictionRows]
-    digest: str  # of all predictions
+    result: TrialResult
 
 
 Group = Mapping[str, Sequence[FinishedTrial]]  # by candidate
@@ -93,7 +93,6 @@ def judge_run(folder: Path) -> Results:
 def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]) -> Results:
     finished, strangers = split_by_rows([one for one in trials if isinstance(one, FinishedTrial)])
     missing = [one for one in trials if isinstance(one, MissingTrial)] + strangers
-    missing.sort(key=lambda one: (FAILED, LEFT_OUT, WAITING).index(one.state))
     measured, problems = read_costs(design.folder / "costs.json")
     results = replace(
         design,
@@ -111,7 +110,7 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
             for group in group_by_tasks(finished, design.baseline)
             for candidate in judge_group(design, group, measured)
         ),
-        missing=tuple(missing),
+        missing=tuple(sorted(missing, key=lambda one: STATES.index(one.state))),
     )
     return replace(results, caveats=(*problems, *find_caveats(results)))
 
@@ -150,18 +149,28 @@ def read_run(run: Path, on: str, name: str = "", seed: int | None = None) -> Fin
 def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
     """The trial, or an error if its predictions do not give its recorded scores."""
     record = read_record(run / "record.json")
-    known = to_recipe(dict(record.run_info.recipe), where=str(run)).task_values()
-    learnt = [name for name in record.scores.tasks if name not in record.scores.untrained]
-    tasks = {name: known[name] for name in learnt}
+    scores, recipe = record.scores, to_recipe(dict(record.run_info.recipe), where=str(run))
+    known = recipe.task_values()
+    tasks = {name: known[name] for name in scores.tasks if name not in scores.untrained}
     digest, judged = hashlib.sha256(), {}
     for name, task in tasks.items():
         path = run / "predictions" / f"{name}-{SPLIT_FILE[on]}.csv"
         rows = read_predictions(path, task)
-        for problem in find_mismatches(rows, record.scores, on):
+        for problem in find_mismatches(rows, scores, on):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         judged[name] = rows.part(on)
         digest.update(f"{name}:".encode() + rows.values.tobytes())
-    return FinishedTrial(trial, run.name, record, tasks, judged, digest.hexdigest()[:16])
+    main = {name: scores.tasks[name][on][scores.main[name]] for name in tasks}
+    result = TrialResult(
+        id=run.name,
+        seed=trial.seed,
+        digest=digest.hexdigest()[:16],
+        scores=main | dict(scores.overall.get(on, {})),
+        metrics={**scores.tasks, "overall": scores.overall},
+        train_info=record.train_info,
+        warnings=record.warnings,
+    )
+    return FinishedTrial(trial, record, tasks, judged, result)
 
 
 def find_mismatches(rows: PredictionRows, scores: RunScores, on: str) -> Iterator[str]:
@@ -238,25 +247,11 @@ def judge_group(
                 tasks=tuple(key for key in compared[name].scores if key not in OVERALL),
                 reference=reference,
                 costs=join_costs([one.record for one in trials], measured.get(name, {})),
-                trials=tuple(trial_result(one, design.on) for one in trials),
+                trials=tuple(one.result for one in trials),
                 missing_seeds=tuple(seed for seed in design.seeds if seed not in done),
             )
         )
     return rank(candidates, reference)
-
-
-def trial_result(one: FinishedTrial, on: str) -> TrialResult:
-    scores = one.record.scores
-    main = {name: scores.tasks[name][on][scores.main[name]] for name in one.tasks}
-    return TrialResult(
-        id=one.id,
-        seed=one.trial.seed,
-        digest=one.digest,
-        scores=main | dict(scores.overall.get(on, {})),
-        metrics={**scores.tasks, "overall": scores.overall},
-        train_info=one.record.train_info,
-        warnings=one.record.warnings,
-    )
 
 
 def compare_trials(

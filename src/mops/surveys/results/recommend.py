@@ -2,7 +2,7 @@
 
 `choose` is the rule: the cheapest of the candidates that are not significantly different from the
 best. Everything else here prepares its input (who may be chosen, by which score) or words its
-outcome, so another rule replaces `choose` and `rank_scores`.
+outcome, so another rule replaces `choose` and `find_ties`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from operator import le
 from pathlib import Path
 
-from mops.errors import MopsError, UsageError, nearest
+from mops.errors import MopsError, RunError, UsageError, nearest
 from mops.evaluate.compare import tie_groups
 from mops.evaluate.metrics import Weights
 from mops.evaluate.statistics import LEVEL, holm, off_zero
@@ -100,21 +101,25 @@ def recommend(results: Results, **limits: float) -> Decision:
     if not results.candidates:
         raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
     compared, excluded = split_comparable(results)
+    all_ties = find_ties(compared)
     over = {one.name: why for one in compared if (why := exceeded(one.costs, limits))}
     within = [one for one in compared if one.name not in over]
-    ranked = rank_scores(within)  # on their own: the best of a tie may be outside the limits
-    tied = [one for one in within if ranked[one.name].tie == 1]
+    ties = find_ties(within)  # among them alone: the best of a tie may be outside the limits
+    tied = [one for one in within if ties[one.name] == 1]
     chosen, why = choose(tied)
     return Decision(
         candidate=chosen.name if chosen else None,
         plan=chosen.plan if chosen else None,
         is_shared=chosen is not None and chosen.name != results.single,
-        reason=explain(results, chosen, tied, ranked, why) if chosen else unmet(compared, limits),
+        reason=explain(results, chosen, tied, within, why) if chosen else unmet(compared, limits),
         trial=max(chosen.trials, key=lambda t: t.selection or -math.inf).id if chosen else None,
         tied=tuple(one.name for one in tied if one is not chosen),
         excluded=over | excluded,
         front=pareto_front([front_point(one) for one in compared]),
-        scores=rank_scores(compared),
+        scores={
+            one.name: RankedScore(one.overall.mean, one.overall.stderr, all_ties[one.name])
+            for one in compared
+        },
         notes=tuple(notes(results, chosen)),
     )
 
@@ -128,37 +133,29 @@ def choose(tied: Sequence[CandidateResult]) -> tuple[CandidateResult | None, str
         if len(kept) < len(left):
             decisive.append((cost, name, form, least))
             left = kept
-    if not left:
-        return None, ""
     reasons = []
     for cost, name, form, least in decisive:
         own = known_cost(left[0], cost)
         reasons.append(f"{'' if own == least else 'nearly '}{name} ({form(own)})")
-    return left[0], ", then ".join(reasons)
+    return (left[0] if left else None), ", then ".join(reasons)
 
 
-def rank_scores(candidates: Sequence[CandidateResult]) -> dict[str, RankedScore]:
-    """The overall score and the tie of each candidate.
+def find_ties(candidates: Sequence[CandidateResult]) -> dict[str, int]:
+    """The group of ties of each candidate.
 
     With one seed no difference between plans is significant, so the decision is one between
     trained models. Their scores are compared as if each had answered other rows. The true error
     of a difference on the same rows is smaller: pairs that differ here do differ, others may.
     """
-    pairs = list(combinations(candidates, 2))
-    if all(one.overall.seeds > 1 for one in candidates):
-        different = {frozenset((one.name, other)) for one in candidates for other in one.apart}
-    else:
-        errors = [math.hypot(a.overall.stderr, b.overall.stderr) for a, b in pairs]
-        gaps = [a.overall.mean - b.overall.mean for a, b in pairs]
-        p = holm([off_zero(gap, error, math.inf) for gap, error in zip(gaps, errors, strict=True)])
-        different = {
-            frozenset((a.name, b.name)) for (a, b), q in zip(pairs, p, strict=True) if q < LEVEL
-        }
-    ties = tie_groups({one.name: one.overall.mean for one in candidates}, different)
-    return {
-        one.name: RankedScore(one.overall.mean, one.overall.stderr, ties[one.name])
-        for one in candidates
-    }
+    means = {one.name: one.overall.mean for one in candidates}
+    different = {frozenset((one.name, other)) for one in candidates for other in one.apart}
+    if any(one.overall.seeds == 1 for one in candidates):
+        errors = {one.name: one.overall.stderr for one in candidates}
+        pairs = list(combinations(means, 2))
+        p = [off_zero(means[a] - means[b], math.hypot(errors[a], errors[b])) for a, b in pairs]
+        adjusted = zip(pairs, holm(p), strict=True)
+        different = {frozenset(pair) for pair, value in adjusted if value < LEVEL}
+    return tie_groups(means, different)
 
 
 def known_cost(one: CandidateResult, cost: str) -> float:
@@ -175,11 +172,11 @@ def pareto_front(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
     """The points that no other beats in score and all costs at once, the best score first."""
 
     def is_beaten(losses: tuple[float, ...]) -> bool:
-        others = [other.losses for other in points if other.losses != losses]
-        return any(all(a <= b for a, b in zip(o, losses, strict=True)) for o in others)
+        others = (other.losses for other in points if other.losses != losses)
+        return any(all(map(le, other, losses)) for other in others)
 
-    kept = [point for point in points if not is_beaten(point.losses)]
-    return tuple(sorted(kept, key=lambda point: point.losses))
+    ranked = sorted(points, key=lambda point: point.losses)
+    return tuple(point for point in ranked if not is_beaten(point.losses))
 
 
 # ------------------------------------------------------------------ who may be chosen
@@ -217,11 +214,10 @@ def exceeded(costs: CandidateCosts, limits: Mapping[str, float]) -> str:
 
 def unmet(compared: Sequence[CandidateResult], limits: Mapping[str, float]) -> str:
     """No candidate meets the limits: which one is closest."""
-
-    def excess(one: CandidateResult) -> float:
-        return max(known_cost(one, LIMITS[key][0]) / limit for key, limit in limits.items())
-
-    closest = min(compared, key=excess)
+    closest = min(
+        compared,
+        key=lambda one: max(known_cost(one, LIMITS[key][0]) / limits[key] for key in limits),
+    )
     why = exceeded(closest.costs, limits)
     return f"no candidate meets the limits; the nearest is {closest.name}: {why}"
 
@@ -233,21 +229,20 @@ def explain(
     results: Results,
     chosen: CandidateResult,
     tied: Sequence[CandidateResult],
-    scores: Mapping[str, RankedScore],
+    within: Sequence[CandidateResult],
     why: str,
 ) -> str:
-    """One sentence; `scores` has all who could have been chosen."""
+    """One sentence; `within` are all who could have been chosen."""
 
-    def score(name: str) -> str:
-        return f"{name} with {scores[name].mean:.3f} ± {scores[name].stderr:.3f}"
+    def score(one: CandidateResult) -> str:
+        return f"{one.name} with {one.overall.mean:.3f} ± {one.overall.stderr:.3f}"
 
     start = "do not share: use" if chosen.name == results.single else "use"
-    start = f"{start} {score(chosen.name)} over {count_of(len(chosen.trials), 'seed')}"
-    ranked = sorted(scores, key=lambda name: -scores[name].mean)
-    others = [name for name in ranked if name != chosen.name]
+    start = f"{start} {score(chosen)} over {count_of(len(chosen.trials), 'seed')}"
+    best, *others = sorted(within, key=lambda one: -one.overall.mean)
     if len(tied) > 1:
-        place = f"is not significantly different from {score(ranked[0])}"
-        place = "has the highest mean" if ranked[0] == chosen.name else place
+        place = f"is not significantly different from {score(best)}"
+        place = "has the highest mean" if best is chosen else place
         cost = f"has {why}" if why else "costs no more than any"
         return f"{start}: it {place} and {cost} of the {len(tied)} that are tied"
     if not others:
@@ -295,7 +290,13 @@ def read_reweighted(folder: Path, weights: Weights) -> Results:
     if not any(weights.get(name, 1) for name in home):
         raise UsageError("--weights gives every task 0; at least one must count")
     group = [one for one in stored.candidates if one.tasks == home]
-    trials = {one.name: [reread(stored, one, trial) for trial in one.trials] for one in group}
+    try:
+        trials = {one.name: [reread(stored, one, trial) for trial in one.trials] for one in group}
+    except MopsError as cause:
+        raise UsageError(
+            f"--weights compares stored predictions again, and some cannot be used: {cause}; "
+            "repeat the survey, or leave --weights out"
+        ) from cause
     compared = compare_trials(trials, reference, stored.single, weights)
     changed = [replace(one, **vars(compared[one.name])) for one in group]
     rest = [one for one in stored.candidates if one.tasks != home]
@@ -303,16 +304,8 @@ def read_reweighted(folder: Path, weights: Weights) -> Results:
 
 
 def reread(stored: Results, one: CandidateResult, trial: TrialResult) -> FinishedTrial:
-    """A trial again, if its predictions are still those that were judged."""
     run = stored.run_folder(trial)
-    try:
-        again = read_run(run, stored.on, name=one.name, seed=trial.seed)
-        problem = "" if again.digest == trial.digest else f"{run}: the predictions have changed"
-    except MopsError as error:
-        problem = str(error)
-    if problem:
-        raise UsageError(
-            f"--weights compares the predictions of the trials again, and those of {one.name}, "
-            f"seed {trial.seed}, cannot be used: {problem}; run `mops survey` again first"
-        )
+    again = read_run(run, stored.on, one.name, trial.seed)
+    if again.result.digest != trial.digest:
+        raise RunError(f"{run}: the predictions have changed since they were judged")
     return again

@@ -31,7 +31,7 @@ from mops.record import Metrics, TrainInfo, read_format
 from mops.yaml_io import to_value
 
 FORMAT = 1  # of summary.json
-FAILED, LEFT_OUT, WAITING = "failed", "left out", "waiting"  # states of a trial without a result
+FAILED, LEFT_OUT, WAITING = STATES = "failed", "left out", "waiting"  # without a result
 COST_PASS, RECORDS = "cost pass", "records of the trainings"  # where times come from
 
 
