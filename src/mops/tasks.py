@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mops.errors import RecipeError
 
@@ -82,9 +82,6 @@ class Task:
         """The width of the head's output: one per class, one between neighbours, or one."""
         classes = len(self.labels)
         return {"cross_entropy": classes, "ordinal": classes - 1}.get(self.loss_name, 1)
-
-    def with_labels(self, labels: tuple[str, ...]) -> Task:
-        return replace(self, labels=labels)
 
 
 def column_problems(task: Task) -> Iterator[str]:

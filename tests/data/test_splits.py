@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mops.data.examples import Row
-from mops.data.splits import half, normalised, split_rows
+from mops.data.examples import Row, half, normalised, split_rows
 from mops.errors import DataError
 
 WORDS = st.text("abcdef", min_size=1, max_size=3)
@@ -85,12 +84,6 @@ def test_chain_of_shared_sentences_does_not_drown_the_split() -> None:
 def test_rows_without_text_are_no_group() -> None:
     rows = rows_of(("", ""), ("", "a"), ("", "b"), ("", ""))
     assert [len(side) for side in split_rows(rows, 0.5, 3)] == [2, 2]
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0])
-def test_share_outside_zero_to_one_is_refused(share: float) -> None:
-    with pytest.raises(DataError, match="`split` is"):
-        split_rows(singles(10), share, 1)
 
 
 @pytest.mark.parametrize("texts", [[], [("a",)], [("a", "b"), ("b", "c"), ("C!", "d")]])

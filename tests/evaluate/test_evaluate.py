@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from building import THREE_TASKS
-from mops.data.examples import Row
-from mops.data.splits import half
+from mops.data.examples import Row, half
 from mops.evaluate.evaluate import PARTS, judge, overall_scores, score_table
 from mops.predict.inference import Predictions
 

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models
 
 from building import SPECIAL, VOCABULARY, tiny_tokenizer
 from mops.data.dataset import read_dataset
+from mops.data.examples import normalised
 from mops.data.schedule import generator
-from mops.data.splits import normalised
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
 from mops.training.mlm.corpus import (

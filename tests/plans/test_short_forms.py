@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,6 @@ def test_picture_of_late_layers_and_many_tasks() -> None:
         for n in range(28)
     ]
     plan = SharingPlan(name="x")
-    drawn = draw(lay_out(plan, [t.with_labels(("0", "1")) for t in many], SIX, POOLER))
+    drawn = draw(lay_out(plan, [replace(t, labels=("0", "1")) for t in many], SIX, POOLER))
     assert drawn.splitlines()[26].endswith(" Z")
     assert drawn.splitlines()[28].endswith(" #27")

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mops.data.examples import Row
-from mops.data.splits import half
+from mops.data.examples import Row, half
 from surveying import TASKS as TWO_TASKS
 
 TASKS: dict[str, dict[str, Any]] = {

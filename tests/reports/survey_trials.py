@@ -14,8 +14,7 @@ from survey_data import HOSTILE, write_csv
 
 from mops.config.recipe import Recipe
 from mops.data.dataset import Dataset, encode_targets
-from mops.data.examples import Row
-from mops.data.splits import half
+from mops.data.examples import Row, half
 from mops.evaluate.evaluate import overall_of, score_table
 from mops.evaluate.metrics import score
 from mops.model.sources import find_encoder

@@ -18,8 +18,7 @@ from sklearn import metrics
 import mops
 from building import LONGEST
 from mops.data.compose import compose_recipe
-from mops.data.examples import Row
-from mops.data.splits import half
+from mops.data.examples import Row, half
 from mops.errors import RecipeError
 from mops.model.sources import find_encoder
 from mops.plans.layout import lay_out

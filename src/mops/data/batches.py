@@ -107,16 +107,13 @@ class AugmentedRows:
         return make_batch(changed, {task: range(len(data)) for task, data in changed.items()})
 
     def change_rows(self, task: str, places: Sequence[Place]) -> TaskData:
-        texts = [
-            change(self.texts[task][row], self.augment, task, self.draw(task, number, row))
-            for row, number in places
-        ]
+        texts = []
+        for row, number in places:
+            draw = generator(self.seed, "augment", task, str(number), str(row))
+            texts.append(change(self.texts[task][row], self.augment, task, draw))
         table = tokenise(self.tokenizer, texts, self.reading)
         targets = self.data[task].targets[[place.row for place in places]]
         return replace(self.data[task], tokens=table, targets=targets)
-
-    def draw(self, task: str, number: int, row: int) -> np.random.Generator:
-        return generator(self.seed, "augment", task, str(number), str(row))
 
 
 def change(texts: Texts, augment: Augment, task: str, draw: np.random.Generator) -> Texts:

@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mops.data.examples import SHOWN_ROWS, Row, RowsRead
-from mops.data.splits import normalised
+from mops.data.examples import SHOWN_ROWS, Row, RowsRead, normalised
 from mops.tasks import Task, sorted_labels
 
-SHOWN_CHARACTERS = 80
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 Texts = tuple[str, ...]
 
@@ -81,7 +79,9 @@ def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
         type=task.type,
         splits={name: _report(task, name, read, texts) for name, read in splits.items()},
         samples=tuple(
-            SampleRow(tuple(map(_shortened, row.texts)), row.label, row.where)
+            SampleRow(
+                tuple(t if len(t) <= 80 else f"{t[:79]}…" for t in row.texts), row.label, row.where
+            )
             for row in splits[TRAIN].good[:SHOWN_ROWS]
         ),
         baseline_class=common,
@@ -139,7 +139,3 @@ def _baseline(
         return None, None
     common = counts.most_common(1)[0][0]
     return common, labels.count(common) / len(labels)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"

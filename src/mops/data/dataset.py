@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry
-from mops.data.examples import Row, RowsRead, read_labels, read_rows
-from mops.data.splits import split_rows
+from mops.data.examples import Row, RowsRead, read_rows, split_rows
 from mops.errors import DataError
 from mops.files import file_digest
-from mops.tasks import Task, are_numbers
+from mops.tasks import Task, are_numbers, sorted_labels
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
@@ -62,14 +61,19 @@ def read_task(
     if entry.train is None:
         raise DataError(f"task {task.name!r}: no `train` file is named")
     train = read_split(entry, task, entry.train, needs_label=True)
-    if not task.range and not task.labels:
-        task = task.with_labels(read_labels(train.good))
-        refuse_unordered(task)
-    if len({row.label for row in train.good}) == 1:
+    labels = {row.label for row in train.good}
+    if len(labels) == 1:
         raise DataError(
             f"task {task.name!r}: all {len(train.good)} training rows of {entry.train} have the "
             f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
         )
+    if not task.range and not task.labels:
+        task = replace(task, labels=sorted_labels({str(label) for label in labels}))
+        if task.loss_name == "ordinal" and not are_numbers(task.labels):
+            raise DataError(
+                f"task {task.name!r}: loss ordinal needs ordered classes, the training file has "
+                f"the words {', '.join(task.labels)}; list them under `labels`, the lowest first"
+            )
     splits = {"train": train}
     if entry.validation is None:
         splits |= split_off(entry, train)
@@ -79,20 +83,9 @@ def read_task(
     return task, splits
 
 
-def refuse_unordered(task: Task) -> None:
-    """An ordinal loss needs the order of the classes, which words in a file do not have."""
-    if task.loss_name == "ordinal" and not are_numbers(task.labels):
-        raise DataError(
-            f"task {task.name!r}: loss ordinal needs ordered classes, the training file has the "
-            f"words {', '.join(task.labels)}; list them under `labels`, the lowest first"
-        )
-
-
 def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:
-    columns = entry.columns or None
-    return read_rows(
-        file, task, needs_label=needs_label, on_bad_row=entry.on_bad_row, columns=columns
-    )
+    bad, columns = entry.on_bad_row, entry.columns
+    return read_rows(file, task, needs_label=needs_label, on_bad_row=bad, columns=columns)
 
 
 def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
@@ -103,10 +96,7 @@ def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
             "give one of them for this task"
         )
     kept, taken = split_rows(train.good, entry.split, SPLIT_SEED)
-    return {
-        "train": replace(train, rows=kept),
-        "validation": replace(train, rows=taken, notes=()),
-    }
+    return {"train": replace(train, rows=kept), "validation": replace(train, rows=taken, notes=())}
 
 
 def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:

@@ -1,18 +1,21 @@
-"""The rows of one task, read from a table and validated once; later code trusts them."""
+"""The rows of one task, read from a table, validated once, and split by their texts."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import hashlib
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from mops.data.tables import HUB, DataTable, open_table
 from mops.errors import DataError, nearest
-from mops.tasks import Task, canonical_label, sorted_labels
+from mops.tasks import Task, canonical_label
 
-ID_COLUMNS = ("id", "idx")
 UNLABELLED = "-1"  # in place of a label in GLUE's test files
 SHOWN_ROWS = 3
 
@@ -44,10 +47,6 @@ class RowsRead:
     def bad(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.problem)
 
-    @property
-    def labelled(self) -> bool:
-        return any(row.label is not None for row in self.rows)
-
 
 def read_rows(
     source: str | Path,
@@ -55,21 +54,25 @@ def read_rows(
     *,
     needs_label: bool,
     on_bad_row: str = "error",
-    columns: tuple[str, ...] | None = None,
+    columns: tuple[str, ...] = (),
 ) -> RowsRead:
     """All rows of `source`; `columns` names the columns of a file that has no header line."""
     wanted = (*task.text, task.label) if needs_label else task.text
-    table = open_table(source, wanted, names=columns or ())
+    table = open_table(source, wanted, names=columns)
     rows = tuple(stream_rows(table, task, needs_label=needs_label))
-    read = RowsRead(table.source, rows, table.notes + _notes(rows))
-    is_hopeless = needs_label and not read.good
-    if read.bad and (on_bad_row != "skip" or is_hopeless):
+    bad, notes = [row for row in rows if row.problem], list(table.notes)
+    is_hopeless = needs_label and len(bad) == len(rows)
+    if bad and (on_bad_row != "skip" or is_hopeless):
         advice = "correct the file" if is_hopeless else "set on_bad_row: skip to leave them out"
         raise DataError(
-            f"{read.source}: {len(read.bad)} of {len(rows)} rows cannot be used: "
-            f"{first_problems(read.bad)}; every row needs its texts and a valid label; {advice}"
+            f"{table.source}: {len(bad)} of {len(rows)} rows cannot be used: "
+            f"{first_problems(bad)}; every row needs its texts and a valid label; {advice}"
         )
-    return read
+    if repeated := sum(count > 1 for count in Counter(row.id for row in rows).values()):
+        notes.append(f"{repeated} id{'s occur' if repeated > 1 else ' occurs'} twice or more")
+    if bad:
+        notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
+    return RowsRead(table.source, rows, tuple(notes))
 
 
 def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[Row]:
@@ -86,7 +89,7 @@ def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[
 
 def _stream(table: DataTable, task: Task, needs_label: bool) -> Iterator[Row]:
     name = table.source if table.source.startswith(HUB) else Path(table.source).name
-    id_column = next((column for column in ID_COLUMNS if column in table.columns), "")
+    id_column = next((column for column in ("id", "idx") if column in table.columns), "")
     read_label = lru_cache(maxsize=1000)(lambda text: _read_label(text, task, needs_label))
     for number, record in enumerate(table.records(), start=1):
         texts = tuple(record.values[column] for column in task.text)
@@ -131,30 +134,76 @@ def _as_number(text: str, limits: tuple[float, float]) -> tuple[float | None, st
     return number, ""
 
 
-def read_labels(rows: Iterable[Row]) -> tuple[str, ...]:
-    """The classes that occur, sorted."""
-    counts = Counter(row.label for row in rows if isinstance(row.label, str))
-    if len(counts) < 2:
-        classes = f"only the class {next(iter(counts))!r}" if counts else "no label at all"
-        raise DataError(
-            f"{classes} in {counts.total()} labelled training rows, so there is nothing to learn; "
-            "a classification needs two classes or more; check the label column"
-        )
-    return sorted_labels(set(counts))
-
-
 def first_problems(rows: Iterable[Row]) -> str:
     """The first few unusable rows as `file:line reason`."""
     problems = [f"{row.where} {row.problem}" for row in rows if row.problem]
     return ", ".join(problems[:SHOWN_ROWS]) + (", ..." if len(problems) > SHOWN_ROWS else "")
 
 
-def _notes(rows: tuple[Row, ...]) -> tuple[str, ...]:
-    notes = []
-    repeated = sum(count > 1 for count in Counter(row.id for row in rows).values())
-    if repeated:
-        notes.append(f"{repeated} id{'s occur' if repeated > 1 else ' occurs'} twice or more")
-    bad = [row for row in rows if row.problem]
-    if bad:
-        notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
-    return tuple(notes)
+# ------------------------------------------------------------------ splits
+
+
+def normalised(text: str) -> str:
+    """The same for two spellings of one sentence; a text of punctuation alone stays itself."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return re.sub(r"[\W_]+", " ", folded).strip() or folded.strip()
+
+
+def split_rows(
+    rows: Sequence[Row], fraction: float, seed: int
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """(train, validation): rows that share a sentence stay on one side.
+
+    Groups of such rows are taken in an order drawn from the seed. A group that would miss the
+    wanted size by more than leaving it out is skipped: chains of shared sentences can contain most
+    of a file.
+    """
+    groups = group_rows(rows)
+    missing = max(1, round(fraction * len(rows)))
+    chosen: set[int] = set()
+    for key in sorted(groups, key=lambda key: _digest(str(seed), key)):
+        if len(groups[key]) <= 2 * missing:
+            chosen.update(groups[key])
+            missing -= len(groups[key])
+        if missing <= 0:
+            break
+    if not 0 < len(chosen) < len(rows):
+        raise DataError(
+            f"{len(rows)} rows cannot be split by {fraction:g}: they form {len(groups)} group(s) "
+            "of shared sentences, so one side would be empty; both sides need rows; name a "
+            "`validation` file or change `split`"
+        )
+    train = tuple(row for number, row in enumerate(rows) if number not in chosen)
+    return train, tuple(rows[number] for number in sorted(chosen))
+
+
+def half(row: Row) -> Literal["selection", "report"]:
+    """The half of a validation set that this row belongs to; it depends on its texts alone."""
+    first_byte = _digest(*sorted(map(normalised, row.texts)))[0]
+    return "selection" if first_byte % 2 else "report"
+
+
+def group_rows(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """Row numbers by connected component; the key is the component's smallest text."""
+    parents: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        parents.setdefault(text, text)
+        while parents[text] != text:
+            parents[text] = text = parents[parents[text]]
+        return text
+
+    # An empty text links nothing; a row without any text is a group of its own.
+    texts = [[normalised(text) for text in row.texts if text] or [row.where] for row in rows]
+    for first, *others in texts:
+        for other in others:
+            low, high = sorted((root(first), root(other)))
+            parents[high] = low
+    groups = defaultdict(list)
+    for number, (first, *_) in enumerate(texts):
+        groups[root(first)].append(number)
+    return groups
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()

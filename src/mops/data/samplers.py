@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, cycle
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,10 +35,6 @@ class SamplerState:
         return {task: math.ceil(n / self.batch_sizes[task]) for task, n in self.sizes.items()}
 
     @property
-    def total_batch_size(self) -> int:
-        return sum(self.batch_sizes.values())
-
-    @property
     def largest(self) -> str:
         return max(self.sizes, key=lambda task: self.sizes[task])
 
@@ -46,8 +43,7 @@ class SamplerState:
         return self.cache.setdefault(tasks, {task: self.batch_sizes[task] for task in tasks})
 
 
-@dataclass(frozen=True)
-class Sampler:
+class Sampler(NamedTuple):
     """One way to choose the next task."""
 
     epoch: Callable[[SamplerState], int]  # steps in which the largest task has one pass
@@ -55,6 +51,10 @@ class Sampler:
 
 
 # ------------------------------------------------------------------ deterministic
+
+
+def rounds(state: SamplerState) -> int:
+    return len(state.sizes) * max(state.batches.values())
 
 
 def together(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
@@ -118,25 +118,21 @@ def drawn_by(power: Callable[[Training], float]) -> Sampler:
         chance = probabilities(state.sizes, power(state.training))[largest]
         return math.ceil(round(state.sizes[largest] / state.batch_sizes[largest] / chance, 6))
 
-    def steps(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-        constant = power(state.training)
-        return draw_tasks(state, lambda _: constant)
-
-    return Sampler(epoch=epoch, steps=steps)
-
-
-def annealed_power(step: int, epoch: int, total: int) -> float:
-    """alpha = 1 - 0.8 (e - 1) / (E - 1) in epoch e of E (Stickland and Murray 2019, section 4).
-
-    An epoch that the budget cuts short counts as one of the E; a single one has alpha 1.
-    """
-    epochs = math.ceil(total / epoch)
-    return 1.0 - 0.8 * (step // epoch) / max(1, epochs - 1)
+    return Sampler(epoch, lambda state, *_: draw_tasks(state, lambda _: power(state.training)))
 
 
 def annealed(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
-    """By size at first, nearly uniformly at the end."""
-    return draw_tasks(state, lambda step: annealed_power(step, epoch, total))
+    """By size at first, nearly uniformly at the end (Stickland and Murray 2019, section 4).
+
+    alpha = 1 - 0.8 (e - 1) / (E - 1) in epoch e of E. An epoch that the budget cuts short counts
+    as one of the E; a single one has alpha 1.
+    """
+    later_epochs = max(1, math.ceil(total / epoch) - 1)
+    return draw_tasks(state, lambda step: 1.0 - 0.8 * (step // epoch) / later_epochs)
+
+
+def union_pass(state: SamplerState) -> int:
+    return math.ceil(sum(state.sizes.values()) / sum(state.batch_sizes.values()))
 
 
 def mixed(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
@@ -145,7 +141,7 @@ def mixed(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
     Only the order of the tasks is drawn here. Each task's own rows are shuffled separately; the
     combination is a uniform shuffle of the union.
     """
-    names, width = list(state.sizes), state.total_batch_size
+    names, width = list(state.sizes), sum(state.batch_sizes.values())
     queue, live = np.zeros(0, np.int64), list(range(len(names)))
     while True:
         if len(state.open) < len(live):
@@ -159,30 +155,16 @@ def mixed(state: SamplerState, epoch: int, total: int) -> Iterator[Step]:
         yield {task: rows for task, rows in zip(names, counts, strict=True) if rows}
 
 
-# ------------------------------------------------------------------ the table
-
-
-def longest_pass(state: SamplerState) -> int:
-    return max(state.batches.values())
-
-
-def rounds(state: SamplerState) -> int:
-    return len(state.sizes) * longest_pass(state)
-
-
 BY_SIZE = drawn_by(lambda _: 1.0)
 SAMPLERS = {
-    "together": Sampler(epoch=longest_pass, steps=together),
-    "in-turn": Sampler(epoch=lambda state: sum(state.batches.values()), steps=in_turn),
-    "round-robin": Sampler(epoch=rounds, steps=round_robin),
+    "together": Sampler(lambda state: max(state.batches.values()), together),
+    "in-turn": Sampler(lambda state: sum(state.batches.values()), in_turn),
+    "round-robin": Sampler(rounds, round_robin),
     "random": drawn_by(lambda _: 0.0),
     "proportional": BY_SIZE,
     "sqrt": drawn_by(lambda _: 0.5),
     "temperature": drawn_by(lambda training: 1.0 / training.temperature),
-    "mixed": Sampler(
-        epoch=lambda state: math.ceil(sum(state.sizes.values()) / state.total_batch_size),
-        steps=mixed,
-    ),
-    "annealed": Sampler(epoch=BY_SIZE.epoch, steps=annealed),
-    "staggered": Sampler(epoch=rounds, steps=staggered),
+    "mixed": Sampler(union_pass, mixed),
+    "annealed": Sampler(BY_SIZE.epoch, annealed),
+    "staggered": Sampler(rounds, staggered),
 }

@@ -77,8 +77,7 @@ class Schedule:
 
     def batches_before(self, step: int) -> dict[str, int]:
         """Task -> its number of batches before a step."""
-        counts = Counter(task for tasks in self.steps[:step] for task in tasks)
-        return {task: counts[task] for task in self.sizes}
+        return {task: sum(task in tasks for tasks in self.steps[:step]) for task in self.sizes}
 
     def rows_before(self, step: int) -> dict[str, int]:
         """Task -> its number of rows before a step."""
@@ -177,10 +176,8 @@ def epoch_steps(state: SamplerState) -> int:
 
 # ------------------------------------------------------------------ the budget of each task
 
-# A task that saw neither half of its rows nor this many batches has hardly begun.
-FEW_PASSES, FEW_BATCHES = 0.5, 50
-# Small sets repeated beside a large one: 16 passes and more were seen to overfit.
-MANY_PASSES = 20
+FEW_PASSES, FEW_BATCHES = 0.5, 50  # a task below both of them has hardly begun
+MANY_PASSES = 20  # small sets repeated beside a large one: 16 and more were seen to overfit
 
 
 @dataclass(frozen=True)
@@ -205,25 +202,24 @@ def task_budgets(schedule: Schedule, step: int | None = None) -> dict[str, TaskB
 
 def schedule_warnings(schedule: Schedule, training: Training) -> dict[str, str]:
     """Task -> a warning about its budget; tasks that are left out on purpose have none."""
-    budgets = {t: b for t, b in task_budgets(schedule).items() if training.learns(t)}
-    warnings = {task: budget_warning(budget) for task, budget in budgets.items()}
-    return {task: f"{task}: {warning}" for task, warning in warnings.items() if warning}
-
-
-def budget_warning(budget: TaskBudget) -> str:
-    more = "raise the budget or choose another training.schedule"
-    if budget.batches == 0:
-        return f"no step is planned for it; {more}"
-    if budget.passes < FEW_PASSES and budget.batches < FEW_BATCHES:
-        batches = "1 batch" if budget.batches == 1 else f"{budget.batches} batches"
-        passes = f"{budget.passes:.2f} passes over its {budget.rows:,} rows"
-        return f"only {batches} planned, {passes}; {more}"
-    if budget.passes > MANY_PASSES:
-        return (
-            f"{budget.passes:.1f} passes planned over its {budget.rows:,} rows, more than "
-            f"{MANY_PASSES}; it may overfit: limit it with training.task_steps"
-        )
-    return ""
+    warnings, more = {}, "raise the budget or choose another training.schedule"
+    for task, budget in task_budgets(schedule).items():
+        passes, batches = budget.passes, budget.batches
+        if not training.learns(task):
+            continue
+        if batches == 0:
+            warnings[task] = f"{task}: no step is planned for it; {more}"
+        elif passes < FEW_PASSES and batches < FEW_BATCHES:
+            warnings[task] = (
+                f"{task}: only {batches} batch{'es' if batches > 1 else ''} planned, "
+                f"{passes:.2f} passes over its {budget.rows:,} rows; {more}"
+            )
+        elif passes > MANY_PASSES:
+            warnings[task] = (
+                f"{task}: {passes:.1f} passes planned over its {budget.rows:,} rows, more than "
+                f"{MANY_PASSES}; it may overfit: limit it with training.task_steps"
+            )
+    return warnings
 
 
 # ------------------------------------------------------------------ trained weights

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.dataset import SPLITS, Dataset, encode_targets
-from mops.data.examples import Row, RowsRead
+from mops.data.examples import Row, RowsRead, half
 from mops.data.schedule import generator
-from mops.data.splits import half
 from mops.evaluate.metrics import OVERALL, score, standard_error
 from mops.files import atomic_write
 from mops.predict.inference import Predictions

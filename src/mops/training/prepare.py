@@ -16,9 +16,8 @@ from mops.config.methods import check_solver_installed
 from mops.config.recipe import Recipe
 from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
 from mops.data.dataset import Dataset, encode_targets, read_dataset
-from mops.data.examples import Row
+from mops.data.examples import Row, half
 from mops.data.schedule import Place, generator
-from mops.data.splits import half
 from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError
 from mops.model.sources import EncoderSource, find_encoder

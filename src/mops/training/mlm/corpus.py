@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from mops.data.batches import Batch, Segment
 from mops.data.dataset import Dataset
+from mops.data.examples import normalised
 from mops.data.schedule import generator, shuffled
-from mops.data.splits import normalised
 from mops.data.tokens import tokenise
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
