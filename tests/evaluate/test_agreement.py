@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mops.evaluate.agreement import (
+from mops.evaluate.conflicts import (
     CosineCell,
-    Measured,
-    averages_of,
-    cells_of,
+    GradientProducts,
+    average_pairs,
+    make_cells,
     owner_series,
     place_and_part,
     place_series,
@@ -32,9 +32,11 @@ def random_gradients(seed: int = 0) -> Gradients:
     return {o: scale * draw.normal(size=(STEPS, len(TASKS), 2, SIZE)) for o in OWNERS}
 
 
-def measured(gradients: Gradients, users: Mapping[str, tuple[str, ...]] = USERS) -> Measured:
+def measured(
+    gradients: Gradients, users: Mapping[str, tuple[str, ...]] = USERS
+) -> GradientProducts:
     grams = {o: np.einsum("nthd,nsgd->nthsg", g, g) for o, g in gradients.items()}
-    return Measured(TASKS, {o: users[o] for o in gradients}, grams)
+    return GradientProducts(TASKS, {o: users[o] for o in gradients}, grams)
 
 
 def cosine(x: np.ndarray, y: np.ndarray) -> float:
@@ -57,7 +59,7 @@ def cell(cells: Sequence[CosineCell], **names: object) -> CosineCell:
 @pytest.mark.parametrize("pair", [("a", "b"), ("a", "c"), ("b", "c")])
 def test_a_cell_is_what_the_gradients_say(pair: tuple[str, str]) -> None:
     gradients = random_gradients()
-    found = cell(cells_of(owner_series(measured(gradients))), owner="norms/layer01", tasks=pair)
+    found = cell(make_cells(owner_series(measured(gradients))), owner="norms/layer01", tasks=pair)
     a, b = (TASKS.index(name) for name in pair)
     gradient = gradients["norms/layer01"]
     wanted = pair_cosines(gradient, a, b)
@@ -76,14 +78,14 @@ def test_a_cell_is_what_the_gradients_say(pair: tuple[str, str]) -> None:
 
 def test_a_place_is_the_gradients_of_its_parts_in_one_vector() -> None:
     gradients = random_gradients(1)
-    found = cell(cells_of(place_series(measured(gradients))), place="layer 1", tasks=("a", "b"))
+    found = cell(make_cells(place_series(measured(gradients))), place="layer 1", tasks=("a", "b"))
     joined = np.concatenate([gradients["attention/layer01"], 1 * gradients["norms/layer01"]], -1)
     assert found.mean == pytest.approx(np.mean(pair_cosines(joined, 0, 1)))
     assert found.part == "all"
 
 
 def test_places_come_from_the_bottom_to_the_top() -> None:
-    found = cells_of(place_series(measured(random_gradients())))
+    found = make_cells(place_series(measured(random_gradients())))
     assert list(dict.fromkeys(c.place for c in found)) == [
         "embeddings", "layer 0", "layer 1", "late1",
     ]  # fmt: skip
@@ -91,7 +93,7 @@ def test_places_come_from_the_bottom_to_the_top() -> None:
 
 
 def test_only_tasks_that_pass_an_owner_are_paired_on_it() -> None:
-    found = cells_of(owner_series(measured(random_gradients())))
+    found = make_cells(owner_series(measured(random_gradients())))
     assert [c.tasks for c in found if c.owner == "late1/a+c"] == [("a", "c")]
     assert len(found) == 4 * 3 + 1
 
@@ -114,7 +116,7 @@ def test_place_and_part_come_from_the_name(owner: str, wanted: tuple[str, str]) 
 
 def test_averages_are_over_pairs_with_an_error_over_steps() -> None:
     gradients = random_gradients(2)
-    found = cell(averages_of(owner_series(measured(gradients))), place="embeddings")
+    found = cell(average_pairs(owner_series(measured(gradients))), place="embeddings")
     each = np.array(
         [pair_cosines(gradients["embeddings"], a, b) for a, b in [(0, 1), (0, 2), (1, 2)]]
     )
@@ -129,11 +131,11 @@ def test_steps_with_a_zero_gradient_do_not_count() -> None:
     """Some additions begin at zero and have no gradient at first."""
     gradients = {"embeddings": random_gradients()["embeddings"]}
     gradients["embeddings"][:3, 0] = 0
-    found = cell(cells_of(owner_series(measured(gradients))), tasks=("a", "b"))
+    found = cell(make_cells(owner_series(measured(gradients))), tasks=("a", "b"))
     assert found.steps == STEPS - 3
     assert found.mean == pytest.approx(np.mean(pair_cosines(gradients["embeddings"][3:], 0, 1)))
     gradients["embeddings"][1:, 0] = 0
-    left = cells_of(owner_series(measured(gradients)))
+    left = make_cells(owner_series(measured(gradients)))
     assert [c.tasks for c in left] == [("b", "c")]
 
 
@@ -148,7 +150,7 @@ def noisy(signal: np.ndarray, noise: float, seed: int) -> np.ndarray:
 
 def three_tasks(directions: Sequence[np.ndarray], noise: Sequence[float]) -> Sequence[CosineCell]:
     parts = [noisy(d, n, seed) for seed, (d, n) in enumerate(zip(directions, noise, strict=True))]
-    return cells_of(owner_series(measured({"embeddings": np.stack(parts, axis=1)})))
+    return make_cells(owner_series(measured({"embeddings": np.stack(parts, axis=1)})))
 
 
 def test_tasks_that_want_the_same_show_the_ceiling() -> None:
@@ -171,7 +173,7 @@ def test_opposite_tasks_conflict_and_indifferent_ones_do_not() -> None:
 def test_chance_is_rarely_called_a_conflict() -> None:
     """Independent gradients: any conflict at all in at most about 5 of 100 measurements."""
     any_found = [
-        any(c.is_conflict for c in cells_of(owner_series(measured(random_gradients(seed)))))
+        any(c.is_conflict for c in make_cells(owner_series(measured(random_gradients(seed)))))
         for seed in range(200)
     ]
     assert sum(any_found) <= 20  # 10 expected at most; 20 is more than three deviations above

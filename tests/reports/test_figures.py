@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mops.evaluate.agreement import CosineCell
-from mops.evaluate.conflicts import Conflicts, write_conflicts
+from mops.evaluate.conflicts import Conflicts, CosineCell
 from mops.reports.figures import Picture, draw_charts
 from mops.reports.figures.conflicts import build_figure, draw_heatmap
 from mops.reports.figures.scores import COSTS, cost_points, draw_cost, pareto_front
@@ -289,7 +288,7 @@ def test_the_heat_map_as_files(tmp_path: Path) -> None:
 
 
 def test_a_report_shows_the_conflicts_in_its_folder(source: Source, tmp_path: Path) -> None:
-    write_conflicts(tmp_path / "conflicts.json", sample())
+    (tmp_path / "conflicts.json").write_text(sample().to_json(), "utf-8")
     bare = replace(source, folder=tmp_path, trials=())
     (picture,) = (picture for name, picture in draw(bare).items() if name == "conflicts")
     assert "−0.040" in picture.svg and "a and b" in picture.svg

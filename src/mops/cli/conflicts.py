@@ -12,8 +12,7 @@ from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, r
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
 
 if TYPE_CHECKING:
-    from mops.evaluate.agreement import CosineCell
-    from mops.evaluate.conflicts import Conflicts
+    from mops.evaluate.conflicts import Conflicts, CosineCell
 
 FEW_PAIRS = 3  # have a table each; more pairs are averaged in one table
 LEGEND = (

@@ -1,18 +1,63 @@
-"""The result of a gradient measurement: where tasks conflict, and the advice that follows."""
+"""Do the tasks' gradients agree? Products of gradients become cosines, tests and advice.
+
+numpy only. At each measured step a task has two gradients, from two independent batches, so that
+the cosine of a task with itself shows how much agreement the noise of batches leaves.
+
+Shapes: N measured steps, T tasks, h two batches of each.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import takewhile
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mops.errors import UsageError
-from mops.evaluate.agreement import CosineCell
-from mops.evaluate.statistics import LEVEL
-from mops.files import write_text
+from mops.evaluate.statistics import LEVEL, below_zero, holm
+from mops.yaml_io import to_value
+
+Values = NDArray[np.float64]
+WHOLE = "all"  # the parts of a place together
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineCell:
+    """How the gradients of two tasks on the same weights relate, over the measured steps."""
+
+    place: str  # layer 3, embeddings, pooler, late1, ...
+    part: str  # attention, norms, ...; or all of the place
+    owner: str = ""  # none for a whole place and for an average over pairs
+    tasks: tuple[str, ...] = ()  # two; none for an average over pairs
+    mean: float  # of the cosine
+    stderr: float  # of that mean, over steps
+    negative: float  # share of steps with a cosine below 0
+    norm_ratio: float  # first over second task; of an average: larger over smaller
+    own: tuple[float, ...] = ()  # cosine of two batches of the same task, for each of the tasks
+    steps: int  # with a cosine: there is none where a gradient is zero
+    p: float = 1.0  # of so low a mean if the tasks were indifferent
+    p_holm: float = 1.0
+    is_conflict: bool = False
+
+    @property
+    def ceiling(self) -> float:
+        """About what two tasks that want the same would show: noise shortens both cosines alike.
+
+        Spearman's (1904) correction for attenuation, read the other way round.
+        """
+        a, b = self.own
+        return math.sqrt(max(a, 0.0) * max(b, 0.0))
+
+    @property
+    def layer(self) -> int | None:
+        return layer_number(self.place)
 
 
 @dataclass(frozen=True)
@@ -35,25 +80,151 @@ class Conflicts:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_conflicts(path: Path, conflicts: Conflicts) -> None:
-    write_text(path, conflicts.to_json())
-
-
-def read_conflicts(path: str | Path) -> Conflicts:
+def read_conflicts(path: Path) -> Conflicts:
     """The measurement in a file conflicts.json."""
     try:
-        data = json.loads(Path(path).read_text("utf-8"))
-        for key in ("owners", "places", "averages"):
-            data[key] = tuple(read_cell(row) for row in data[key])
-        return Conflicts(**{**data, "advice": tuple(data["advice"])})
-    except (OSError, ValueError, TypeError, KeyError) as cause:
+        data = json.loads(path.read_text("utf-8"))
+        return to_value(Conflicts, data, where=path.name, error=UsageError)
+    except (OSError, ValueError, UsageError) as cause:
         raise UsageError(
             f"{path} is not a measurement of conflicts: {cause}; delete it or name another --out"
         ) from cause
 
 
-def read_cell(row: Mapping[str, Any]) -> CosineCell:
-    return CosineCell(**{**row, "tasks": tuple(row["tasks"]), "own": tuple(row["own"])})
+# ------------------------------------------------------------------ step by step
+
+
+@dataclass(frozen=True)
+class GradientProducts:
+    """The products of all gradients on every owner that is shared and learns."""
+
+    tasks: tuple[str, ...]
+    users: Mapping[str, tuple[str, ...]]
+    grams: Mapping[str, Values]  # owner -> N T h T h
+
+
+@dataclass(frozen=True)
+class CosineSeries:
+    """The cosine of one pair of tasks on some weights, step by step."""
+
+    names: Mapping[str, Any]  # place, part, owner, tasks
+    cosine_N: Values
+    log_ratio_N: Values
+    own_N2: Values
+
+
+def layer_number(place: str) -> int | None:
+    match = re.fullmatch(r"layer ?(\d+)", place)
+    return int(match[1]) if match else None
+
+
+def place_and_part(owner: str) -> tuple[str, str]:
+    """`attention/layer03/a+b` -> layer 3, attention; `late1` and the like are their own place."""
+    part, *rest = owner.split("/")
+    layer = layer_number(rest[0]) if rest else None
+    return (part if layer is None else f"layer {layer}"), part
+
+
+def owner_series(products: GradientProducts) -> list[CosineSeries]:
+    """For each owner and each pair of tasks that pass it."""
+    grams = []
+    for owner, gram in products.grams.items():
+        place, part = place_and_part(owner)
+        for pair in combinations(products.users[owner], 2):
+            grams.append(({"place": place, "part": part, "owner": owner, "tasks": pair}, gram))
+    return make_series(grams, products.tasks)
+
+
+def place_series(products: GradientProducts) -> list[CosineSeries]:
+    """For each place and pair: all weights there that both pass, as one gradient."""
+    sums: dict[tuple[str, tuple[str, str]], Values] = {}
+    for owner, gram in products.grams.items():
+        place, _ = place_and_part(owner)
+        for pair in combinations(products.users[owner], 2):
+            sums[place, pair] = sums.get((place, pair), 0.0) + gram
+    grams = [
+        ({"place": at, "part": WHOLE, "tasks": pair}, gram) for (at, pair), gram in sums.items()
+    ]
+    return make_series(grams, products.tasks)
+
+
+def make_series(
+    grams: Sequence[tuple[Mapping[str, Any], Values]], tasks: Sequence[str]
+) -> list[CosineSeries]:
+    """From the bottom of the encoder to its top, then what has no layer."""
+
+    def height(series: CosineSeries) -> tuple[int, int]:
+        place = series.names["place"]
+        layer = layer_number(place)
+        return (0 if place == "embeddings" else 2, 0) if layer is None else (1, layer)
+
+    return sorted((compute_cosines(gram, tasks, names) for names, gram in grams), key=height)
+
+
+def compute_cosines(
+    gram_NThTh: Values, tasks: Sequence[str], names: Mapping[str, Any]
+) -> CosineSeries:
+    """Each batch of one task with each of the other: batches as large as those of `own`."""
+    a, b = (tasks.index(name) for name in names["tasks"])
+    norm_NTh = np.sqrt(np.einsum("nthth->nth", gram_NThTh))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cosine_NThTh = gram_NThTh / (norm_NTh[:, :, :, None, None] * norm_NTh[:, None, None])
+        log_NT = np.log(norm_NTh).mean(2)
+        log_ratio_N = log_NT[:, a] - log_NT[:, b]
+    own_N2 = np.stack([cosine_NThTh[:, task, 0, task, 1] for task in (a, b)], axis=1)
+    return CosineSeries(names, cosine_NThTh[:, a, :, b].mean((1, 2)), log_ratio_N, own_N2)
+
+
+# ------------------------------------------------------------------ over the steps
+
+
+def make_cells(series: Sequence[CosineSeries]) -> tuple[CosineCell, ...]:
+    """A cell for each series, tested together; none where gradients were zero almost always."""
+    cells = [cell for one in series for cell in summarise(one)]
+    adjusted = holm([cell.p for cell in cells])
+    return tuple(
+        replace(cell, p_holm=float(p), is_conflict=bool(p < LEVEL))
+        for cell, p in zip(cells, adjusted, strict=True)
+    )
+
+
+def summarise(series: CosineSeries) -> list[CosineCell]:
+    is_known = np.isfinite(series.cosine_N)
+    cosine, count = series.cosine_N[is_known], int(is_known.sum())
+    if count < 2:  # a standard error needs two
+        return []
+    mean, stderr = float(cosine.mean()), float(cosine.std(ddof=1) / np.sqrt(count))
+    return [
+        CosineCell(
+            **series.names,
+            mean=mean,
+            stderr=stderr,
+            negative=float((cosine < 0).mean()),
+            norm_ratio=float(np.exp(series.log_ratio_N[is_known].mean())),
+            own=tuple(series.own_N2[is_known].mean(0).tolist()),
+            steps=count,
+            p=below_zero(mean, stderr, count),
+        )
+    ]
+
+
+def average_pairs(series: Sequence[CosineSeries]) -> tuple[CosineCell, ...]:
+    """Over the pairs of tasks, for each place and part; the error is again over steps."""
+    groups: dict[tuple[str, str], list[CosineSeries]] = {}
+    for one in series:
+        groups.setdefault((one.names["place"], one.names["part"]), []).append(one)
+    cells = []
+    for (place, part), group in groups.items():
+        ratios = [np.sign(np.nanmean(one.log_ratio_N)) * one.log_ratio_N for one in group]
+        mean = CosineSeries(
+            {"place": place, "part": part},
+            np.mean([one.cosine_N for one in group], axis=0),
+            np.mean(ratios, axis=0),
+            np.mean([one.own_N2 for one in group], axis=0),
+        )
+        share = float(np.mean([np.mean(one.cosine_N < 0) for one in group]))
+        cells += [replace(cell, negative=share, own=(), p=1.0) for cell in summarise(mean)]
+    return tuple(cells)
 
 
 # ------------------------------------------------------------------ advice
@@ -62,19 +233,26 @@ def read_cell(row: Mapping[str, Any]) -> CosineCell:
 def advise(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> tuple[str, ...]:
     """One or two sentences: the worst conflict, and where separate copies would remove it."""
     conflicting = [cell for cell in places if cell.is_conflict]
+    lowest = min(conflicting or places, key=lambda cell: cell.mean)
+    pair, cosine = " and ".join(lowest.tasks), f"{lowest.mean:z.3f} ± {lowest.stderr:.3f}"
     if conflicting:
-        return describe_worst(conflicting, len(places)), suggest_split(conflicting, places)
-    return tuple(describe_none(owners, places))
-
-
-def describe_worst(conflicting: Sequence[CosineCell], tested: int) -> str:
-    lowest = min(conflicting, key=lambda cell: cell.mean)
-    return (
-        f"The tasks disagree most in {lowest.place}: {' and '.join(lowest.tasks)} have a mean "
-        f"cosine of {lowest.mean:z.3f} ± {lowest.stderr:.3f} there, where two tasks with the same "
-        f"goal would show about {lowest.ceiling:.2f}; {len(conflicting)} of {tested} cells (place "
-        "and pair of tasks) conflict."
-    )
+        worst = (
+            f"The tasks disagree most in {lowest.place}: {pair} have a mean cosine of {cosine} "
+            f"there, where two tasks with the same goal would show about {lowest.ceiling:.2f}; "
+            f"{len(conflicting)} of {len(places)} cells (place and pair of tasks) conflict."
+        )
+        return worst, suggest_split(conflicting, places)
+    sentences = [
+        f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "
+        f"the lowest mean cosine is {cosine}, in {lowest.place} between {pair}."
+    ]
+    parts = sorted((cell for cell in owners if cell.is_conflict), key=lambda cell: cell.mean)
+    if parts:
+        named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in parts[:3])
+        sentences.append(
+            f"Single parts do: {len(parts)} of {len(owners)} cells, the lowest are {named}."
+        )
+    return tuple(sentences)
 
 
 def suggest_split(conflicting: Sequence[CosineCell], places: Sequence[CosineCell]) -> str:
@@ -92,18 +270,3 @@ def suggest_split(conflicting: Sequence[CosineCell], places: Sequence[CosineCell
         f"The conflicts ({where}) do not reach the top layer: a copy per task from some layer on "
         "would split layers that agree; copy only the conflicting parts instead."
     )
-
-
-def describe_none(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> Iterator[str]:
-    lowest = min(places, key=lambda cell: cell.mean)
-    yield (
-        f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "
-        f"the lowest mean cosine is {lowest.mean:z.3f} ± {lowest.stderr:.3f}, in {lowest.place} "
-        f"between {' and '.join(lowest.tasks)}."
-    )
-    conflicting = sorted((cell for cell in owners if cell.is_conflict), key=lambda c: c.mean)
-    if conflicting:
-        named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in conflicting[:3])
-        yield (
-            f"Single parts do: {len(conflicting)} of {len(owners)} cells, the lowest are {named}."
-        )

@@ -16,9 +16,18 @@ from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
-from mops.evaluate.agreement import Measured, averages_of, cells_of, owner_series, place_series
-from mops.evaluate.conflicts import Conflicts, advise, read_conflicts, write_conflicts
+from mops.evaluate.conflicts import (
+    Conflicts,
+    GradientProducts,
+    advise,
+    average_pairs,
+    make_cells,
+    owner_series,
+    place_series,
+    read_conflicts,
+)
 from mops.evaluate.statistics import LEVEL
+from mops.files import write_text
 from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.record import machine_info
@@ -57,14 +66,14 @@ def conflicts(
         return read_same(path, ready, every)
     result = build_result(ready, every, train_and_measure(ready, every, watcher))
     if path is not None:
-        write_conflicts(path, result)
+        write_text(path, result.to_json())
     return result
 
 
 # ------------------------------------------------------------------ measuring
 
 
-def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured:
+def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> GradientProducts:
     """Take the steps of `mops train`, bit for bit: a measurement changes and draws nothing."""
     watcher.phase("tokenising")
     measured: list[dict[str, NDArray[np.float64]]] = []
@@ -81,7 +90,7 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Measured
     layout = ready.layout
     grams = {owner: np.stack([grams[owner] for grams in measured]) for owner in measured[0]}
     trained_by = {owner: layout.trained_by[owner] for owner in grams}
-    return Measured(tuple(layout.tasks), trained_by, grams)
+    return GradientProducts(tuple(layout.tasks), trained_by, grams)
 
 
 def draw_halves(data: Mapping[str, TaskData], training: Training, step: int) -> Halves:
@@ -141,9 +150,9 @@ def shared_owners(layout: Layout) -> list[str]:
 # ------------------------------------------------------------------ results
 
 
-def build_result(ready: Prepared, every: int, measured: Measured) -> Conflicts:
+def build_result(ready: Prepared, every: int, measured: GradientProducts) -> Conflicts:
     by_owner, by_place = owner_series(measured), place_series(measured)
-    owners, places = cells_of(by_owner), cells_of(by_place)
+    owners, places = make_cells(by_owner), make_cells(by_place)
     tasks, training = list(ready.layout.tasks), ready.recipe.training
     steps = training.max_steps or 0
     return Conflicts(
@@ -164,7 +173,7 @@ def build_result(ready: Prepared, every: int, measured: Measured) -> Conflicts:
         machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
         owners=owners,
         places=places,
-        averages=(*averages_of(by_owner), *averages_of(by_place)),
+        averages=(*average_pairs(by_owner), *average_pairs(by_place)),
         advice=advise(owners, places),
     )
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.errors import UsageError
-from mops.evaluate.agreement import WHOLE
-from mops.evaluate.conflicts import Conflicts, read_conflicts
+from mops.evaluate.conflicts import WHOLE, Conflicts, read_conflicts
 from mops.files import atomic_write
 from mops.reports.figures import style
 from mops.reports.figures.style import Chart
