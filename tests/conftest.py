@@ -54,7 +54,7 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> EncoderFolder:
 def ray() -> Iterator[Any]:
     """One small Ray cluster for all tests that need it; mops uses a session that is open."""
     pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[ray]'")
-    from mops.surveys.ray_executor import ray_session
+    from mops.surveys.executors import ray_session
 
     with ray_session() as module:
         yield module

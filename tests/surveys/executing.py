@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mops.surveys.executors import Job
 from mops.surveys.ledger import Candidate, Ledger, Trial
-from mops.surveys.local import Job
 from running import world
 
 

@@ -10,8 +10,8 @@ from designs import survey
 from executing import ledger_with, trial
 
 from mops.errors import RecipeError
+from mops.surveys.executors import plan_jobs
 from mops.surveys.ledger import RUNNING, STARTED, WAITING, Ledger
-from mops.surveys.local import plan_jobs
 from mops.surveys.run import begin, open_survey
 from running import world
 

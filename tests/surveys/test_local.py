@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from executing import RecordingWatcher, ledger_with, state_file, trial, wait_until
 
+from mops.surveys.executors import MOST_DEATHS, LocalExecutor, plan_jobs
 from mops.surveys.ledger import FAILED, FINISHED, Ledger, Trial
-from mops.surveys.local import MOST_DEATHS, LocalExecutor, plan_jobs
 
 
 def run(ledger: Ledger, *trials: Trial) -> RecordingWatcher:

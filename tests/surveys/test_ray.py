@@ -16,9 +16,8 @@ pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[r
 from executing import RecordingWatcher, ledger_with, state_file, trial, wait_until
 
 from mops.errors import UsageError
+from mops.surveys.executors import LocalExecutor, RayExecutor, plan_jobs, ray_session
 from mops.surveys.ledger import FINISHED
-from mops.surveys.local import LocalExecutor, plan_jobs
-from mops.surveys.ray_executor import RayExecutor, ray_session
 
 pytestmark = [
     pytest.mark.slow,

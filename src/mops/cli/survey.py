@@ -117,11 +117,11 @@ def run(
 def choose_executor(engine: str, jobs: int, address: str | None = None) -> MakeExecutor:
     """Each Ray job gets this machine's cores divided by `jobs`, on whatever machine it runs."""
     if engine == "ray":
-        from mops.surveys.ray_executor import RayExecutor
+        from mops.surveys.executors import RayExecutor
         from mops.training.machine import own_cores
 
         return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
-    from mops.surveys.local import LocalExecutor
+    from mops.surveys.executors import LocalExecutor
 
     if address:
         raise UsageError("--address belongs to --engine ray")

@@ -16,7 +16,7 @@ from mops.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from mops.surveys.design import Survey
-    from mops.surveys.local import Job
+    from mops.surveys.executors import Job
     from mops.surveys.results.recommend import Decision
     from mops.surveys.results.results import Results
 

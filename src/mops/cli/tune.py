@@ -78,7 +78,7 @@ def command(
 def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> SearchResult:
     """Run the search, then train winner and default with further seeds and compare them."""
     from mops.cli.survey_screen import JobScreen
-    from mops.surveys.local import LocalExecutor
+    from mops.surveys.executors import LocalExecutor
     from mops.surveys.run import begin, train_round
     from mops.surveys.search_space import EVALUATIONS
     from mops.surveys.tune import judge_search, pick_winner, run_search

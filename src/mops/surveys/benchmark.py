@@ -32,7 +32,7 @@ from mops.record import package_version, processor_name
 from mops.surveys.ledger import Candidate, content_id
 
 if TYPE_CHECKING:
-    from mops.surveys.local import SurveyWatcher
+    from mops.surveys.executors import SurveyWatcher
 
 FORMAT = 2  # of the entries in costs.json; others are measured again
 ROUNDS = 7

@@ -5,29 +5,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from mops.errors import RecipeError
 from mops.files import holds, write_text
 from mops.surveys.benchmark import measure_costs
 from mops.surveys.design import Survey, read_survey
+from mops.surveys.executors import LocalExecutor, RayExecutor, SurveyWatcher, plan_jobs
 from mops.surveys.ledger import Ledger, Trial
-from mops.surveys.local import Job, LocalExecutor, SurveyWatcher, plan_jobs
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import write_results
 from mops.training.tracking import refuse_missing_trackers
 
 FILE = "survey.yaml"
-KEEP = ("best", "all", "none")  # models: one per candidate, of its best seed; all; none
-
-
-class Executor(Protocol):
-    """Runs jobs until every trial is finished or failed."""
-
-    def run(self, jobs: Sequence[Job]) -> None: ...
-
-
+Executor = LocalExecutor | RayExecutor
 MakeExecutor = Callable[[Ledger, SurveyWatcher], Executor]
 
 

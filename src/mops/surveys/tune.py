@@ -20,9 +20,8 @@ from mops.errors import RunError
 from mops.evaluate.compare import Difference
 from mops.files import write_text
 from mops.record import read_curve
+from mops.surveys.executors import MOST_DEATHS, ray_session
 from mops.surveys.ledger import Candidate, Ledger, Trial
-from mops.surveys.local import MOST_DEATHS
-from mops.surveys.ray_executor import ray_session
 from mops.surveys.results.judge import check_trial, compare_trials
 from mops.surveys.search_space import EVALUATIONS
 from mops.surveys.worker import train_trials

@@ -61,15 +61,11 @@ def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Silent | None 
         if len(left) > 1:
             train_batch(ledger, left, watcher)
         for trial_id in filter(ledger.is_open, left):
-            train_one(ledger, trial_id, watcher)
-
-
-def train_one(ledger: Ledger, trial_id: str, watcher: Silent) -> None:
-    try:
-        recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
-        train(recipe, ledger.run_folder(trial_id), watcher, label)
-    except Exception as error:
-        note_failure(ledger, trial_id, error)
+            try:
+                recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
+                train(recipe, ledger.run_folder(trial_id), watcher, label)
+            except Exception as error:
+                note_failure(ledger, trial_id, error)
 
 
 def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Silent) -> None:
