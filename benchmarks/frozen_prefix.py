@@ -21,7 +21,7 @@ from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
 from mops.store import Store
 from mops.training.feature_cache import open_cache
-from mops.training.loss_weights import fixed_weights
+from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer
 from mops.training.prepare import Prepared
 from mops.training.step import Learner, compute_losses, take_step
@@ -76,7 +76,7 @@ def make_step(
     network: Network, ready: Prepared, batch: Batch, pack: Packer | None = None
 ) -> Callable[[], None]:
     training = ready.recipe.training
-    weighting = fixed_weights(training, network.layout.tasks)
+    weighting = Fixed({task: training.weight(task) for task in network.layout.tasks})
     learner = Learner(network, build_optimizer(network, training), weighting)
     losses = partial(compute_losses, pack=pack)
 

@@ -22,7 +22,7 @@ from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
 from mops.predict.predictor import Predictor
-from mops.training.loss_weights import fixed_weights
+from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer
 from mops.training.step import Learner, take_step
 
@@ -86,7 +86,7 @@ def step_run(source: EncoderSource, texts: list[str], count: int) -> Callable[[]
     batch = make_batch(data, {name: range(len(texts))[n::count] for n, name in enumerate(tasks)})
     network = Network(predictor.bundle.layout, dropout=0.1, head_dropout=0.1)
     load_pretrained(network, source)
-    weighting = fixed_weights(training, network.layout.tasks)
+    weighting = Fixed({task: training.weight(task) for task in network.layout.tasks})
     learner = Learner(network, build_optimizer(network, training), weighting)
     return lambda: take_step(learner, batch, PlannedStage(0, 1, training), 0)
 

@@ -22,7 +22,7 @@ from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
 from mops.plans.sizes import forward_flops
 from mops.tasks import Task
-from mops.training.loss_weights import fixed_weights
+from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer
 from mops.training.prepare import Prepared, batch_maker, prepare, training_data
 from mops.training.step import Learner, take_step
@@ -118,7 +118,7 @@ def our_step(case: Case, batch: Batch, dropout: float) -> Callable[[], object]:
     training = ready.recipe.training
     network = Network(ready.layout, dropout=dropout, head_dropout=dropout)
     load_pretrained(network, ready.source)
-    weighting = fixed_weights(training, network.layout.tasks)
+    weighting = Fixed({task: training.weight(task) for task in network.layout.tasks})
     learner = Learner(network, build_optimizer(network, training), weighting)
     return lambda: take_step(learner, batch, PlannedStage(0, 1, training), 0)
 

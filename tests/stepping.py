@@ -12,7 +12,7 @@ from mops.data.schedule import PlannedStage
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.training.gradients import Gradients, Sum
-from mops.training.loss_weights import Weighting, fixed_weights
+from mops.training.losses import Fixed, Weighting
 from mops.training.optim import Anchors
 from mops.training.step import Learner, StepFacts, compute_losses
 from mops.training.step import take_step as take
@@ -36,7 +36,7 @@ def take_step(
     learner = Learner(
         network,
         optimizer,
-        weighting or fixed_weights(training, network.layout.tasks),
+        weighting or Fixed({task: training.weight(task) for task in network.layout.tasks}),
         gradients or Sum(),
         anchors or {},
     )

@@ -16,11 +16,17 @@ from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.worker import train_trials
 from mops.training.batched.run import train_many
-from mops.training.curve import TrackerWarning, final_scores, named_scalars
 from mops.training.distributed import ProcessGroup
 from mops.training.mlm.run import pretrain
 from mops.training.run import tracked
-from mops.training.tracking import TRACKERS, Kind, Label, Start
+from mops.training.tracking import (
+    TRACKERS,
+    Label,
+    Start,
+    TrackerWarning,
+    final_scores,
+    named_scalars,
+)
 from running import StopAt, world
 
 SAVED = {"training__save_steps": 3}  # the last save before a break at step 7 is at 6
@@ -68,9 +74,8 @@ def test_what_is_not_installed_is_said_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is a folder of that name in the working directory a package."""
-    (tmp_path / "no_such_tracker").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(TRACKERS, "wandb", Kind(Recorder, "no_such_tracker", "wandb"))
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
     with pytest.raises(RecipeError, match="wandb is not installed here; pip install wandb"):
         mops.train(recipe("wandb"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -212,7 +217,7 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
 ) -> None:
     runs = record(monkeypatch, "wandb", "mlflow")
     monkeypatch.setattr(Failing, "at", at)
-    monkeypatch.setitem(TRACKERS, "wandb", Kind(Failing, "json", ""))
+    monkeypatch.setitem(TRACKERS, "wandb", Failing)
     with pytest.warns(TrackerWarning, match="wandb failed.*no space left on this") as caught:
         run = mops.train(recipe("wandb", "mlflow"), tmp_path / "run")
     assert len(caught) == 1

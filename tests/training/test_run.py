@@ -306,7 +306,7 @@ def test_a_library_call_leaves_the_process_as_it_was(
     """torch's threads, signal handlers and garbage collection come back; malloc is not set."""
     set_options: list[str] = []
     monkeypatch.setattr(
-        "mops.training.machine.c_function", lambda name: lambda *given: set_options.append(name)
+        "mops.training.machine.call_c", lambda name, *given: set_options.append(name)
     )
 
     def settings() -> tuple[object, ...]:

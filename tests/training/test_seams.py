@@ -13,7 +13,7 @@ from building import NAMES, build_network, mixed_batch
 from mops.config.training import Training
 from mops.data.schedule import plan_steps, trained_parameters
 from mops.errors import RecipeError
-from mops.training.loss_weights import Uncertainty
+from mops.training.losses import Uncertainty
 from mops.training.optim import build_optimizer, pull
 from running import QUICK, world
 from stepping import take_step

@@ -18,7 +18,7 @@ from mops.data.schedule import PlannedStage, plan_steps, trained_parameters
 from mops.errors import GuardError, PlanError
 from mops.plans.rows import Rate, SharingPlan
 from mops.training import trainer as trainer_module
-from mops.training.loss_weights import Fixed
+from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer, owner_rates
 from mops.training.prepare import prepare
 from mops.training.run import begin_folder, build_trainer

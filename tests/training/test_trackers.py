@@ -17,8 +17,7 @@ from tracking import (
 )
 
 import mops
-from mops.training.curve import final_scores
-from mops.training.tracking import TRACKERS, Label, Start
+from mops.training.tracking import TRACKERS, Label, Start, final_scores
 from running import StopAt
 
 STAND_INS = {"mlflow": mlflow_stand_in, "wandb": wandb_stand_in, "trackio": trackio_stand_in}
@@ -42,7 +41,7 @@ def test_a_stand_in_is_told_in_its_own_words(
     store, label = Store(), Label("late:SI, seed 1", tmp_path, group="mine")
     STAND_INS[name](monkeypatch, store)
     parameters = {"training.seed": 1, **{f"p{n}": n for n in range(150)}}
-    begin = TRACKERS[name].begin
+    begin = TRACKERS[name]
     first = begin(Start(label, parameters))
     first.scalars(1, {"train/loss": 2.0})
     first.end({})
@@ -71,12 +70,12 @@ def test_nothing_leaves_the_machine_unless_a_variable_says_so(
     mlflow_stand_in(monkeypatch, store)
     for variable in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
         monkeypatch.delenv(variable, raising=False)
-    TRACKERS["wandb"].begin(start)
-    TRACKERS["mlflow"].begin(start)
+    TRACKERS["wandb"](start)
+    TRACKERS["mlflow"](start)
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://there")
-    TRACKERS["wandb"].begin(start)
-    TRACKERS["mlflow"].begin(start)
+    TRACKERS["wandb"](start)
+    TRACKERS["mlflow"](start)
     assert store.places == [
         f"offline {tmp_path}",
         f"sqlite:///{tmp_path}/mlflow/mlflow.db",
@@ -128,7 +127,7 @@ def test_in_tensorboard_a_new_run_hides_an_older_one_of_its_name(tmp_path: Path)
     pytest.importorskip("tensorboard")
     start = Start(Label("late:S/I, seed 1", tmp_path, group="mine"), {"plan": "late:S/I"})
     for value in (1.0, 2.0):
-        run = TRACKERS["tensorboard"].begin(start)
+        run = TRACKERS["tensorboard"](start)
         for step in range(5 if value == 1.0 else 2):
             run.scalars(step, {"train/loss": value})
         run.end({})

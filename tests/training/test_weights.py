@@ -14,7 +14,7 @@ from building import THREE_TASKS, build_network, mixed_batch
 from mops.config.methods import LOSS_WEIGHTS
 from mops.config.training import Training
 from mops.data.schedule import plan_steps
-from mops.training.loss_weights import WEIGHTINGS, Dwa, Uncertainty, build_weighting
+from mops.training.losses import WEIGHTINGS, Dwa, Uncertainty, build_weighting
 from mops.training.optim import build_optimizer
 from mops.training.step import compute_losses
 from running import world

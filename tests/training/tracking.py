@@ -16,8 +16,7 @@ import pytest
 
 from mops.config.recipe import Recipe
 from mops.training import tracking as trackers
-from mops.training.curve import named_scalars
-from mops.training.tracking import Kind, Start
+from mops.training.tracking import Start, named_scalars
 from running import world
 
 Told = list[tuple[int, dict[str, float]]]
@@ -58,7 +57,8 @@ def record(monkeypatch: pytest.MonkeyPatch, *names: str) -> dict[str, Recorder]:
     """These trackers become recorders, which need nothing to be installed."""
     monkeypatch.setattr(Recorder, "runs", {})
     for name in names:
-        monkeypatch.setitem(trackers.TRACKERS, name, Kind(Recorder, "json", ""))
+        install(monkeypatch, name)
+        monkeypatch.setitem(trackers.TRACKERS, name, Recorder)
     return Recorder.runs
 
 

@@ -9,7 +9,6 @@ prints.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import count
+from typing import TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -26,11 +25,14 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from mops.config.training import Training
-from mops.data.batches import TaskData
+from mops.data.batches import TaskData, split_batches
 from mops.data.schedule import Place
 from mops.errors import RunError
 
 Chosen = Mapping[str, Sequence[Place]]  # task -> its rows of a step
+Key = TypeVar("Key")
+BUCKET = 1 << 22  # numbers that are sent together: 16 MiB
+NONE, DENSE, SPARSE = 0, 1, 2  # forms of a gradient
 
 
 @dataclass(frozen=True)
@@ -80,18 +82,37 @@ class ProcessGroup:
         return {task: losses.get(task, zero) for task in parts}
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by its sum over the processes."""
-        if self.world > 1:
-            sum_gradients(list(parameters))
+        """Sum dense gradients in buckets and sparse ones, which gloo can do, one by one.
+
+        All processes name the same parameters in the same order; a gradient may be missing here.
+        """
+        members = list(parameters)
+        if self.world == 1 or not members:
+            return
+        own = [NONE if p.grad is None else SPARSE if p.grad.is_sparse else DENSE for p in members]
+        forms = torch.tensor(own, dtype=torch.uint8)
+        dist.all_reduce(forms, dist.ReduceOp.MAX)
+        for parameter in (members[i] for i in (forms == SPARSE).nonzero()):
+            gradient = parameter.grad
+            rows = torch.zeros_like(parameter).to_sparse(1) if gradient is None else gradient
+            rows = rows.cpu().coalesce()
+            dist.all_reduce(rows)
+            parameter.grad = rows.to(parameter.device).coalesce()
+        dense = [members[i] for i in (forms == DENSE).nonzero()]
+        for bucket in split_batches(dense, nn.Parameter.numel, BUCKET):
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
+            dist.all_reduce(flat)
+            pieces = torch.split(flat, [parameter.numel() for parameter in bucket])
+            for parameter, gradient, piece in zip(bucket, gradients, pieces, strict=True):
+                parameter.grad = gradient.copy_(piece.view_as(gradient))
 
     def sum_jacobian(self, rows_TP: Tensor, reached: list[bool]) -> list[bool]:
         """Sum one gradient per task; a weight is reached where any process reaches it."""
         if self.world == 1:
             return reached
         dist.all_reduce(rows_TP)
-        anywhere = torch.tensor(reached, dtype=torch.uint8)
-        dist.all_reduce(anywhere, dist.ReduceOp.MAX)
-        return [bool(is_reached) for is_reached in anywhere]
+        return [count > 0 for count in self.sum(dict(enumerate(reached))).values()]
 
     def sync_random_state(self) -> None:
         """Give all processes the random state of the first."""
@@ -100,7 +121,7 @@ class ProcessGroup:
             dist.broadcast(state, src=0)
             torch.set_rng_state(state)
 
-    def sum(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
+    def sum(self, numbers: Mapping[Key, float]) -> Mapping[Key, float]:
         """Each number summed over the processes."""
         if self.world == 1:
             return numbers
@@ -110,22 +131,15 @@ class ProcessGroup:
 
     def broadcast(self, value: bool) -> bool:
         """The value of the first process."""
-        if self.world == 1:
-            return value
-        answer = torch.tensor([value], dtype=torch.uint8)
-        dist.broadcast(answer, src=0)
-        return bool(answer)
+        return bool(self.sum({"": value and self.is_first})[""])
 
     def check_equal(self, what: str, value: Callable[[], object]) -> None:
         """Stop when the value differs between processes."""
         if self.world == 1:
             return
-        digest = hashlib.sha256(repr(value()).encode()).digest()
-        mine = torch.from_numpy(np.frombuffer(digest, np.int64).copy())
-        firsts = mine.clone()
-        dist.broadcast(firsts, src=0)
-        differs = 0.0 if torch.equal(mine, firsts) else 1.0
-        if self.sum({"differ": differs})["differ"]:
+        values: list[str] = [""] * self.world
+        dist.all_gather_object(values, repr(value()))
+        if len(set(values)) > 1:
             raise RunError(
                 f"{what} is not the same in all {self.world} processes; they need the same mops, "
                 "files and kind of machine, and a folder of the run (--out) that all of them see"
@@ -155,82 +169,10 @@ def row_weight(data: TaskData, places: Sequence[Place]) -> float:
     return float(sum(data.task.class_weights[number] for number in classes))
 
 
-# ------------------------------------------------------------------ sums of gradients
-
-BUCKET = 1 << 22  # numbers that are sent together: 16 MiB
-NONE, DENSE, SPARSE = 0, 1, 2  # forms of a gradient
-
-
-def sum_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Sum dense gradients in buckets and sparse ones by their rows.
-
-    All processes name the same parameters in the same order; a gradient may be missing here.
-    """
-    if not parameters:
-        return
-    forms = torch.tensor([gradient_form(parameter) for parameter in parameters], dtype=torch.uint8)
-    dist.all_reduce(forms, dist.ReduceOp.MAX)
-    formed = list(zip(parameters, forms.tolist(), strict=True))
-    for parameter in (p for p, form in formed if form == SPARSE):
-        parameter.grad = summed_rows(parameter)
-    for bucket in buckets([p for p, form in formed if form == DENSE]):
-        sum_bucket(bucket)
-
-
-def gradient_form(parameter: nn.Parameter) -> int:
-    if parameter.grad is None:
-        return NONE
-    return SPARSE if parameter.grad.is_sparse else DENSE
-
-
-def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Neighbouring parameters, until a bucket is full."""
-    bucket: list[nn.Parameter] = []
-    for parameter in parameters:
-        if bucket and sum(p.numel() for p in bucket) + parameter.numel() > BUCKET:
-            yield bucket
-            bucket = []
-        bucket.append(parameter)
-    if bucket:
-        yield bucket
-
-
-def sum_bucket(parameters: Sequence[nn.Parameter]) -> None:
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat)
-    pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
-    for parameter, gradient, piece in zip(parameters, gradients, pieces, strict=True):
-        parameter.grad = gradient.copy_(piece.view_as(gradient))
-
-
-def summed_rows(parameter: nn.Parameter) -> Tensor:
-    """The sparse rows of all processes; those of the same word are added."""
-    own = parameter.grad
-    own = torch.zeros_like(parameter).to_sparse(1) if own is None else own.coalesce()
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(counts, torch.tensor([own.indices().shape[1]]))
-    sizes = [int(count) for count in counts]
-    rows = gather_rows(own.indices()[0], sizes)
-    values = gather_rows(own.values(), sizes)
-    whole = torch.sparse_coo_tensor(rows[None], values, own.shape, check_invariants=False)
-    return whole.coalesce()
-
-
-def gather_rows(own: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The rows of all processes; each sends as many as the longest, padded."""
-    padded = own.new_zeros(max(sizes), *own.shape[1:])
-    padded[: len(own)] = own
-    received = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(received, padded)
-    return torch.cat([part[:size] for part, size in zip(received, sizes, strict=True)])
-
-
 # ------------------------------------------------------------------ starting a group
 
 # The others wait while the first process evaluates. A process that dies is noticed at once.
 TIMEOUT = timedelta(days=2)
-FIRST_ERROR = "first_error"  # key in the group's store: the rank that failed first
 NUMBERS = count()  # of the trainings of this process: each has keys of its own in the store
 
 
@@ -241,11 +183,6 @@ def world_size() -> int:
 
 def is_first_process() -> bool:
     return world_size() == 1 or os.environ.get("RANK", "0") == "0"
-
-
-def local_world_size() -> int:
-    """The number of these processes on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
 
 
 @contextmanager
@@ -261,8 +198,13 @@ def process_group() -> Iterator[ProcessGroup]:
     try:
         yield ProcessGroup(rank, world)
     except BaseException as error:
-        if first_failure(store, rank) != rank:
-            raise SystemExit(exit_code(error)) from None
+        try:
+            first = int(store.compare_set("first_error", "", str(rank)))
+        except RuntimeError:  # the store died with its process
+            first = -1
+        if first != rank:
+            is_asked = isinstance(error, KeyboardInterrupt)
+            raise SystemExit(130 if is_asked else getattr(error, "exit_code", 1)) from None
         raise
     finally:
         dist.destroy_process_group()
@@ -273,15 +215,3 @@ def meeting_point() -> tuple[Store, int, int]:
     """The store that all processes share, the rank of this one, and how many there are."""
     store, rank, world = next(rendezvous("env://"))
     return store, rank, world
-
-
-def first_failure(store: Store, rank: int) -> int:
-    """The rank of the process that failed first; -1 when the store died with its process."""
-    try:
-        return int(store.compare_set(FIRST_ERROR, "", str(rank)))
-    except RuntimeError:
-        return -1
-
-
-def exit_code(error: BaseException) -> int:
-    return 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mops.config.methods import AGGREGATORS, SUM
 from mops.model.network import Network
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.loss_weights import Stateful
+from mops.training.losses import Stateful
 
 if TYPE_CHECKING:
     from torchjd.aggregation import Aggregator

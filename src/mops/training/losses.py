@@ -1,18 +1,26 @@
-"""The loss functions. Each takes the raw outputs of a head.
+"""The losses of tasks, and their weights: fixed, learned (uncertainty), or by their fall (dwa).
 
-Shapes: R rows, O outputs, C classes. Dimensions before R (the networks of an ensemble) are kept:
-each network has a loss of its own.
+Shapes: R rows, O outputs of a head, C classes. Dimensions before R (the networks of an ensemble)
+are kept: each network has a loss of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mops.config.training import Training
+from mops.data.schedule import Schedule
 from mops.tasks import Task
+
+Tasks = Mapping[str, Task]
+TEMPERATURE = 2.0  # of dwa, the paper's
+INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
 def cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
@@ -66,3 +74,166 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     given = task.class_weights
     weights = torch.tensor(given, dtype=outputs_RO.dtype).to(outputs_RO.device) if given else None
     return LOSSES[task.loss_name](outputs_RO, targets_R, weights)
+
+
+# ------------------------------------------------------------------ weights
+
+
+class Stateful(Protocol):
+    """A part of an update that may learn and remember something; by default neither."""
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The parameters that the optimizer updates, by name."""
+        return {}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The tensors that a resumed run needs."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a saved state back."""
+        return
+
+
+class Weighting(Stateful, Protocol):
+    """A way to weigh losses. Its parameters are training state, not part of the model."""
+
+    def weights(self) -> dict[str, float]:
+        """The present weights of all tasks."""
+        ...
+
+    def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each task's term of the total loss."""
+        now = self.weights()
+        return {task: now[task] * loss for task, loss in losses.items()}
+
+    def note(self, losses: Mapping[str, float], step: int) -> None:
+        """Called after each step (counted from 0) with its losses."""
+        return
+
+
+@dataclass(frozen=True)
+class Fixed(Weighting):
+    """The weights of the recipe."""
+
+    fixed: Mapping[str, float]
+
+    def weights(self) -> dict[str, float]:
+        return dict(self.fixed)
+
+
+class Uncertainty(Weighting):
+    """Homoscedastic uncertainty (Kendall, Gal and Cipolla 2018, equations 5 to 10).
+
+    With s = log(variance), learned from 0, a task's term is
+        exp(-s) L / 2 + s / 2     for a value on a range (a Gaussian),
+        exp(-s) L     + s / 2     for classes (a softmax scaled by the variance).
+    """
+
+    def __init__(self, tasks: Tasks, device: str | torch.device) -> None:
+        self.scales = {name: 0.5 if task.is_similarity else 1.0 for name, task in tasks.items()}
+        self.log_variances = {
+            name: nn.Parameter(torch.zeros((), device=device)) for name in self.scales
+        }
+
+    def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            task: self.scales[task] * torch.exp(-self.log_variances[task]) * loss
+            + self.log_variances[task] / 2
+            for task, loss in losses.items()
+        }
+
+    def weights(self) -> dict[str, float]:
+        return {
+            task: self.scales[task] * float(torch.exp(-s.detach()))
+            for task, s in self.log_variances.items()
+        }
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        return self.log_variances
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {task: s.detach() for task, s in self.log_variances.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for task, s in self.log_variances.items():
+                s.copy_(state[task])
+
+
+@dataclass
+class Interval:
+    """The losses of one task that dwa keeps."""
+
+    total: float = 0.0  # of the losses in this interval
+    count: float = 0.0
+    last: float = 0.0  # mean loss of the last interval with the task, 0: none yet
+    before: float = 0.0  # and of the one before
+
+    def close(self) -> None:
+        """End the interval; one without the task leaves the means as they are."""
+        if self.count:
+            self.before, self.last = self.last, self.total / self.count
+            self.total, self.count = 0.0, 0.0
+
+    @property
+    def rate(self) -> float:
+        """How fast the loss falls, r in the paper; 1 before there are two intervals."""
+        return self.last / self.before if self.before else 1.0
+
+
+@dataclass
+class Dwa(Weighting):
+    """Dynamic weight average (Liu, Johns and Davison 2019, equation 7).
+
+    w_i = K softmax_i(r_i / T) over K tasks, r_i = mean loss of the last interval / of the one
+    before, T = 2; all weights are 1 in the first two intervals.
+    """
+
+    tasks: tuple[str, ...]
+    every: int  # steps of an interval; an epoch in the paper
+    seen: dict[str, Interval] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seen = {task: Interval() for task in self.tasks}
+
+    def weights(self) -> dict[str, float]:
+        rates = torch.tensor([seen.rate for seen in self.seen.values()], dtype=torch.float64)
+        shares = torch.softmax(rates / TEMPERATURE, dim=0).tolist()
+        return {task: len(shares) * share for task, share in zip(self.tasks, shares, strict=True)}
+
+    def note(self, losses: Mapping[str, float], step: int) -> None:
+        for task, loss in losses.items():
+            self.seen[task].total += loss
+            self.seen[task].count += 1
+        if (step + 1) % self.every == 0:
+            for seen in self.seen.values():
+                seen.close()
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {
+            task: torch.tensor(astuple(seen), dtype=torch.float64)
+            for task, seen in self.seen.items()
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.seen = {task: Interval(*state[task].tolist()) for task in self.tasks}
+
+
+# word of the recipe -> how it is built
+WEIGHTINGS: dict[str, Callable[[Training, Tasks, Schedule, torch.device], Weighting]] = {
+    "uncertainty": lambda training, tasks, schedule, device: Uncertainty(tasks, device),
+    # an interval is an epoch, at most a tenth of all steps
+    "dwa": lambda training, tasks, schedule, device: Dwa(
+        tuple(tasks),
+        training.dwa_steps or max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS)),
+    ),
+}
+
+
+def build_weighting(
+    training: Training, tasks: Tasks, schedule: Schedule, device: torch.device
+) -> Weighting:
+    if isinstance(training.loss_weights, str):
+        return WEIGHTINGS[training.loss_weights](training, tasks, schedule, device)
+    return Fixed({task: training.weight(task) for task in tasks})

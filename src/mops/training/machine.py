@@ -1,51 +1,56 @@
-"""The machine: which device, how many threads, how freed memory is used again."""
+"""The machine: device, threads, freed memory, requests to stop, and a thread that makes batches."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Generic, TypeVar
 
 import torch
 
 from mops.config.training import Training
 from mops.errors import UsageError
-from mops.training.distributed import local_world_size, world_size
+from mops.training.distributed import world_size
+
+T = TypeVar("T")
 
 
 def choose_device(name: str) -> str:
     """`auto` takes an accelerator when there is one; a named device must be there."""
     available = {
-        "cpu": True,
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
+        "cpu": True,
     }
     if name == "auto":
-        return next(device for device in ("cuda", "mps", "cpu") if available[device])
-    if not available.get(name, is_usable(name)):
+        return next(device for device, is_there in available.items() if is_there)
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as cause:
         there = ", ".join(device for device, is_there in available.items() if is_there)
         raise UsageError(
             f"device {name!r} is not available; this machine has {there} "
             "(a device is auto, cpu, cuda, cuda:1, mps or another name that torch knows)"
-        )
+        ) from cause
     return name
 
 
-def is_usable(name: str) -> bool:
-    """Whether torch can put a tensor there, as on cuda:1 or xpu."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        return False
-    return True
-
-
 def prepare_machine(training: Training) -> str:
-    """Set the number of torch's threads and choose the device, which is returned."""
-    torch.set_num_threads(training.threads or own_threads())
+    """Set the number of torch's threads and choose the device, which is returned.
+
+    The processes of a training share the cores; torchrun sets OMP_NUM_THREADS=1 for any.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
+    torch.set_num_threads(
+        training.threads or (own_cores() if here == 1 else max(1, cores() // here))
+    )
     device = choose_device(training.device)
     return device if world_size() == 1 else own_device(device)
 
@@ -58,12 +63,6 @@ def restored_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def own_threads() -> int:
-    """The processes of a training share the cores; torchrun sets OMP_NUM_THREADS=1 for any."""
-    here = local_world_size()
-    return own_cores() if here == 1 else max(1, cores() // here)
 
 
 def own_device(device: str) -> str:
@@ -91,7 +90,6 @@ def cores() -> int:
 # ------------------------------------------------------------------ memory
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # glibc's names of its settings (malloc.h)
-LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
@@ -100,10 +98,8 @@ def keep_freed_memory() -> None:
     By default glibc returns every large block to the system, which hands out new, empty pages for
     the next: 13,000 page faults in each training step of MiniLM, a twentieth of its time.
     """
-    set_option = c_function("mallopt")
-    if set_option is not None:
-        set_option(MMAP_THRESHOLD, 1 << 30)
-        set_option(TRIM_THRESHOLD, LARGEST)
+    call_c("mallopt", MMAP_THRESHOLD, 1 << 30)
+    call_c("mallopt", TRIM_THRESHOLD, 2**31 - 1)
 
 
 def give_back_memory() -> None:
@@ -112,14 +108,14 @@ def give_back_memory() -> None:
     Packs differ in size from step to step, so freed tensors leave holes: without this a process
     grew from 1.5 to 2.5 GiB over a thousand steps.
     """
-    trim = c_function("malloc_trim")
-    if trim is not None:
-        trim(0)
+    call_c("malloc_trim", 0)
 
 
-def c_function(name: str) -> Callable[..., int] | None:
-    """A function of this process's C library, if it has it."""
-    return getattr(ctypes.CDLL(None), name, None) if os.name == "posix" else None
+def call_c(name: str, *values: int) -> None:
+    """Call a function of this process's C library, if it has it."""
+    function = getattr(ctypes.CDLL(None), name, None) if os.name == "posix" else None
+    if function is not None:
+        function(*values)
 
 
 def peak_memory() -> int:
@@ -137,3 +133,51 @@ def peak_memory() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+# ------------------------------------------------------------------ between two steps
+
+
+class Prefetch(Generic[T]):
+    """Makes items by number; while one is used, a thread makes the next.
+
+    An item must depend on its number alone. Little of the work holds Python's lock while torch
+    computes, so the two threads hardly wait for each other.
+    """
+
+    def __init__(self, make: Callable[[int], T], stop: int) -> None:
+        self.make, self.stop = make, stop  # `stop`: one past the last number
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self.waiting: dict[int, Future[T]] = {}
+
+    def take(self, number: int) -> T:
+        future = self.waiting.pop(number, None)
+        item = self.make(number) if future is None else future.result()
+        self.waiting.clear()
+        if number + 1 < self.stop:
+            self.waiting[number + 1] = self.pool.submit(self.make, number + 1)
+        return item
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM, so that no step is cut in the middle; then restore handlers."""
+    requests: list[int] = []
+
+    def remember(number: int, _: FrameType | None) -> None:
+        if requests:  # the second one stops at once
+            raise KeyboardInterrupt
+        requests.append(number)
+
+    try:
+        before = {s: signal.signal(s, remember) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: the caller handles signals
+        before = {}
+    try:
+        yield requests
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

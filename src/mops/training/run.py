@@ -18,14 +18,13 @@ from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.record import Record, RunScores, read_record
 from mops.training.checkpoint import TrainerState
-from mops.training.curve import Curve, final_scores
 from mops.training.distributed import ALONE, ProcessGroup, process_group
 from mops.training.finish import Answering, answer_with, finish
 from mops.training.machine import restored_threads
 from mops.training.objective import Objective, TaskObjective
 from mops.training.prepare import Prepared, batch_maker, prepare, selection_data, training_data
 from mops.training.step import build_learner
-from mops.training.tracking import Label, label_of
+from mops.training.tracking import Curve, Label, final_scores, label_of
 from mops.training.trainer import Silent, Trainer, Watcher
 from mops.yaml_io import read_yaml
 

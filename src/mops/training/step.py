@@ -18,8 +18,7 @@ from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.gradients import Gradients, Sum, build_gradients, shared_parameters
-from mops.training.loss_weights import Stateful, Weighting, build_weighting
-from mops.training.losses import loss_of
+from mops.training.losses import Stateful, Weighting, build_weighting, loss_of
 from mops.training.optim import (
     Anchors,
     build_optimizer,

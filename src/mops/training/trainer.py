@@ -35,11 +35,9 @@ from mops.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
-from mops.training.curve import Curve
-from mops.training.machine import give_back_memory
+from mops.training.machine import Prefetch, give_back_memory, stop_requests
 from mops.training.objective import Objective
 from mops.training.optim import rate_factor
-from mops.training.prefetch import Prefetch, stop_requests
 from mops.training.step import (
     GUARDED_STEP,
     SHARE_STEPS,
@@ -50,6 +48,7 @@ from mops.training.step import (
     refuse_nan,
     take_step,
 )
+from mops.training.tracking import Curve
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between checkpoints, unless save_steps is set
