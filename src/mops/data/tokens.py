@@ -60,8 +60,7 @@ class TokenTable:
     @property
     def row_lengths(self) -> NDArray[np.int64]:
         """Tokens of each row, over all of its sequences."""
-        summed: NDArray[np.int64] = self.lengths.reshape(-1, self.per_row).sum(axis=1)
-        return summed
+        return self.lengths.reshape(-1, self.per_row).sum(axis=1)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mops.model.attention import Dropout, attend
-from mops.model.blocks import Dense, product
+from mops.model.encoder import Dense, product
 from mops.model.pack import Buckets
 from mops.plans.routes import AdapterSite
 from mops.plans.rows import GATE
@@ -26,45 +26,41 @@ from mops.plans.sizes import addition_size, heads_at, site_width
 
 Parts = Mapping[str, nn.Module]
 Equation = Callable[[Parts, Tensor, Buckets], Tensor]
-INITIAL_STD = 0.02  # as in BERT
 
 
-def pal(parts: Parts, hidden_TD: Tensor, buckets: Buckets, *, heads: int) -> Tensor:
+def pal(parts: Parts, hidden_TD: Tensor, buckets: Buckets, heads: int) -> Tensor:
     """V^D attention(V^E h), no output matrix (Stickland and Murray 2019, equation 3)."""
     small_TS = parts["attend"](parts["down"](hidden_TD), buckets, heads)
-    added_TD: Tensor = parts["up"](small_TS)
-    return added_TD
+    return parts["up"](small_TS)
 
 
-def bottleneck(parts: Parts, hidden_TD: Tensor, _: Buckets) -> Tensor:
+def bottleneck(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
     """W_up GELU(W_down h) (Houlsby et al. 2019)."""
-    added_TD: Tensor = parts["up"](nn.functional.gelu(parts["down"](hidden_TD)))
-    return added_TD
+    return parts["up"](nn.functional.gelu(parts["down"](hidden_TD)))
 
 
-def lora(parts: Parts, hidden_TD: Tensor, _: Buckets) -> Tensor:
+def lora(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
     """B A h for the queries and for the values, nothing for the keys (Hu et al. 2021)."""
     query_TD, value_TD = parts["up"](parts["down"](hidden_TD))
     return torch.cat([query_TD, torch.zeros_like(query_TD), value_TD], dim=1)
 
 
-def task_embedding(parts: Parts, input_TX: Tensor, _: Buckets) -> Tensor:
+def task_embedding(parts: Parts, input_TX: Tensor, _: Buckets, heads: int) -> Tensor:
     """One vector for every token: Q + Q_i, K + K_i, V + V_i in attention (EmBERT)."""
-    added_TX: Tensor = parts["vector"](len(input_TX))
-    return added_TX
+    return parts["vector"](len(input_TX))
 
 
-EQUATIONS: dict[str, Callable[[str], Equation]] = {  # kind -> site -> equation
-    "pal": lambda site: partial(pal, heads=heads_at(site)),
-    "bottleneck": lambda site: bottleneck,
-    "lora": lambda site: lora,
-    "task_embedding": lambda site: task_embedding,
+EQUATIONS: dict[str, Callable[..., Tensor]] = {
+    "pal": pal,
+    "bottleneck": bottleneck,
+    "lora": lora,
+    "task_embedding": task_embedding,
 }
 
 
 def equation_of(adapter: AdapterSite) -> Equation:
     """The equation of an adapter at its site, multiplied by its gate or its fixed factor."""
-    equation = EQUATIONS[adapter.addition.kind](adapter.site)
+    equation = partial(EQUATIONS[adapter.addition.kind], heads=heads_at(adapter.site))
     if GATE in adapter.parts:
         return lambda parts, *inputs: parts[GATE](equation(parts, *inputs))
     if adapter.addition.scale != 1:
@@ -75,7 +71,7 @@ def equation_of(adapter: AdapterSite) -> Equation:
 # ------------------------------------------------------------------ the parts
 
 
-def projection(n_in: int, n_out: int, *, std: float = INITIAL_STD) -> Dense:
+def projection(n_in: int, n_out: int, *, std: float = 0.02) -> Dense:  # as in BERT
     layer = Dense(n_in, n_out)
     nn.init.normal_(layer.weight, std=std)
     nn.init.zeros_(layer.bias)

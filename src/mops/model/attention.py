@@ -69,8 +69,7 @@ class Dropout(nn.Module):
         return self.probability if self.training else 0.0
 
     def forward(self, input: Tensor) -> Tensor:
-        drop: Any = Drop.apply
-        return drop(input, self.active) if self.active else input
+        return Drop.apply(input, self.active) if self.active else input  # type: ignore[no-untyped-call]
 
 
 def join(pieces: Sequence[Tensor]) -> Tensor:
@@ -81,8 +80,7 @@ def join(pieces: Sequence[Tensor]) -> Tensor:
 def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
     """Every token attends to all tokens of its own segment."""
     if dropout:
-        mixed_TD: Tensor = DropoutAttention.apply(qkv_TE, buckets, heads, dropout)  # type: ignore[no-untyped-call]
-        return mixed_TD
+        return DropoutAttention.apply(qkv_TE, buckets, heads, dropout)  # type: ignore[no-untyped-call]
     padded_PE = qkv_TE.index_select(0, buckets.sources_P)
     mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets])
     return mixed_PD.index_select(0, buckets.places_T)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.model.attention import Dropout
-from mops.model.blocks import ACTIVATIONS, Dense
+from mops.model.encoder import ACTIVATIONS, Dense
 from mops.plans.shapes import HeadShape, Reading
 from mops.plans.sizes import HeadInput
 from mops.tasks import Task
@@ -56,8 +56,7 @@ class FieldAttention(nn.Module):
         pairs = zip(self.projections, fields, strict=True)
         projected_RFD = torch.stack([project(field) for project, field in pairs], dim=1)
         scores_RF = (projected_RFD * self.query).sum(2) / self.query.shape[0] ** 0.5
-        combined_RD: Tensor = (scores_RF.softmax(1)[:, :, None] * projected_RFD).sum(1)
-        return combined_RD
+        return (scores_RF.softmax(1)[:, :, None] * projected_RFD).sum(1)
 
 
 class DenseHead(nn.Module):
@@ -87,8 +86,7 @@ class DenseHead(nn.Module):
         normed = [self.norm(vector_RD) for vector_RD in vectors]
         own = [FEATURES[name](*normed) for name in self.features] or normed
         hidden_RH = self.layers(self.combine([torch.cat(own, dim=-1), *fed]))
-        outputs: Tensor = hidden_RH if what == "hidden" else self.output(hidden_RH)
-        return outputs
+        return hidden_RH if what == "hidden" else self.output(hidden_RH)
 
 
 COSINE_SCALES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mops.model.adapters import build_part
-from mops.model.blocks import ACTIVATIONS, Dense
-from mops.model.encoder import build_trunk, encode
+from mops.model.encoder import ACTIVATIONS, Dense, build_trunk, encode
 from mops.model.heads import build_head
 from mops.model.pack import Pack
 from mops.plans.layout import Layout
@@ -33,35 +32,23 @@ def summed_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
     return zeros_SD.index_add(0, pack.segment_T, hidden_TD)
 
 
-def mean_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
-    return summed_tokens(hidden_TD, pack) / pack.length_S[:, None]
-
-
 POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
     "pooler": first_tokens,  # the pooler itself is an owner on the route
     "cls": first_tokens,
     "sum": summed_tokens,
-    "mean": mean_tokens,
+    "mean": lambda hidden_TD, pack: summed_tokens(hidden_TD, pack) / pack.length_S[:, None],
 }
 Call = Callable[..., Tensor]
 
 
 def call_module(module: nn.Module, *inputs: object) -> Tensor:
-    output: Tensor = module(*inputs)
-    return output
+    return module(*inputs)
 
 
 def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
     """The gradient passes through the module; its weights get none."""
     fixed = {name: weight.detach() for name, weight in module.named_parameters()}
-    output: Tensor = functional_call(module, fixed, inputs)
-    return output
-
-
-def scale_gradient(factor: Any, output: Tensor) -> Tensor:
-    """The same output; its gradient is multiplied by the factor."""
-    scaled: Tensor = factor * output + (1 - factor) * output.detach()
-    return scaled
+    return functional_call(module, fixed, inputs)
 
 
 # A feed's gradient -> how the source task's head is called, and what its output passes back.
@@ -116,7 +103,8 @@ class Network(nn.Module):
 
     def feed_input(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
         """The source task's output for these rows; a single-text source gives one for each text."""
-        scaled = call_module, partial(scale_gradient, feed.gradient)
+        factor: Any = feed.gradient  # a number leaves the output as it is and scales its gradient
+        scaled = call_module, lambda output: factor * output + (1 - factor) * output.detach()
         call, pass_back = FEED_GRADIENTS.get(feed.gradient, scaled)
         return pass_back(self.task_outputs(feed.source, pooled_ND, feed.what, call).view(rows, -1))
 
@@ -153,9 +141,9 @@ def new_parts(
     widths = late_widths(layout.plan, layout.encoder)
     for name, task in layout.tasks.items():
         route = layout.routes[name]
-        for stop in (stop for stops in route.adapters for stop in stops):
-            for part, owner in stop.parts.items():
-                yield owner, partial(build_part, stop, part, layout.encoder, dropout)
+        for adapter in (adapter for adapters in route.adapters for adapter in adapters):
+            for part, owner in adapter.parts.items():
+                yield owner, partial(build_part, adapter, part, layout.encoder, dropout)
         for n, owner in enumerate(route.late):
             activation = layout.plan.late[n].activation
             yield owner, partial(late_layer, widths[n], widths[n + 1], activation)

@@ -163,8 +163,7 @@ def pad_lengths(lengths: Ints) -> Ints:
     """
     eighth = np.exp2(np.ceil(np.log2(lengths / 8))).astype(np.int64)
     step = np.maximum(FINEST_STEP, eighth)
-    padded: Ints = -(-lengths // step) * step
-    return padded
+    return -(-lengths // step) * step
 
 
 def count_within(lengths: Ints) -> Ints:

@@ -116,10 +116,11 @@ class PackBuilder:
             stages.append(self.build_stage(stage, below, here))
             below = here
         layers = max(0, self.layout.encoder.depth - bottom)
+        cached_segments = ((self.segments[i], self.task_at[top]) for top, i in first.leaves)
         return Pack(
             tokens=self.embedded_tokens(first),
             embeddings=() if self.cached else self.spans(first.runs, 0, "embeddings"),
-            cached=(self.look_up(first, self.cached),) if self.cached else (),
+            cached=(self.cached.look_up(list(cached_segments)),) if self.cached else (),
             layers=tuple(stages[:layers]),
             tops=tuple(stages[layers:]),
             first_S=self.move(below.starts),
@@ -177,27 +178,18 @@ class PackBuilder:
         if self.cached:
             return Tokens(*(self.move(np.zeros(0, np.int64)) for _ in range(3)))
         segments = [self.segments[i] for _, i in first.leaves]
-        return Tokens(
-            self.move(np.concatenate([segment.ids for segment in segments])),
-            self.move(np.concatenate([segment.types for segment in segments])),
-            self.move(count_within(first.lengths)),
-        )
-
-    def look_up(self, first: Streams, cached: CachedPrefix) -> Tensor:
-        return cached.look_up([(self.segments[i], self.task_at[top]) for top, i in first.leaves])
+        ids, types = ([getattr(s, name) for s in segments] for name in ("ids", "types"))
+        positions = count_within(first.lengths)
+        return Tokens(*map(self.move, (np.concatenate(ids), np.concatenate(types), positions)))
 
     def build_stage(self, stage: int, below: Streams, here: Streams) -> PackStage:
         parts = LAYER_PARTS if stage <= self.layout.encoder.depth else ()
-        return PackStage(
-            gather_T=None if here is below else self.gather(below, here),
-            spans={part: self.spans(here.runs, stage, part) for part in parts},
-            adapters=self.adapters(here.runs, stage),
-        )
-
-    def gather(self, below: Streams, here: Streams) -> Tensor:
-        """The place of each token in the stage below."""
-        starts = below.starts[[below.of_leaf[leaf] for leaf in here.leaves]]
-        return self.move(np.repeat(starts, here.lengths) + count_within(here.lengths))
+        gather_T = None
+        if here is not below:
+            starts = below.starts[[below.of_leaf[leaf] for leaf in here.leaves]]
+            gather_T = self.move(np.repeat(starts, here.lengths) + count_within(here.lengths))
+        spans = {part: self.spans(here.runs, stage, part) for part in parts}
+        return PackStage(gather_T, spans, self.adapters(here.runs, stage))
 
     def spans(self, runs: Sequence[Run], stage: int, part: str) -> tuple[Span, ...]:
         """One span for neighbouring runs with the same owner; only attention needs buckets."""
@@ -206,8 +198,8 @@ class PackBuilder:
             return run.route.layers[stage - 1][part] if stage else run.route.embeddings
 
         return tuple(
-            Span(owner, join_tokens(group), (self.buckets(group),) if part == "attention" else ())
-            for owner, group in group_runs(runs, owner_of)
+            Span(owner, tokens, (self.buckets(group),) if part == "attention" else ())
+            for owner, tokens, group in group_runs(runs, owner_of)
         )
 
     def adapters(self, runs: Sequence[Run], stage: int) -> dict[str, tuple[PackedAdapter, ...]]:
@@ -219,8 +211,8 @@ class PackBuilder:
                 return run.route.adapters[stage - 1][n].parts
 
             spans = tuple(
-                AdapterSpan(parts, join_tokens(group), self.buckets(group))
-                for parts, group in group_runs(runs, parts_of)
+                AdapterSpan(parts, tokens, self.buckets(group))
+                for parts, tokens, group in group_runs(runs, parts_of)
             )
             by_site[adapter.site] += (PackedAdapter(equation_of(adapter), spans),)
         return by_site
@@ -239,10 +231,8 @@ class PackBuilder:
 
 def group_runs(
     runs: Sequence[Run], owner_of: Callable[[Run], Owner]
-) -> Iterator[tuple[Owner, list[Run]]]:
-    """Neighbouring runs with the same owner."""
-    return ((owner, list(group)) for owner, group in groupby(runs, owner_of))
-
-
-def join_tokens(runs: Sequence[Run]) -> slice:
-    return slice(runs[0].tokens.start, runs[-1].tokens.stop)
+) -> Iterator[tuple[Owner, slice, list[Run]]]:
+    """Neighbouring runs with the same owner, and their tokens."""
+    for owner, neighbours in groupby(runs, owner_of):
+        group = list(neighbours)
+        yield owner, slice(group[0].tokens.start, group[-1].tokens.stop), group

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mops.errors import EncoderError
-from mops.model.encoder import trunk_owners
 from mops.model.network import Network
 from mops.model.sources import EncoderSource, weights_file
 
@@ -39,11 +38,6 @@ def read_tensors(
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except SafetensorError as cause:
         raise OSError(None, f"{cause}; the file is damaged or incomplete") from cause
-
-
-def read_facts(path: Path) -> dict[str, str]:
-    """The facts of a file, without its tensors."""
-    return read_tensors(path, names=())[1]
 
 
 def check_tensors(
@@ -96,7 +90,6 @@ DISTILBERT = BERT | {
     "norms.feedforward": ("transformer.layer.{n}.output_layer_norm",),
 }
 FOREIGN_NAMES = {"bert": BERT, "roberta": BERT, "distilbert": DISTILBERT}
-OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm in the first checkpoints
 TRUNK = ("embeddings.", "encoder.layer.", "transformer.layer.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -122,7 +115,8 @@ def load_pretrained(network: Network, source: EncoderSource) -> None:
 def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
     """(foreign name, view of our tensor) for every pretrained weight, from the bottom up."""
     names_of = FOREIGN_NAMES[network.layout.encoder.family]
-    for owner, part, layer in trunk_places(network):
+    places = (place for route in network.layout.routes.values() for place in route.trunk)
+    for owner, part, layer in dict.fromkeys(places):
         for ours, tensor in network.bank[owner].state_dict().items():
             module, _, kind = ours.rpartition(".")
             names = names_of[f"{part}.{module}"]
@@ -130,23 +124,9 @@ def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
                 yield f"{name.format(n=layer)}.{kind}", view
 
 
-def trunk_places(network: Network) -> Iterator[tuple[str, str, int]]:
-    """(owner, part, layer) of every place on a route, each once."""
-    places = []
-    for route in network.layout.routes.values():
-        layers = [n for n, layer in enumerate(route.layers) for _ in layer]
-        numbers = [0, *layers, *(0 for _ in route.pooler)]
-        places += [(*pair, n) for pair, n in zip(trunk_owners(route), numbers, strict=True)]
-    yield from dict.fromkeys(places)
-
-
 def read_weights(path: Path, family: str) -> dict[str, Tensor]:
     """All tensors of an encoder's file as float32, without the prefix of their family."""
-    try:
-        tensors, _ = read_tensors(path)
-    except OSError as cause:
-        raise EncoderError(f"{path} cannot be read: {cause.strerror}; fetch it again") from cause
-    weights = {plain_name(name, family): tensor for name, tensor in tensors.items()}
+    weights = {plain_name(name, family): tensor for name, tensor in open_weights(path).items()}
     return {
         name: tensor.to(torch.float32) if tensor.is_floating_point() else tensor
         for name, tensor in weights.items()
@@ -154,9 +134,14 @@ def read_weights(path: Path, family: str) -> dict[str, Tensor]:
     }
 
 
+def open_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of an encoder's or a bundle's file."""
+    try:
+        return read_tensors(path)[0]
+    except OSError as cause:
+        raise EncoderError(f"{path} cannot be read: {cause.strerror}; fetch it again") from cause
+
+
 def plain_name(name: str, family: str) -> str:
     """A foreign name without the family in front, with the present names of LayerNorm."""
-    name = name.removeprefix(f"{family}.")
-    for old, new in OLD_NAMES.items():
-        name = name.replace(old, new)
-    return name
+    return name.removeprefix(f"{family}.").replace(".gamma", ".weight").replace(".beta", ".bias")

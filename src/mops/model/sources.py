@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mops.data.tokens import load_tokenizer
 from mops.errors import EncoderError
+from mops.files import file_digest
 from mops.plans.shapes import EncoderShape
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class EncoderSource:
     def digest(self) -> str:
         """SHA-256 of the weights; the bundled encoder's must be the published one."""
         path = weights_file(self.folder)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = file_digest(path)
         if self.name == BUNDLED and digest != BUNDLED_SHA256:
             raise EncoderError(
                 f"the weights of the bundled encoder are damaged: SHA-256 of {path} is {digest}, "

@@ -12,13 +12,13 @@ from mops.plans.routes import Owners, Route, find_routes, unique
 from mops.plans.rows import TRUNK_FROZEN, Feed, LayerRange, SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.plans.sizes import (
+    TRUNK_SIZES,
     HeadInput,
     adapter_sizes,
     dense,
     head_input,
     head_size,
     late_widths,
-    trunk_sizes,
 )
 from mops.tasks import Task
 
@@ -133,7 +133,7 @@ def lay_out(
     sizes: dict[str, int] = {}
     for task in tasks:
         route = routes[task.name]
-        sizes |= trunk_sizes(route, encoder)
+        sizes |= {owner: TRUNK_SIZES[part](encoder) for owner, part, _ in route.trunk}
         for adapter in (adapter for adapters in route.adapters for adapter in adapters):
             sizes |= adapter_sizes(adapter, encoder)
         sizes |= zip(route.late, map(dense, widths, widths[1:]), strict=True)

@@ -50,6 +50,13 @@ class Route:
     upstream_trained: Owners = ()  # those of them that this task's loss trains too
 
     @cached_property
+    def trunk(self) -> tuple[tuple[str, str, int], ...]:
+        """(owner, part, layer) of all pretrained weights, from the bottom to the top."""
+        layers = ((o, part, n) for n, layer in enumerate(self.layers) for part, o in layer.items())
+        poolers = ((owner, "pooler", 0) for owner in self.pooler)
+        return ((self.embeddings, "embeddings", 0), *layers, *poolers)
+
+    @cached_property
     def stages(self) -> tuple[Owners, ...]:
         """The owners of the embeddings, of each layer and of each place on top."""
         layers: list[Owners] = [tuple(layer.values()) for layer in self.layers]

@@ -29,13 +29,6 @@ TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
 }
 
 
-def trunk_sizes(route: Route, encoder: EncoderShape) -> dict[str, int]:
-    """Owner -> weights, for the pretrained parts on a route."""
-    parts = [("embeddings", route.embeddings), *(("pooler", owner) for owner in route.pooler)]
-    parts += [pair for layer in route.layers for pair in layer.items()]
-    return {owner: TRUNK_SIZES[part](encoder) for part, owner in parts}
-
-
 def late_widths(plan: SharingPlan, encoder: EncoderShape) -> tuple[int, ...]:
     """The width of the pooled vector and of each late layer's output."""
     return (encoder.width, *(row.width or encoder.width for row in plan.late))

@@ -13,7 +13,7 @@ from mops.data.tokens import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import atomic_write, write_text
 from mops.model.network import Network
-from mops.model.pretrained import check_tensors, read_tensors, write_tensors
+from mops.model.pretrained import check_tensors, open_weights, write_tensors
 from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import read_plan
 from mops.plans.picture import draw
@@ -142,7 +142,9 @@ def load_bundle(folder: str | Path) -> Bundle:
         to_value(Reading, reading, where=where, error=EncoderError),
     )
     network = Network(layout)
-    load_weights(network, folder / "model.safetensors")
+    weights = open_weights(path := folder / "model.safetensors")
+    check_tensors(path, weights, network.bank.state_dict())
+    network.bank.load_state_dict(weights)
     return Bundle(folder, network.eval(), load_tokenizer(folder), entries, config)
 
 
@@ -160,12 +162,3 @@ def read_config(folder: Path) -> dict[str, Any]:
     if missing:
         raise EncoderError(f"{path} lacks {', '.join(missing)}; the bundle is damaged")
     return config
-
-
-def load_weights(network: Network, path: Path) -> None:
-    try:
-        weights, _ = read_tensors(path)
-    except OSError as cause:
-        raise EncoderError(f"{path} cannot be read: {cause.strerror}") from cause
-    check_tensors(path, weights, network.bank.state_dict())
-    network.bank.load_state_dict(weights)

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from mops.errors import RecipeError, RunError
 from mops.files import atomic_write
 from mops.model.network import Network
-from mops.model.pretrained import read_facts, read_tensors, write_tensors
+from mops.model.pretrained import read_tensors, write_tensors
 from mops.training.step import Learner
 
 STATE, BEST = "state/state.safetensors", "state/best.safetensors"  # in the folder of a run
@@ -83,7 +83,7 @@ def load_checkpoint(path: Path, learner: Learner, key: str) -> TrainerState:
 def saved_step(path: Path) -> int:
     """The step of a checkpoint, without its tensors; 0 where it is missing or damaged."""
     try:
-        return int(json.loads(read_facts(path)["progress"])["step"])
+        return int(json.loads(read_tensors(path, names=())[1]["progress"])["step"])
     except OSError:
         return 0
 

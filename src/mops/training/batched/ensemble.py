@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from mops.config.training import Training
 from mops.data.schedule import PlannedStage
 from mops.model.attention import Dropout, draw_bits, factors
-from mops.model.blocks import ACTIVATIONS
+from mops.model.encoder import ACTIVATIONS
 from mops.model.network import Network
 from mops.training.losses import loss_of
 from mops.training.optim import clip, rate_factor

@@ -17,7 +17,6 @@ from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import RecipeError, RunError
 from mops.evaluate.evaluate import sample
-from mops.model.encoder import trunk_owners
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
@@ -94,7 +93,7 @@ class PlannedRun:
     def trunk(self) -> tuple[str, ...]:
         """The owners of pretrained weights."""
         routes = self.ready.layout.routes.values()
-        return tuple(dict.fromkeys(owner for route in routes for owner, _ in trunk_owners(route)))
+        return tuple(dict.fromkeys(owner for route in routes for owner, _, _ in route.trunk))
 
     @property
     def bytes(self) -> int:
