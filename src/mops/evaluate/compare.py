@@ -6,16 +6,15 @@ whom it differs. `tie_groups` and `different_pairs` decide what counts as differ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.errors import UsageError, nearest
-from mops.evaluate.metrics import EQUAL, OVERALL, Weights, scores_of
+from mops.evaluate.metrics import EQUAL, OVERALL, Weights, metrics_of
 from mops.evaluate.statistics import (
     LEVEL,
     Mean,
@@ -29,10 +28,7 @@ from mops.evaluate.statistics import (
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
-Run = tuple[str, int]  # candidate, seed
-AnswersByRun = Mapping[
-    str, Mapping[int, Mapping[str, Values]]
-]  # candidate -> seed -> task -> values
+Answers = Mapping[int, Mapping[str, Values]]  # seed -> task -> values
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -83,130 +79,64 @@ class CandidateComparison:
 def compare(
     tasks: Mapping[str, Task],
     targets: Mapping[str, Values],
-    answers: AnswersByRun,
+    answers: Mapping[str, Answers],
     *,
     baseline: str,
     single: str | None = None,
     by: str = "overall",
     weights: Weights = EQUAL,
 ) -> dict[str, CandidateComparison]:
-    """Each candidate, compared; ties are formed by the score `by`, overall scores by weights."""
-    check(tasks, targets, answers, wanted=(baseline, single or baseline))
-    if by not in (*tasks, *OVERALL):
-        raise UsageError(f"no score is named {by!r}; allowed: {', '.join((*tasks, *OVERALL))}")
+    """Each candidate, compared; ties are formed by the score `by`, overall scores by weights.
+
+    All runs must have answered the same rows of all tasks.
+    """
     scored = score_runs(tasks, targets, answers, weights)
     against = {
         key: differences({name: runs.mean(name, baseline) for name in answers if name != baseline})
         for key, runs in scored.items()
     }
-    gains = gains_over(single, scored, [task for task in tasks if task in scored], answers)
-    different = different_pairs(scored[by]) if by in scored else set()
-    ties = tie_groups(means_by_name(scored[by]), different) if by in scored else {}
+    others = [name for name in answers if single and name != single]
+    gains = differences({(n, task): scored[task].mean(n, single) for n in others for task in tasks})
+    different = different_pairs(scored[by])
+    ties = tie_groups({name: scored[by].values(name).mean() for name in answers}, different)
     return {
         name: CandidateComparison(
-            scores={key: estimate(runs, name) for key, runs in scored.items() if runs.seeds(name)},
+            scores={key: estimate(runs, name) for key, runs in scored.items()},
             against={key: found[name] for key, found in against.items() if name in found},
             gains={task: gains[name, task] for task in tasks if (name, task) in gains},
-            mcnemar=dict(mcnemar_by_task(tasks, targets, answers, (name, baseline))),
-            tie=ties.get(name, 0),
+            mcnemar=mcnemar_by_task(tasks, targets, answers[name], answers[baseline]),
+            tie=ties[name],
             apart=tuple(other for other in answers if frozenset((name, other)) in different),
         )
         for name in answers
     }
 
 
-def check(
-    tasks: Mapping[str, Task],
-    targets: Mapping[str, Values],
-    answers: AnswersByRun,
-    wanted: Iterable[str],
-) -> None:
-    """Refuse candidates that are not there, and answers to other rows."""
-    for name in wanted:
-        if name not in answers:
-            raise UsageError(
-                f"no candidate is named {name!r}; there are: {', '.join(answers)}."
-                f"{nearest(name, list(answers))}"
-            )
-    for task in tasks:
-        for (name, seed), values in task_runs(answers, task):
-            if not len(values) == len(targets[task]) > 0:
-                raise UsageError(
-                    f"{name}, seed {seed}: {len(values)} predictions of {task} for "
-                    f"{len(targets[task])} rows; all candidates must answer the same rows"
-                )
-
-
-# ------------------------------------------------------------------ scores of runs
-
-
 def score_runs(
     tasks: Mapping[str, Task],
     targets: Mapping[str, Values],
-    answers: AnswersByRun,
+    answers: Mapping[str, Answers],
     weights: Weights,
 ) -> dict[str, ScoredRuns]:
-    """By task, if any run answered it, and by overall score, if any run answered every task."""
-    by_task = {name: dict(task_runs(answers, name)) for name in tasks}
-    scored = {
-        name: score_task(task, np.asarray(targets[name], dtype=float), by_task[name])
-        for name, task in tasks.items()
-        if by_task[name]
-    }
-    complete = [run for run in by_task[min(tasks)] if all(run in of for of in by_task.values())]
-    return scored | (dict(overall_scores(tasks, scored, complete, weights)) if complete else {})
-
-
-def task_runs(answers: AnswersByRun, task: str) -> Iterator[tuple[Run, Values]]:
-    for name, by_seed in answers.items():
-        for seed, by_task in by_seed.items():
-            if task in by_task:
-                yield (name, seed), np.asarray(by_task[task], dtype=float)
-
-
-def score_task(task: Task, targets_N: Values, answers: Mapping[Run, Values]) -> ScoredRuns:
-    metric = scores_of(task)[task.score_name]
-    return ScoredRuns(
-        at=indices(answers),
-        values_R=np.array([metric(targets_N, values_N) for values_N in answers.values()]),
-        covariance_RR=row_covariance(task, targets_N, np.stack(list(answers.values()))),
-    )
-
-
-def overall_scores(
-    tasks: Mapping[str, Task],
-    scored: Mapping[str, ScoredRuns],
-    runs: Sequence[Run],
-    weights: Weights,
-) -> Iterator[tuple[str, ScoredRuns]]:
-    """An overall score is linear in the tasks' scores, and tasks have rows of their own."""
-    at = indices(runs)
-    places = {task: [of.at[name][seed] for name, seed in runs] for task, of in scored.items()}
+    """The scores of all runs, by task and by overall score."""
+    index = count()
+    at = {name: {seed: next(index) for seed in by_seed} for name, by_seed in answers.items()}
+    runs = [by_task for by_seed in answers.values() for by_task in by_seed.values()]
+    scored = {}
+    for name, task in tasks.items():
+        metric, answers_RN = metrics_of(task)[task.score_name], np.stack([r[name] for r in runs])
+        values_R = np.array([metric(targets[name], answers_N) for answers_N in answers_RN])
+        scored[name] = ScoredRuns(at, values_R, row_covariance(task, targets[name], answers_RN))
+    # An overall score is linear in the scores of the tasks, which have rows of their own.
     nothing = dict.fromkeys(tasks, 0.0)
+    overalls = {}
     for key, overall in OVERALL.items():
         start = overall(tasks, nothing, weights)
         slope = {name: overall(tasks, nothing | {name: 1.0}, weights) - start for name in tasks}
-        values = [slope[name] * scored[name].values_R[place] for name, place in places.items()]
-        covariances = [
-            slope[name] ** 2 * scored[name].covariance_RR[np.ix_(place, place)]
-            for name, place in places.items()
-        ]
-        yield key, ScoredRuns(at, start + np.sum(values, axis=0), np.sum(covariances, axis=0))
-
-
-def indices(runs: Iterable[Run]) -> dict[str, dict[int, int]]:
-    """Candidate -> seed -> index of that run."""
-    at: dict[str, dict[int, int]] = {}
-    for index, (name, seed) in enumerate(runs):
-        at.setdefault(name, {})[seed] = index
-    return at
-
-
-# ------------------------------------------------------------------ comparisons
-
-
-def means_by_name(scored: ScoredRuns) -> dict[str, float]:
-    return {name: float(scored.values(name).mean()) for name in scored.at}
+        values = [slope[name] * runs.values_R for name, runs in scored.items()]
+        covariances = [slope[name] ** 2 * runs.covariance_RR for name, runs in scored.items()]
+        overalls[key] = ScoredRuns(at, start + np.sum(values, axis=0), np.sum(covariances, axis=0))
+    return scored | overalls
 
 
 def estimate(scored: ScoredRuns, name: str) -> Estimate:
@@ -219,60 +149,40 @@ def estimate(scored: ScoredRuns, name: str) -> Estimate:
 def differences(means: Mapping[Key, Mean | None]) -> dict[Key, Difference]:
     """Differences tested as one family; those of one seed form a family of their own."""
     known = {key: mean for key, mean in means.items() if mean is not None}
-    families = (
-        {key: mean for key, mean in known.items() if mean.seeds > 1},
-        {key: mean for key, mean in known.items() if mean.seeds == 1},
-    )
-    found = {key: difference for family in families for key, difference in run_tests(family)}
-    return {key: found[key] for key in known}
-
-
-def run_tests(means: Mapping[Key, Mean]) -> Iterator[tuple[Key, Difference]]:
-    p = [off_zero(mean.value, mean.stderr, mean.freedom) for mean in means.values()]
-    for (key, mean), alone, adjusted in zip(means.items(), p, holm(p), strict=True):
+    p = {key: off_zero(mean.value, mean.stderr, mean.freedom) for key, mean in known.items()}
+    several = [key for key, mean in known.items() if mean.seeds > 1]
+    adjusted = dict(zip(several, holm([p[key] for key in several]), strict=True))
+    single = [key for key in known if key not in adjusted]
+    adjusted |= zip(single, holm([p[key] for key in single]), strict=True)
+    tested = {}
+    for key, mean in known.items():
         reach = student_quantile(LEVEL / 2, mean.freedom) * mean.stderr
-        yield (
-            key,
-            Difference(
-                mean=mean.value,
-                stderr=mean.stderr,
-                low=mean.value - reach,
-                high=mean.value + reach,
-                p=alone,
-                p_holm=float(adjusted),
-                is_significant=bool(adjusted < LEVEL) and mean.seeds > 1,
-                seeds=mean.seeds,
-            ),
+        tested[key] = Difference(
+            mean=mean.value,
+            stderr=mean.stderr,
+            low=mean.value - reach,
+            high=mean.value + reach,
+            p=p[key],
+            p_holm=float(adjusted[key]),
+            is_significant=bool(adjusted[key] < LEVEL) and mean.seeds > 1,
+            seeds=mean.seeds,
         )
-
-
-def gains_over(
-    single: str | None, scored: Mapping[str, ScoredRuns], tasks: Sequence[str], names: Iterable[str]
-) -> dict[tuple[str, str], Difference]:
-    """(candidate, task) -> its gain over a model of its own; empty without such models."""
-    others = [name for name in names if single and name != single]
-    return differences(
-        {(name, task): scored[task].mean(name, single or "") for name in others for task in tasks}
-    )
+    return tested
 
 
 def mcnemar_by_task(
-    tasks: Mapping[str, Task],
-    targets: Mapping[str, Values],
-    answers: AnswersByRun,
-    pair: tuple[str, str],
-) -> Iterator[tuple[str, tuple[float, ...]]]:
+    tasks: Mapping[str, Task], targets: Mapping[str, Values], own: Answers, baseline: Answers
+) -> dict[str, tuple[float, ...]]:
     """For each task that is scored by accuracy; nothing for the baseline itself."""
-    one, other = (answers[name] for name in pair)
-    seeds = sorted(one.keys() & other.keys()) if one is not other else []
-    for name in (name for name, task in tasks.items() if task.score_name == "accuracy"):
-        p = tuple(
-            mcnemar(one[seed][name] == targets[name], other[seed][name] == targets[name])
+    seeds = sorted(own.keys() & baseline.keys()) if own is not baseline else []
+    return {
+        name: tuple(
+            mcnemar(own[seed][name] == targets[name], baseline[seed][name] == targets[name])
             for seed in seeds
-            if name in one[seed] and name in other[seed]
         )
-        if p:
-            yield name, p
+        for name, task in tasks.items()
+        if seeds and task.score_name == "accuracy"
+    }
 
 
 # ------------------------------------------------------------------ ties

@@ -6,7 +6,6 @@ Targets and predictions are class numbers for classes, values for a similarity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,48 +13,53 @@ from numpy.typing import NDArray
 from mops.tasks import CORRELATIONS, Task
 
 Values = NDArray[np.float64]
+Metric = Callable[[Values, Values], float]  # of targets and predictions
+Weights = Mapping[str, float]  # what tasks count in an overall score; others count 1
+EQUAL: Weights = {}
 RESAMPLES = 500
+
+# ------------------------------------------------------------------ classes
 
 
 def accuracy(targets: Values, predictions: Values) -> float:
     return float(np.mean(targets == predictions))
 
 
-def confusion(targets: Values, predictions: Values, classes: int) -> Values:
-    """Rows: targets; columns: predictions; also for classes that do not occur here."""
-    flat = targets.astype(int) * classes + predictions.astype(int)
-    return np.bincount(flat, minlength=classes**2).reshape(classes, classes).astype(float)
+def of_confusion(metric: Callable[[Values], float], classes: int) -> Metric:
+    """The metric of a confusion matrix; rows are targets, also of classes that do not occur."""
+
+    def measure(targets: Values, predictions: Values) -> float:
+        flat = targets.astype(int) * classes + predictions.astype(int)
+        counts = np.bincount(flat, minlength=classes**2)
+        return metric(counts.reshape(classes, classes).astype(float))
+
+    return measure
 
 
-def of_classes(part: Values, whole: Values, table: Values) -> float:
-    """The second of two classes alone, or the plain mean over more of them that occur."""
-    ratio = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def class_ratio(table: Values, whole: Values, times: int = 1) -> float:
+    """Right answers by `whole`: of the second of two classes, or the mean over those that occur."""
+    right: Values = times * np.diag(table)
+    ratio = np.divide(right, whole, out=np.zeros_like(right), where=whole > 0)
     occurs = (table.sum(0) + table.sum(1)) > 0
     return float(ratio[1] if len(ratio) == 2 else ratio[occurs].mean())
 
 
-def precision(targets: Values, predictions: Values, classes: int) -> float:
-    table = confusion(targets, predictions, classes)
-    return of_classes(np.diag(table).copy(), table.sum(0), table)
-
-
-def recall(targets: Values, predictions: Values, classes: int) -> float:
-    table = confusion(targets, predictions, classes)
-    return of_classes(np.diag(table).copy(), table.sum(1), table)
-
-
-def f1(targets: Values, predictions: Values, classes: int) -> float:
-    table = confusion(targets, predictions, classes)
-    return of_classes(2 * np.diag(table), table.sum(0) + table.sum(1), table)
-
-
-def matthews(targets: Values, predictions: Values, classes: int) -> float:
+def matthews(table: Values) -> float:
     """The correlation of two classifications (Gorodkin 2004); 0 when one of them is constant."""
-    table = confusion(targets, predictions, classes)
     true, guessed, n = table.sum(1), table.sum(0), table.sum()
     covariance = np.trace(table) * n - true @ guessed
     spread = np.sqrt((n**2 - guessed @ guessed) * (n**2 - true @ true))
     return float(covariance / spread) if spread > 0 else 0.0
+
+
+OF_CONFUSION: dict[str, Callable[[Values], float]] = {
+    "f1": lambda table: class_ratio(table, table.sum(0) + table.sum(1), times=2),
+    "precision": lambda table: class_ratio(table, table.sum(0)),
+    "recall": lambda table: class_ratio(table, table.sum(1)),
+    "matthews": matthews,
+}
+
+# ------------------------------------------------------------------ values
 
 
 def pearson(targets: Values, predictions: Values) -> float:
@@ -77,48 +81,38 @@ def ranks(values: Values) -> Values:
     return means[inverse]
 
 
-OF_TABLES: dict[str, Callable[..., float]] = {
-    "f1": f1,
-    "precision": precision,
-    "recall": recall,
-    "matthews": matthews,
-}
-OF_VALUES: dict[str, Callable[[Values, Values], float]] = {
-    "pearson": pearson,
-    "spearman": spearman,
-}
+# ------------------------------------------------------------------ tasks
 
 
-def scores_of(task: Task) -> dict[str, Callable[[Values, Values], float]]:
+def metrics_of(task: Task) -> dict[str, Metric]:
     if task.is_similarity:
-        return OF_VALUES
-    tables = {name: partial(of, classes=len(task.labels)) for name, of in OF_TABLES.items()}
+        return {"pearson": pearson, "spearman": spearman}
+    classes = len(task.labels)
+    tables = {name: of_confusion(metric, classes) for name, metric in OF_CONFUSION.items()}
     return {"accuracy": accuracy, **tables}
 
 
 def score(task: Task, targets: Values, predictions: Values) -> dict[str, float]:
     """All scores that fit the task, and the number of rows they are over."""
-    found = {name: of(targets, predictions) for name, of in scores_of(task).items()}
-    return {**found, "rows": len(targets)}
+    scores = {name: metric(targets, predictions) for name, metric in metrics_of(task).items()}
+    return {**scores, "rows": len(targets)}
 
 
-def standard_error(task: Task, targets: Values, predictions: Values, seed: int = 0) -> float:
+def standard_error(task: Task, targets: Values, predictions: Values) -> float:
     """Of the task's own score, by bootstrap over rows."""
-    of = scores_of(task)[task.score_name]
-    draw = np.random.default_rng(seed)
+    metric = metrics_of(task)[task.score_name]
+    draw = np.random.default_rng(0)
     picks = (draw.integers(0, len(targets), len(targets)) for _ in range(RESAMPLES))
-    return float(np.std([of(targets[pick], predictions[pick]) for pick in picks], ddof=1))
-
-
-Weights = Mapping[str, float]  # what tasks count in an overall score; others count 1
-EQUAL: Weights = {}
+    return float(np.std([metric(targets[pick], predictions[pick]) for pick in picks], ddof=1))
 
 
 def overall(
     tasks: Mapping[str, Task], scores: Mapping[str, float], weights: Weights = EQUAL
 ) -> float:
     """The mean of the tasks' own scores."""
-    return mean_of({name: scores[name] for name in tasks if name in scores}, weights)
+    names = [name for name in tasks if name in scores]
+    counted = [weights.get(name, 1.0) for name in names] if weights else None  # same bits as ever
+    return float(np.average([scores[name] for name in names], weights=counted))
 
 
 def overall_normalised(
@@ -130,13 +124,7 @@ def overall_normalised(
         for name, task in tasks.items()
         if name in scores
     }
-    return mean_of(moved, weights)
-
-
-def mean_of(scores: Mapping[str, float], weights: Weights) -> float:
-    """Plain unless there are weights: the same bits as ever."""
-    counted = [weights.get(name, 1.0) for name in scores] if weights else None
-    return float(np.average(list(scores.values()), weights=counted))
+    return overall(tasks, moved, weights)
 
 
 OVERALL = {"overall": overall, "overall_normalised": overall_normalised}

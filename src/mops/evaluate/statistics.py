@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import scores_of
+from mops.evaluate.metrics import metrics_of
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -112,7 +112,7 @@ def row_covariance(task: Task, targets_N: Values, predictions_RN: Values) -> Val
     All runs meet the same resampled rows, so what is hard for all cancels in a difference.
     """
     name = task.score_name
-    score_BR = BY_PRODUCTS.get(name) or partial(one_by_one, scores_of(task)[name])
+    score_BR = BY_PRODUCTS.get(name) or partial(one_by_one, metrics_of(task)[name])
     moved = [score_BR(c, targets_N, predictions_RN) for c in resamples(task.name, len(targets_N))]
     return np.atleast_2d(np.cov(np.concatenate(moved), rowvar=False))
 
@@ -211,7 +211,7 @@ class ScoredRuns:
 
     def seeds(self, *names: str) -> list[int]:
         """The seeds that all of these candidates have."""
-        return sorted(set.intersection(*(set(self.at.get(name, ())) for name in names)))
+        return sorted(set.intersection(*(set(self.at[name]) for name in names)))
 
     def values(self, name: str) -> Values:
         return self.values_R[list(self.at[name].values())]
@@ -220,7 +220,7 @@ class ScoredRuns:
     def noise(self) -> RunNoise:
         return run_noise({name: self.values(name) for name in self.at})
 
-    def mean(self, name: str, minus: str = "") -> Mean | None:
+    def mean(self, name: str, minus: str | None = None) -> Mean | None:
         """The mean over a candidate's seeds, or of its difference over common seeds."""
         names = [name, minus] if minus else [name]
         seeds = self.seeds(*names)
