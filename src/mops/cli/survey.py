@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,35 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import CONFIG, DATA, DEVICE, ENCODER, JSON, SET, TASKS, parse_setting
+from mops.cli.options import (
+    CONFIG,
+    DATA,
+    DEVICE,
+    ENCODER,
+    JSON,
+    PATH,
+    SET,
+    TASKS,
+    parse_setting,
+    read_recipe,
+)
+from mops.cli.screen import OUT, print_table, print_warnings
+from mops.cli.survey_screen import SurveyScreen, print_decision, print_forecast, print_summary
 from mops.errors import UsageError
+from mops.surveys.budget import fit_budget
+from mops.surveys.design import Survey, read_survey
+from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_for
+from mops.surveys.ledger import STATES, Ledger
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.recommend import recommend
+from mops.units import SECONDS, parse_amount
 
 if TYPE_CHECKING:
-    from mops.surveys.design import Survey
     from mops.surveys.run import MakeExecutor
 
 
 @click.command()
-@click.argument("what", metavar="[NAME|FILE]", required=False)
+@click.argument("what", metavar="[NAME|FILE]", default=DEFAULT)
 @CONFIG
 @DATA
 @ENCODER
@@ -30,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--budget", metavar="20m", help="Choose the steps so that all trials take this time.")
 @DEVICE
 @SET
-@click.option("--out", type=click.Path(path_type=Path), help="Folder; default surveys/NAME.")
+@click.option("--out", type=PATH, help="Folder; default surveys/NAME.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
               help="Trials at a time; the cores are divided among them.")  # fmt: skip
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
@@ -44,7 +64,7 @@ if TYPE_CHECKING:
 @click.option("--status", is_flag=True, help="Print the states of the trials and results so far.")
 @JSON
 def command(
-    what: str | None,
+    what: str,
     out: Path | None,
     jobs: int,
     engine: str,
@@ -70,24 +90,18 @@ def command(
       mops survey my-survey.yaml --jobs 2
       mops survey --status --out surveys/everything
     """
-    from mops.surveys.experiments import DEFAULT
-
     if is_list:
         list_experiments(as_json)
         return
     if status:
-        show_status(out or Path("surveys") / Path(what or DEFAULT).stem, as_json)
+        show_status(out or Path("surveys") / Path(what).stem, as_json)
         return
-    survey = read_design(what or DEFAULT, jobs, **options)
+    survey = read_design(what, jobs, **options)
     if dry_run:
-        from mops.cli.survey_screen import print_forecast
-
         print_forecast(survey, as_json)
         return
     folder, executor = out or Path("surveys") / survey.name, choose_executor(engine, jobs, address)
     if retry:
-        from mops.surveys.ledger import Ledger
-
         Ledger(folder).forget_failures()
     run(survey, folder, executor, jobs=jobs, keep=keep, as_json=as_json)
 
@@ -96,9 +110,6 @@ def run(
     survey: Survey, folder: Path, executor: MakeExecutor, *, jobs: int, keep: str, as_json: bool
 ) -> None:
     from mops.cli.report import report_of
-    from mops.cli.screen import OUT
-    from mops.cli.survey_screen import SurveyScreen, print_decision, print_summary
-    from mops.surveys.results.recommend import recommend
     from mops.surveys.run import run_survey
 
     with SurveyScreen(survey, folder) as screen:
@@ -116,13 +127,11 @@ def run(
 
 def choose_executor(engine: str, jobs: int, address: str | None = None) -> MakeExecutor:
     """Each Ray job gets this machine's cores divided by `jobs`, on whatever machine it runs."""
+    from mops.surveys.executors import LocalExecutor, RayExecutor
+    from mops.training.machine import own_cores
+
     if engine == "ray":
-        from mops.surveys.executors import RayExecutor
-        from mops.training.machine import own_cores
-
         return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
-    from mops.surveys.executors import LocalExecutor
-
     if address:
         raise UsageError("--address belongs to --engine ray")
     return partial(LocalExecutor, workers=jobs)
@@ -154,33 +163,22 @@ def read_design(
         raise UsageError("--max-steps and --budget both set the number of steps; give one of them")
     if max_steps:
         survey = survey.with_steps(max_steps)
-    return fit_into(survey, budget, jobs) if budget else survey
+    if budget:
+        fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
+        print_warnings([fitted.warning] if fitted.warning else [])
+        survey = fitted.survey
+    return survey
 
 
 def base_survey(what: str, given: dict[str, Any]) -> Survey:
     """A survey file, or a named experiment on the given data."""
-    from mops.cli.options import read_recipe
-    from mops.surveys.design import read_survey
-    from mops.surveys.experiments import named_survey, tasks_for
-
     is_file = what.endswith((".yaml", ".yml"))
     if is_file and not any(given.values()):
         return read_survey(what)
     if not is_file and given["data"] and not given["tasks"]:
         given = given | {"tasks": ",".join(tasks_for(what, given["data"]) or ()) or None}
-    recipe = read_recipe(**given, plan=None, seed=None, settings=())
+    recipe = read_recipe(**given, settings=())
     return read_survey(what, recipe) if is_file else named_survey(what, recipe)
-
-
-def fit_into(survey: Survey, budget: str, jobs: int) -> Survey:
-    """The survey with as many steps as fit into the time."""
-    from mops.cli.screen import print_warnings
-    from mops.surveys.budget import fit_budget
-    from mops.units import SECONDS, parse_amount
-
-    fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
-    print_warnings([fitted.warning] if fitted.warning else [])
-    return fitted.survey
 
 
 def parse_seeds(text: str) -> int | list[int]:
@@ -195,24 +193,15 @@ def parse_seeds(text: str) -> int | list[int]:
 
 
 def list_experiments(as_json: bool) -> None:
-    from mops.cli.screen import print_table
-    from mops.surveys.experiments import EXPERIMENTS
-
     if as_json:
         keys = ("name", "about", "source", "differs", "hours", "seeds")
-        echo_json([{key: getattr(one, key) for key in keys} for one in EXPERIMENTS.values()])
+        echo_json([{key: getattr(e, key) for key in keys} for e in EXPERIMENTS.values()])
         return
-    rows = [[one.name, one.about, one.source, f"{one.hours:g} h"] for one in EXPERIMENTS.values()]
+    rows = [[e.name, e.about, e.source, f"{e.hours:g} h"] for e in EXPERIMENTS.values()]
     print_table("named experiments", ["name", "what it compares", "source", "takes"], rows)
 
 
 def show_status(folder: Path, as_json: bool) -> None:
-    from collections import Counter
-
-    from mops.cli.screen import OUT
-    from mops.cli.survey_screen import print_summary
-    from mops.surveys.ledger import STATES, Ledger
-    from mops.surveys.results.judge import judge_survey
     from mops.surveys.run import open_survey
 
     survey, ledger = open_survey(folder), Ledger(folder)

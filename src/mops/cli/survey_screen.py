@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from mops.cli.main import echo_json
 from mops.cli.screen import ERR, OUT, ProgressBar, print_table, print_warnings
 from mops.surveys.budget import Estimator
+from mops.surveys.design import Survey
 from mops.surveys.ledger import Ledger
+from mops.surveys.results import tables
+from mops.surveys.results.recommend import Decision
+from mops.surveys.results.results import Results
 from mops.units import format_count, format_seconds
 
 if TYPE_CHECKING:
-    from mops.surveys.design import Survey
     from mops.surveys.executors import Job
-    from mops.surveys.results.recommend import Decision
-    from mops.surveys.results.results import Results
 
 
 class JobScreen(ProgressBar):
@@ -123,35 +124,24 @@ def print_forecast(survey: Survey, as_json: bool) -> None:
 
 def print_summary(results: Results) -> None:
     """Scores, differences, gains and costs so far, and the trials that are missing."""
-    from mops.surveys.results.tables import (
-        cost_table,
-        describe_rows,
-        difference_table,
-        gain_table,
-        missing_table,
-        score_table,
-    )
-
     for title, table in {
-        f"{results.name}: scores": score_table(results),
-        "differences": difference_table(results),
-        "gain of each task over a model of its own": gain_table(results),
-        "costs": cost_table(results),
-        "trials without a result": missing_table(results),
+        f"{results.name}: scores": tables.score_table(results),
+        "differences": tables.difference_table(results),
+        "gain of each task over a model of its own": tables.gain_table(results),
+        "costs": tables.cost_table(results),
+        "trials without a result": tables.missing_table(results),
     }.items():
         if table.rows:
             print_table(title, table.columns, table.texts, table.note)
             OUT.print()
     if results.candidates:
-        OUT.print(describe_rows(results))
+        OUT.print(tables.describe_rows(results))
     print_warnings([caveat.text for caveat in results.caveats])
 
 
 def print_decision(decision: Decision) -> None:
-    from mops.surveys.results.tables import front_table
-
     for line in decision.lines:
         OUT.print(line, soft_wrap=True)
     OUT.print()
-    front = front_table(decision)
+    front = tables.front_table(decision)
     print_table(front.title, front.columns, front.texts, front.note)

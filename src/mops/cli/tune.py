@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import JSON, read_recipe, recipe_options
+from mops.cli.options import JSON, PATH, read_recipe, recipe_options
+from mops.cli.screen import OUT, print_table, print_warnings
+from mops.cli.survey_screen import JobScreen
+from mops.surveys.design import Survey
+from mops.surveys.search_space import (
+    EVALUATIONS,
+    budget_in_steps,
+    default_space,
+    plan_search,
+    read_space,
+)
 
 if TYPE_CHECKING:
-    from mops.surveys.design import Survey
-    from mops.surveys.ledger import Trial
     from mops.surveys.tune import SearchResult
 
 
@@ -22,14 +29,14 @@ if TYPE_CHECKING:
 @recipe_options
 @click.option("--trials", type=click.IntRange(min=2), default=12, show_default=True,
               help="Settings to try, including the recipe's own.")  # fmt: skip
-@click.option("--space", metavar="FILE", type=click.Path(path_type=Path),
+@click.option("--space", metavar="FILE", type=PATH,
               help="Search space in YAML; default: plan, rates, loss weights, budget.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
               help="Seeds for the final comparison of winner and default.")  # fmt: skip
 @click.option("--cpus", type=click.FloatRange(min=0, min_open=True), default=1.0,
               show_default=True, help="Cores of each trial.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("surveys/tune"),
+@click.option("--out", type=PATH, default=Path("surveys/tune"),
               show_default=True, help="Folder of all trials.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the settings to try and stop.")
 @JSON
@@ -61,8 +68,6 @@ def command(
     Example:
       mops tune --data sample --trials 12 --set training.max_steps=120
     """
-    from mops.surveys.search_space import budget_in_steps, default_space, plan_search, read_space
-
     recipe = budget_in_steps(read_recipe(**options))
     survey = plan_search(recipe, read_space(space) if space else default_space(recipe), trials)
     if dry_run:
@@ -77,42 +82,33 @@ def command(
 
 def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> SearchResult:
     """Run the search, then train winner and default with further seeds and compare them."""
-    from mops.cli.survey_screen import JobScreen
     from mops.surveys.executors import LocalExecutor
     from mops.surveys.run import begin, train_round
-    from mops.surveys.search_space import EVALUATIONS
     from mops.surveys.tune import judge_search, pick_winner, run_search
 
     ledger, trials = begin(survey, out), survey.trials()
     ledger.register(trials)
+    names = {trial.id: trial.candidate.name for trial in trials}
+    reached: dict[str, tuple[int, float]] = {}  # trial -> evaluations, best score so far
+
+    def show_progress(trial_id: str, evaluations: int, score: float) -> None:
+        reached[trial_id] = evaluations, score
+        best, done = max(s for _, s in reached.values()), sum(n for n, _ in reached.values())
+        facts = f"best so far {best:.3f}, now {names[trial_id]}"
+        screen.update(completed=done, facts=facts)
+        screen.print_event(f"evaluation {evaluations} of {names[trial_id]}, {facts}")
+
     with JobScreen("searching", EVALUATIONS * len(trials)) as screen:
-        shown = SearchProgress(screen, trials)
-        run_search(trials, ledger, shown, address=address, cpus=cpus)
+        run_search(trials, ledger, show_progress, address=address, cpus=cpus)
         winner = pick_winner(trials, ledger)
         wanted = range(trials[0].seed, trials[0].seed + seeds)
-        more = [of.trial(seed) for seed in wanted[1:] for of in (trials[0].candidate, winner)]
+        both = (trials[0].candidate, winner)
+        more = [candidate.trial(seed) for seed in wanted[1:] for candidate in both]
         train_round(more, ledger, LocalExecutor(ledger, screen))
     return judge_search(trials, winner, wanted, ledger)
 
 
-class SearchProgress:
-    """Shows the evaluations of all trials so far, and the best score on the selection half."""
-
-    def __init__(self, screen: Any, trials: Sequence[Trial]) -> None:
-        self.screen, self.names = screen, {trial.id: trial.candidate.name for trial in trials}
-        self.evaluations: dict[str, int] = {}
-        self.best = -1.0
-
-    def __call__(self, trial_id: str, evaluations: int, score: float) -> None:
-        self.evaluations[trial_id], self.best = evaluations, max(self.best, score)
-        facts = f"best so far {self.best:.3f}, now {self.names[trial_id]}"
-        self.screen.update(completed=sum(self.evaluations.values()), facts=facts)
-        self.screen.print_event(f"evaluation {evaluations} of {self.names[trial_id]}, {facts}")
-
-
 def show(result: SearchResult, out: Path) -> None:
-    from mops.cli.screen import OUT, print_table, print_warnings
-
     rows = [
         [
             f"{trial.name}{' (default)' if n == 0 else ''}",
