@@ -46,6 +46,7 @@ def test_commands_that_are_shown_exist(line: str) -> None:
     command.make_context(name, words, parent=parent)
 
 
+@pytest.mark.slow
 def test_python_in_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The six lines work as they stand."""
     (code,) = blocks(README, "python")
@@ -77,14 +78,22 @@ def test_links_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_file_tree_in_readme_is_true() -> None:
-    """Every file of the tree exists, and every module of the package is in it."""
-    (tree,) = [b for b in blocks(README, "") if b.startswith("src/mops/")]
-    named = set(re.findall(r"([a-z_]+\.py)", tree))
-    there = {f.name for f in (ROOT / "src" / "mops").rglob("*.py")} - {"__init__.py", "__main__.py"}
-    commands = {f"{name}.py" for name in COMMANDS}
-    assert named - there == set()
-    assert there - named - commands == set()
+def test_pages_name_files_that_exist() -> None:
+    """Every module named with its room (`model/encoder.py`) is there, and the README is short."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"):
+        for name in re.findall(r"`(?:src/mops/)?([a-z_]+/[a-z_/]+\.py)`", page.read_text("utf-8")):
+            places = (ROOT / "src" / "mops" / name, ROOT / name)
+            assert any(place.is_file() for place in places), f"{page.name}: {name}"
+    assert len(README.splitlines()) <= 160
+
+
+def test_the_walk_is_short() -> None:
+    """From a row to the report: at most 40 files, all of them there."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    walk = text.split("## The walk")[1].split("\n## ")[0]
+    files = re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", walk)
+    assert 10 < len(files) <= 40
+    assert all((ROOT / "src" / "mops" / name).is_file() for name in files)
 
 
 def test_no_word_about_this_machine() -> None:

@@ -77,7 +77,7 @@ def test_shares_where_the_network_contradicts_itself() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"labels": ("0", "1")}, "ordinal wants three labels or more, there are 2"),
+        ({"labels": ("0", "1")}, "ordinal needs three labels or more, there are 2"),
         (
             {"type": "similarity", "text": ("a", "b"), "range": (0.0, 1.0)},
             "loss 'ordinal' does not fit a similarity; allowed: mse",
