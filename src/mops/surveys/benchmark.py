@@ -44,7 +44,7 @@ SPARE = 1.5  # start another process while this many times the largest one's mem
 PATIENCE = 5.0  # seconds that a process has to end by itself
 # measurement -> the baseline's measurement to divide by: the baseline may have nothing to encode
 REFERENCE = {"step": "step", "encode": "step", "latency": "latency", "batch": "batch"}
-CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json
+CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json, or its mark
 Rounds = Sequence[Mapping[str, float]]  # each with its group, its number and the measurements
 
 
@@ -59,7 +59,7 @@ def measure_costs(
     path = folder / "costs.json"
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
-        marks = {name: validity(one, by_name[baseline]) for name, one in by_name.items()}
+        marks = {name: mark_validity(each, by_name[baseline]) for name, each in by_name.items()}
         known = read_costs(path, marks, watcher)
         missing = [candidate for name, candidate in by_name.items() if name not in known]
         if missing:
@@ -67,35 +67,25 @@ def measure_costs(
     return settle(known, baseline)
 
 
-def validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
+def mark_validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
     """What a measurement depends on: this content, this baseline, this machine."""
-    return {
-        "format": FORMAT,
-        "content": content_id(candidate.recipe),
-        "beside": content_id(baseline.recipe),
-        "machine": {
-            "processor": processor_name(),
-            "cores": os.cpu_count(),
-            "threads": candidate.recipe.training.threads,
-            "system": platform.platform(),
-            "torch": package_version("torch"),
-        },
+    machine = {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": candidate.recipe.training.threads,
+        "system": platform.platform(),
+        "torch": package_version("torch"),
     }
+    contents = {"content": content_id(candidate.recipe), "beside": content_id(baseline.recipe)}
+    return {"format": FORMAT, **contents, "machine": machine}
 
 
-def read_costs(
-    path: Path, marks: Mapping[str, Mapping[str, Any]], watcher: SurveyWatcher
-) -> CostEntries:
+def read_costs(path: Path, marks: CostEntries, watcher: SurveyWatcher) -> CostEntries:
     """Entries that are still valid; a broken file is measured again, with a note."""
-    if not path.is_file():
-        return {}
     try:
-        entries = json.loads(path.read_text("utf-8"))
-        return {
-            name: entries[name]
-            for name, mark in marks.items()
-            if name in entries and entries[name]["mark"] == mark and not entries[name]["warnings"]
-        }
+        entries = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        known = {name: entries[name] for name in marks if name in entries}
+        return {n: e for n, e in known.items() if e["mark"] == marks[n] and not e["warnings"]}
     except (ValueError, TypeError, KeyError) as error:
         watcher.note(f"{path} cannot be read ({error}); all candidates are measured again")
         return {}
@@ -222,7 +212,7 @@ class CostPass:
     scratch: Path
     baseline: Candidate
     watcher: SurveyWatcher
-    marks: Mapping[str, Mapping[str, Any]]
+    marks: CostEntries
     entries: CostEntries
 
     def run(self, missing: Sequence[Candidate]) -> None:
@@ -284,7 +274,7 @@ class CostPass:
                     entry["warnings"].append(f"its cost was not measured: {problem}")
                     entry["rounds"] = [f for f in entry["rounds"] if f["group"] != number]
                     workers.remove(worker)
-            if turn + 1 < ROUNDS and is_slowed_down(measured, turn + 1):
+            if FEWEST_ROUNDS <= turn + 1 < ROUNDS and is_slowed_down(measured, turn + 1):
                 self.watcher.note(
                     "other programs use this machine; the cost pass goes on after "
                     f"{turn + 1} of {ROUNDS} rounds, and its times are noisy"
@@ -300,4 +290,4 @@ def is_slowed_down(measured: Rounds, rounds: int) -> bool:
     """Whether the rounds so far took longer than all of them would on an idle machine."""
     clock = sum(facts["clock"] for facts in measured)
     worked = clock - sum(facts["waited"] for facts in measured)
-    return rounds >= FEWEST_ROUNDS and clock > SLACK * worked * ROUNDS / rounds
+    return clock > SLACK * worked * ROUNDS / rounds

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -42,13 +42,8 @@ MOST_EVALUATING, FEWER_EVALUATIONS = 0.25, (5, 2)
 
 def matrix_speed() -> float:
     """GFLOP/s of a matrix product of the size that a step has."""
-    left = np.ones((512, 384), np.float32)
-    right = np.ones((384, 1536), np.float32)
-    best = float("inf")
-    for _ in range(20):
-        started = time.perf_counter()
-        left @ right
-        best = min(best, time.perf_counter() - started)
+    left, right = np.ones((512, 384), np.float32), np.ones((384, 1536), np.float32)
+    best = min(timeit.repeat(lambda: left @ right, number=1, repeat=20))
     return 2 * 512 * 384 * 1536 / best / 1e9
 
 
@@ -86,7 +81,6 @@ class Forecast:
 
     candidates: tuple[TrialEstimate, ...]
     seeds: int
-    gflops: float
 
     @property
     def encode_seconds(self) -> float:
@@ -119,11 +113,9 @@ class Estimator:
 
     def survey(self, survey: Survey) -> Forecast:
         """The first seed stands for all."""
-        estimates = [
-            self.estimate(candidate.name, candidate.trial(survey.seeds[0]).recipe)
-            for candidate in survey.candidates()
-        ]
-        return Forecast(tuple(estimates), len(survey.seeds), self.gflops)
+        trials = [candidate.trial(survey.seeds[0]) for candidate in survey.candidates()]
+        estimates = (self.estimate(trial.candidate.name, trial.recipe) for trial in trials)
+        return Forecast(tuple(estimates), len(survey.seeds))
 
     def estimate(self, name: str, recipe: Recipe) -> TrialEstimate:
         """Steps, evaluations on half of the validation rows, and the scores at the end."""
@@ -178,11 +170,10 @@ def sample_tokens(dataset: Dataset, source: EncoderSource, layout: Layout) -> di
 
 def count_evaluations(schedule: Schedule) -> int:
     """At every interval, and at the end of each stage."""
-    count = 0
-    for stage in schedule.stages:
-        interval = stage.training.eval_steps or schedule.steps_per_epoch
-        count += math.ceil(stage.stop / interval) - stage.first // interval
-    return count
+    per_epoch, stages = schedule.steps_per_epoch, schedule.stages
+    intervals = [stage.training.eval_steps or per_epoch for stage in stages]
+    spans = zip(stages, intervals, strict=True)
+    return sum(math.ceil(stage.stop / every) - stage.first // every for stage, every in spans)
 
 
 # ------------------------------------------------------------------ budgets
@@ -218,11 +209,10 @@ def fit_budget(
             break
     if fitted.steps > LEAST_STEPS:
         return fitted
-    trials = len(survey.candidates()) * len(survey.seeds)
     warning = (
-        f"a budget of {seconds:.0f} s is too small for {trials} trials: {LEAST_STEPS} steps each "
-        f"take about {fitted.forecast.seconds / jobs:.0f} s; name fewer plans or seeds, or a "
-        "larger budget"
+        f"a budget of {seconds:.0f} s is too small for {len(survey.trials())} trials: "
+        f"{LEAST_STEPS} steps each take about {fitted.forecast.seconds / jobs:.0f} s; name fewer "
+        "plans or seeds, or a larger budget"
     )
     return replace(fitted, warning=warning)
 
