@@ -15,7 +15,8 @@ from pathlib import Path
 
 from mops.files import write_text
 from mops.papers import NAMES, claim_table, compare_with
-from mops.reports.figures import draw_charts
+from mops.reports.figures.style import Picture
+from mops.reports.report import draw_charts
 from mops.reports.source import Source, read_source
 from mops.surveys.design import Survey
 from mops.surveys.experiments import EXPERIMENTS
@@ -76,8 +77,8 @@ def section(source: Source) -> Iterator[str]:
 
 
 def pictures(source: Source) -> Iterator[str]:
-    for picture in (chart.picture() for chart in draw_charts(source)[0]):
-        if picture.name in SHOWN:
+    for picture in draw_charts(source):
+        if isinstance(picture, Picture) and picture.name in SHOWN:
             name = f"{source.results.name}-{picture.name}.svg"
             write_text(DOCS / "img" / name, picture.file)
             yield f"![{picture.title}](img/{name})\n\n{picture.caption}"

@@ -8,7 +8,7 @@ from mops.papers import Claim, PaperView
 from mops.reports.cards import Card
 from mops.reports.caveats import Section
 from mops.reports.errors import Example, TaskErrors
-from mops.reports.figures import Picture
+from mops.reports.figures.style import Picture
 from mops.reports.report import Report
 from mops.reports.source import Source
 from mops.surveys.results.recommend import recommend

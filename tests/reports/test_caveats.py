@@ -10,9 +10,8 @@ from survey_data import TASKS
 
 from mops.config.recipe import to_recipe
 from mops.model.sources import BUNDLED_SHA256
-from mops.reports import data_table
-from mops.reports.caveats import Section, make_caveats
-from mops.reports.pretraining_data import describe_pretraining, find_encoder
+from mops.reports import caveats
+from mops.reports.caveats import Section, describe_pretraining, find_encoder, make_caveats
 from mops.reports.source import read_source
 from surveys import make_survey
 
@@ -50,7 +49,7 @@ def test_large_data_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
         task: sum(path.stat().st_size for path in (folder / "data").glob(f"{task}-[tv]*n.csv"))
         for task in TASKS
     }
-    monkeypatch.setattr(data_table, "MOST_BYTES", min(sizes.values()))
+    monkeypatch.setattr(caveats, "MOST_BYTES", min(sizes.values()))
     made = sections(folder)["Data"]
     rows, small = data_rows(made), min(sizes, key=sizes.__getitem__)
     for task in TASKS:

@@ -11,8 +11,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 from survey_data import HOSTILE
 
-from mops.reports.answers import compared_candidates
-from mops.reports.errors import TaskErrors, find_errors
+from mops.reports.errors import TaskErrors, compared_candidates, find_errors
 from mops.reports.source import Source, TrialFiles, read_source
 from surveys import PLANS, make_survey
 

@@ -13,13 +13,12 @@ import pytest
 
 from mops.errors import RunError
 from mops.evaluate.predictions import PredictionRows
-from mops.reports.answers import Answers, read_answers
+from mops.reports.errors import Answers, read_answers
 from mops.reports.figures.answers import (
     CELLS,
     calibration_error,
     confidence_bins,
-    confusion,
-    value_counts,
+    count_pairs,
 )
 from mops.reports.figures.curves import (
     StoredEvaluation,
@@ -52,25 +51,27 @@ def answered(task: Task, targets: Any, predictions: Any, confidences: Any = ()) 
 
 def test_confusion_counts_pairs() -> None:
     truth, said = np.random.default_rng(0).integers(0, 3, (2, 500)).tolist()
-    found = confusion(answered(CLASSES, truth, said))
+    edges = np.arange(4) - 0.5
+    found = count_pairs(answered(CLASSES, truth, said), edges)
     pairs = list(zip(truth, said, strict=True))
     assert found.tolist() == [[pairs.count((a, b)) for b in range(3)] for a in range(3)]
-    assert confusion(answered(CLASSES, [0], [2])).tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    single = count_pairs(answered(CLASSES, [0], [2]), edges)
+    assert single.tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
 
 
 def test_density_holds_every_row() -> None:
     """Also those at the ends of the range."""
     truth, said = 5 * np.random.default_rng(0).random((2, 3000))
     truth[:2], said[:2] = (0, 5), (5, 0)
-    counts = value_counts(answered(VALUES, truth, said))
+    counts = count_pairs(answered(VALUES, truth, said), np.linspace(0, 5, CELLS + 1))
     assert counts.sum() == 3000
-    assert counts[CELLS - 1, 0] >= 1 and counts[0, CELLS - 1] >= 1  # answer first, then truth
+    assert counts[0, CELLS - 1] >= 1 and counts[CELLS - 1, 0] >= 1
 
 
 def test_calibration_error_by_its_definition() -> None:
     sure = [0.55, 0.58, 0.95, 0.95, 0.97, 1.0]
     found = confidence_bins(answered(CLASSES, [0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2], sure))
-    assert [(one.centre, one.count, one.accuracy) for one in found] == [
+    assert [(one.centre, one.rows, one.accuracy) for one in found] == [
         (0.55, 2, 0.5),
         (0.95, 4, 0.75),
     ]

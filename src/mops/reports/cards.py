@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ class Card:
     candidate: str
     plan: str
     picture: Picture | None  # None where the record does not tell the encoder's shape
-    recipe: str  # YAML
-    command: str  # repeats its best training
+    recipe: str = ""  # YAML: what differs from the survey's recipe
+    command: str = ""  # repeats its best training
     facts: tuple[tuple[str, str], ...] = ()  # name, value
     warnings: tuple[str, ...] = ()
 
@@ -36,10 +36,9 @@ class Card:
 def make_cards(source: Source) -> tuple[Card, ...]:
     """One per candidate, in the order of the results; equal plans share one figure."""
     pictures: dict[str, Picture] = {}
-    layouts = source.layouts
     for place, one in enumerate(source.results.candidates):
-        if one.name in layouts and one.plan not in pictures:
-            pictures[one.plan] = draw_plan(layouts[one.name], f"plan-{place}")
+        if one.name in source.layouts and one.plan not in pictures:
+            pictures[one.plan] = draw_plan(source.layouts[one.name], f"plan-{place}")
     base = complete(source.survey.recipe) if source.survey else {}
     return tuple(
         make_card(source, one, pictures.get(one.plan), base) for one in source.results.candidates
@@ -49,40 +48,24 @@ def make_cards(source: Source) -> tuple[Card, ...]:
 def make_card(
     source: Source, one: CandidateResult, picture: Picture | None, base: Mapping[str, Any]
 ) -> Card:
-    best = best_trial(source, one)
-    own = best.recipe.to_data() if best else {}
-    return Card(
-        candidate=one.name,
-        plan=one.plan,
-        picture=picture,
-        recipe=format_yaml({"plan": own["plan"], **differences(own, base)}) if own else "",
-        command=repeat_command(source, best) if best else "",
-        facts=tuple(list_facts(one)),
-        warnings=tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings)),
-    )
-
-
-def best_trial(source: Source, one: CandidateResult) -> TrialFiles | None:
-    """By the score on the selection rows."""
-    return max(
-        source.trials_of(one.name),
-        key=lambda trial: -math.inf if trial.result.selection is None else trial.result.selection,
-        default=None,
-    )
-
-
-def list_facts(one: CandidateResult) -> Iterator[tuple[str, str]]:
-    """Scores, seeds and costs, as in the tables."""
-    for key in ("overall", *one.tasks):
-        yield key, to_minus(estimate_cell(one.scores.get(key)).text)
-    yield "seeds", ", ".join(str(trial.seed) for trial in one.trials)
-    for fact, (name, *_) in COSTS.items():
-        text = cost_cell(fact, getattr(one.costs, fact)).text
-        if text:
-            yield name, text
-
-
-# ------------------------------------------------------------------ how to repeat it
+    """The recipe and the command are those of the trial with the best selection score."""
+    texts = {key: estimate_cell(one.scores.get(key)).text for key in ("overall", *one.tasks)}
+    texts = {key: to_minus(text) for key, text in texts.items()}
+    texts["seeds"] = ", ".join(str(trial.seed) for trial in one.trials)
+    costs = {
+        name: cost_cell(key, getattr(one.costs, key)).text for key, (name, *_) in COSTS.items()
+    }
+    facts = (*texts.items(), *((name, text) for name, text in costs.items() if text))
+    warnings = tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings))
+    trials = source.trials_of(one.name)
+    if not trials:
+        return Card(one.name, one.plan, picture, facts=facts, warnings=warnings)
+    selections = [trial.result.selection for trial in trials]
+    known = [-math.inf if selection is None else selection for selection in selections]
+    best = trials[known.index(max(known))]
+    recipe = best.recipe.to_data()
+    changed = format_yaml({"plan": recipe["plan"], **differences(recipe, base)})
+    return Card(one.name, one.plan, picture, changed, repeat_command(source, best), facts, warnings)
 
 
 def repeat_command(source: Source, trial: TrialFiles) -> str:

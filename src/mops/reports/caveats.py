@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from mops.reports.data_table import data_table
-from mops.reports.pretraining_data import describe_pretraining
+from mops.config.recipe import Recipe
+from mops.data.checks import TaskReport, examine
+from mops.data.dataset import SPLITS, read_task
+from mops.errors import MopsError
+from mops.model.sources import BUNDLED_SHA256
+from mops.reports.errors import why_changed
 from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.recommend import count_of
 from mops.surveys.results.tables import describe_rows
-from mops.tables import Cell, Table, number_cell
+from mops.tables import EMPTY, Cell, Table, number_cell
+from mops.yaml_io import parse_yaml
 
+MOST_BYTES = 3_000_000  # of data that is read again, smallest tasks first: about half a second
+DATA_COLUMNS = {  # column -> field of the split's report
+    "rows": "rows",
+    "skipped": "bad_rows",
+    "duplicates": "duplicates",
+    "also in train": "rows_in_train",
+    "sentence in train": "rows_sharing_a_sentence_with_train",
+    "also in validation": "rows_in_validation",
+}
+DATA_NOTE = (
+    "Rows as parsed. Duplicates: rows whose texts occurred before. Sentence in train: rows that "
+    "share a sentence with a training row. Texts are compared without punctuation and case."
+)
 MACHINE = ("processor", "platform", "device", "threads", "python")
+STATISTICS = (
+    "Standard errors include the sampling of rows (resampled, the same rows for all candidates) "
+    "and the variation between runs (over seeds, pooled over candidates). Intervals are 95 % "
+    "Student intervals for a single difference.",
+    "A difference is called significant if p < 0.05 after Holm's correction over all candidates. "
+    "Candidates share a block if no such test over all pairs separates them from the best of the "
+    "block. With one seed no difference is called significant (see docs/surveys.md).",
+)
+Cells = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -28,26 +60,17 @@ class Section:
 
 def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section, ...]:
     """All sections; `left_out` are sentences about content that the report had to drop."""
-    table, lines = data_table(source)
+    seeds = source.results.seeds
+    counted = f"{count_of(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     return (
-        Section("Data", (*lines, *data_lines(source)), table),
+        data_section(source),
         Section("Selection and reporting rows", tuple(selection_lines(source))),
-        Section("Seeds and statistics", tuple(statistics_lines(source))),
-        Section("Machine and versions", tuple(machine_lines(source)), machine_table(source)),
+        Section("Seeds and statistics", (counted, *STATISTICS)),
+        machine_section(source),
         Section("Warnings", tuple(warning_lines(source))),
         Section("Missing and unreadable", tuple(missing_lines(source, left_out))),
         Section("Pretraining data of the encoder", tuple(encoder_lines(source))),
     )
-
-
-def data_lines(source: Source) -> Iterator[str]:
-    """Rows that were skipped, and whether all trials read the same files."""
-    metas = [trial.record.meta_info for trial in source.trials]
-    notes = [note for meta in metas for note in meta.data_notes]
-    yield from map(full_stop, dict.fromkeys(notes))
-    files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
-    if len(files) > 1:
-        yield f"Not all trials read the same files: there are {len(files)} different sets."
 
 
 def selection_lines(source: Source) -> Iterator[str]:
@@ -64,35 +87,28 @@ def selection_lines(source: Source) -> Iterator[str]:
         )
 
 
-def statistics_lines(source: Source) -> Iterator[str]:
-    seeds = source.results.seeds
-    yield f"{count_of(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
-    yield (
-        "Standard errors include the sampling of rows (resampled, the same rows for all "
-        "candidates) and the variation between runs (over seeds, pooled over candidates). "
-        "Intervals are 95 % Student intervals for a single difference."
+def machine_section(source: Source) -> Section:
+    """Each fact about the machines with its values and the number of trials that have it."""
+    counts: dict[str, Counter[str]] = {}
+    for trial in source.trials:
+        meta = trial.record.meta_info
+        for name, value in {**{n: getattr(meta, n) for n in MACHINE}, **meta.packages}.items():
+            counts.setdefault(name, Counter())[str(value)] += 1
+    rows = tuple(
+        (Cell(name), Cell(value), number_cell(count, "{:,}"))
+        for name, values in counts.items()
+        for value, count in values.most_common()
     )
-    yield (
-        "A difference is called significant if p < 0.05 after Holm's correction over all "
-        "candidates. Candidates share a block if no such test over all pairs separates them from "
-        "the best of the block. With one seed no difference is called significant (see "
-        "docs/surveys.md)."
-    )
+    table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
+    varying = [name for name, values in counts.items() if len(values) > 1]
+    return Section("Machine and versions", tuple(machine_lines(source, varying)), table)
 
 
-def full_stop(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
-
-
-# ------------------------------------------------------------------ machines
-
-
-def machine_lines(source: Source) -> Iterator[str]:
+def machine_lines(source: Source, varying: Sequence[str]) -> Iterator[str]:
     records = [trial.record for trial in source.trials]
     if not records:
         yield "No record can be read."
         return
-    varying = [name for name, values in machine_facts(source).items() if len(values) > 1]
     if varying:
         yield (
             f"Trials differ in {', '.join(varying)}, so their training times are not comparable "
@@ -108,36 +124,13 @@ def machine_lines(source: Source) -> Iterator[str]:
         yield "Some trials were trained as one batch; each is given an equal share of its time."
 
 
-def machine_table(source: Source) -> Table:
-    """Each fact with its values and the number of trials that have it."""
-    rows = tuple(
-        (Cell(name), Cell(value), number_cell(count, "{:,}"))
-        for name, values in machine_facts(source).items()
-        for value, count in values.most_common()
-    )
-    return Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
-
-
-def machine_facts(source: Source) -> Mapping[str, Counter[str]]:
-    counts: dict[str, Counter[str]] = {}
-    for trial in source.trials:
-        meta = trial.record.meta_info
-        facts = {name: getattr(meta, name) for name in MACHINE}
-        for name, value in {**facts, **meta.packages}.items():
-            counts.setdefault(name, Counter())[str(value)] += 1
-    return counts
-
-
-# ------------------------------------------------------------------ warnings and gaps
-
-
 def warning_lines(source: Source) -> Iterator[str]:
     """Flags of the whole survey, then each warning of a training once with its candidates."""
     candidates: dict[str, list[str]] = {}
     for one in source.results.candidates:
         for warning in (warning for trial in one.trials for warning in trial.warnings):
             candidates.setdefault(warning, []).append(one.name)
-    lines = [finding.text for finding in source.results.caveats]
+    lines = [caveat.text for caveat in source.results.caveats]
     for warning, names in candidates.items():
         trainings = count_of(len(names), "training")
         lines.append(f"{list_names(list(dict.fromkeys(names)))} ({trainings}): {warning}")
@@ -158,14 +151,141 @@ def missing_lines(source: Source, left_out: Sequence[str]) -> Iterator[str]:
     yield from map(full_stop, lines or [complete])
 
 
+def full_stop(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+# ------------------------------------------------------------------ data
+
+
+def data_section(source: Source) -> Section:
+    """Rows per split, duplicates and leaks; constant baselines; rows that were skipped."""
+    rows: list[Cells] = []
+    lines: list[str] = []
+    for task, (trial, report) in examine_tasks(source).items():
+        if isinstance(report, str):
+            rows += recorded_rows(trial, task)
+            lines.append(f"{task}: {report}")
+        else:
+            for name, split in report.splits.items():
+                counts = [number_cell(getattr(split, k), "{:,}") for k in DATA_COLUMNS.values()]
+                rows.append((Cell(task), Cell(name), *counts))
+            lines += baseline_and_leaks(report)
+    metas = [trial.record.meta_info for trial in source.trials]
+    lines += map(full_stop, dict.fromkeys(note for meta in metas for note in meta.data_notes))
+    files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
+    if len(files) > 1:
+        lines.append(f"Not all trials read the same files: there are {len(files)} different sets.")
+    table = Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE)
+    return Section("Data", tuple(lines), table)
+
+
+def examine_tasks(source: Source) -> dict[str, tuple[TrialFiles, TaskReport | str]]:
+    """A trial of each task, and what `mops check` finds or why it was not examined again."""
+    known: dict[str, TrialFiles] = {}
+    sizes: dict[str, int] = {}
+    for task in source.results.tasks:
+        trial = next((trial for trial in source.trials if task in trial.recipe.tasks), None)
+        if trial is None:
+            continue
+        known[task] = trial
+        paths = [Path(file) for file in trial.recipe.tasks[task].files().values()]
+        sizes[task] = sum(path.stat().st_size for path in paths if path.is_file())
+    left = MOST_BYTES
+    reports: dict[str, TaskReport | str] = {}
+    for task in sorted(known, key=sizes.__getitem__):
+        left -= sizes[task]
+        if left >= 0:
+            reports[task] = examine_task(known[task], task)
+        else:
+            recipe = (known[task].folder / "recipe.yaml").relative_to(source.folder)
+            reports[task] = (
+                f"{sizes[task] / 1e6:.1f} MB are too much to be read again for a report; "
+                f"`mops check --config {recipe}` looks for duplicates and leaks."
+            )
+    return {task: (trial, reports[task]) for task, trial in known.items()}
+
+
+def examine_task(trial: TrialFiles, name: str) -> TaskReport | str:
+    entry, digests = trial.recipe.tasks[name], trial.record.meta_info.data_sha256
+    for file in entry.files().values():
+        if reason := why_changed(file, digests.get(file)):
+            return f"{reason}, so duplicates and leaks were not looked for."
+    try:
+        return examine(*read_task(entry, entry.task(name), SPLITS))
+    except MopsError as error:
+        return f"the data cannot be read again: {error}"
+
+
+def recorded_rows(trial: TrialFiles, task: str) -> Iterator[Cells]:
+    """Row counts alone, from the record."""
+    scores = trial.record.scores.tasks.get(task, {})
+    train = trial.record.train_info.tasks.get(task)
+    counts = {split: scores.get(split, {}).get("rows") for split in ("validation", "test")}
+    for split, count in {"train": train.rows if train else None, **counts}.items():
+        if count:
+            unknown = (EMPTY,) * (len(DATA_COLUMNS) - 1)
+            yield Cell(task), Cell(split), number_cell(int(count), "{:,}"), *unknown
+
+
+def baseline_and_leaks(report: TaskReport) -> Iterator[str]:
+    if report.baseline_class is not None:
+        yield (
+            f"{report.task}: always predicting {report.baseline_class!r}, the most frequent class "
+            f"of train, has an accuracy of {report.baseline:.3f} on validation."
+        )
+    elif report.baseline is not None:
+        yield f"{report.task}: a constant prediction has correlation 0."
+    for name, split in report.splits.items():
+        if split.rows_in_train:
+            rows = f"{split.rows_in_train:,} of {split.rows:,} {name} rows"
+            yield f"{report.task}: {rows} are also in train."
+
+
+# ------------------------------------------------------------------ pretraining data
+
+
 def encoder_lines(source: Source) -> Iterator[str]:
     """Each encoder once."""
-    encoders: dict[tuple[str, str], TrialFiles] = {}
+    encoders: dict[tuple[str, str], Recipe] = {}
     for trial in source.trials:
         meta = trial.record.meta_info
         if meta.encoder:
-            encoders.setdefault((meta.encoder, meta.encoder_sha256), trial)
-    for (name, sha256), trial in encoders.items():
-        yield from describe_pretraining(name, sha256, trial.recipe)
+            encoders.setdefault((meta.encoder, meta.encoder_sha256), trial.recipe)
+    for (name, sha256), recipe in encoders.items():
+        yield from describe_pretraining(name, sha256, recipe)
     if not encoders:
         yield "No record names its encoder."
+
+
+def describe_pretraining(name: str, sha256: str, recipe: Recipe) -> Iterator[str]:
+    """Sentences about an encoder's training data and the tasks that may overlap with it."""
+    short, encoder = Path(name).name, find_encoder(name, sha256)
+    if encoder is None:
+        yield f"{short}: its pretraining data is not known to mops."
+        return
+    yield f"{short} was trained on {encoder['training']}."
+    for task, entry in recipe.tasks.items():
+        paths = [Path(file) for file in entry.files().values()]
+        names = " ".join(f"{path.parent.name} {path.name}" for path in paths).lower()
+        words = set(re.findall("[a-z0-9]+", names.replace("sts-b", "stsb")))
+        for data_set in encoder.get("data_sets", ()):
+            if words & set(read_known()["data_sets"][data_set]):
+                yield (
+                    f"The files of {task} look like {data_set}, which {short} was trained on: its "
+                    "scores are not a clean transfer result."
+                )
+
+
+def find_encoder(name: str, sha256: str) -> Mapping[str, Any] | None:
+    """By the digest of its weights, otherwise by its name."""
+    plain = Path(name).name.lower().replace("_", "-")
+    encoders: list[Mapping[str, Any]] = read_known()["encoders"]
+    if sha256 == BUNDLED_SHA256:
+        return next(one for one in encoders if one.get("is_bundled"))
+    return next((o for o in encoders if any(fnmatchcase(plain, p) for p in o["names"])), None)
+
+
+@cache
+def read_known() -> Mapping[str, Any]:
+    return dict(parse_yaml(Path(__file__).with_name("pretraining_data.yaml").read_text("utf-8")))

@@ -4,22 +4,162 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mops.data.dataset import read_split, read_task
+from mops.data.tables import HUB
+from mops.errors import MopsError, RunError
 from mops.evaluate.metrics import score
-from mops.reports.answers import FAR, Comparison, Texts, Values, compare_answers, read_texts
-from mops.reports.source import Source
+from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
+from mops.files import file_digest
+from mops.reports.source import Source, TrialFiles
 from mops.tables import Cell, Table, number_cell, with_minus_signs
 from mops.tasks import Task
 
+FEW, MOST = 4, 8  # candidates that are compared
+FAR = 0.2  # of a similarity's range: a prediction farther from its label is called wrong
 WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 FEWEST = 3  # rows of a correlation
 JUDGES = {"report": "the report half of validation", "test": "the test rows"}
+Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Texts = tuple[str, ...]
+
+
+# ------------------------------------------------------------------ answers
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One trial's predictions for the labelled rows that judge a task."""
+
+    trial: TrialFiles
+    rows: PredictionRows
+
+
+def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
+    path = trial.predictions(name, on)
+    rows = read_predictions(path, trial.recipe.task_values()[name]).part(on)
+    if not len(rows.targets):
+        raise RunError(f"{path} has no labelled row that judges")
+    return Answers(trial, rows)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answers of several candidates to the same rows."""
+
+    task: Task
+    seed: int | None  # None where they have no seed in common
+    answers: tuple[Answers, ...]
+    left_out: tuple[str, ...]  # candidates without usable predictions, and why
+
+    @property
+    def rows(self) -> PredictionRows:
+        """Ids, labels and targets are the same for all; predictions are the first candidate's."""
+        return self.answers[0].rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.trial.candidate for one in self.answers)
+
+    @cached_property
+    def losses(self) -> list[Values | None]:
+        """By candidate; None where its file has none."""
+        return [one.rows.numbers("loss") for one in self.answers]
+
+    @cached_property
+    def mean_losses(self) -> Values | None:
+        known = [own for own in self.losses if own is not None]
+        return np.mean(known, axis=0) if known else None
+
+    @cached_property
+    def errors(self) -> Values:
+        """Candidates x rows: 0 or 1 for classes, the distance to the label for values."""
+        predictions = np.array([one.rows.values for one in self.answers])
+        distance: Values = np.abs(predictions - self.rows.targets)
+        return distance if self.task.is_similarity else (distance > 0).astype(np.float64)
+
+    @cached_property
+    def wrong(self) -> Mask:
+        """Candidates x rows."""
+        low, high = self.task.range or (0.0, 1.0)
+        return self.errors > FAR * (high - low)
+
+
+def compare_answers(source: Source, task: str) -> Comparison | None:
+    """None where no prediction file of the task can be read."""
+    trials = list(source.same_seed_trials(compared_candidates(source, task)).values())
+    answers: list[Answers] = []
+    left_out = []
+    for trial in trials:
+        try:
+            own = read_answers(trial, task, source.results.on)
+            if answers and own.rows.digest != answers[0].rows.digest:
+                raise RunError(f"its rows differ from those of {answers[0].trial.candidate}")
+            answers.append(own)
+        except RunError as error:
+            left_out.append(f"{trial.candidate}: {error}")
+    if not answers:
+        return None
+    seeds = {trial.result.seed for trial in trials}
+    seed = seeds.pop() if len(seeds) == 1 else None
+    return Comparison(answers[0].rows.task, seed, tuple(answers), tuple(left_out))
+
+
+def compared_candidates(source: Source, task: str) -> list[str]:
+    """The recommended one, the baseline, the model per task, then the best of each block.
+
+    Where these are few, the best of the others follow.
+    """
+    able = [o for o in source.results.candidates if task in o.tasks and source.trials_of(o.name)]
+    by_score = sorted(able, key=lambda one: -one.overall.mean)
+    blocks = {(one.reference, one.tie): one.name for one in reversed(by_score)}
+    best = [one.name for one in able if one.name in blocks.values()]
+    main = [name for name in source.main_candidates if name in {one.name for one in able}]
+    chosen = list(dict.fromkeys((*main, *best)))[:MOST]
+    others = [one.name for one in by_score if one.name not in chosen]
+    return chosen + others[: max(0, FEW - len(chosen))]
+
+
+def read_texts(answers: Answers, on: str) -> tuple[Sequence[Texts], str]:
+    """The texts of the rows as training read them, or none and the reason."""
+    trial, task = answers.trial, answers.rows.task
+    entry, split = trial.recipe.tasks[task.name], SPLIT_FILE[on]
+    file = entry.files().get(split) or entry.train or ""
+    if reason := why_changed(file, trial.record.meta_info.data_sha256.get(file)):
+        return (), reason
+    try:
+        if split in entry.files():
+            part = read_split(entry, task, file, needs_label=split == "validation")
+        else:  # validation was split off the training rows
+            part = read_task(entry, task, (split,))[1][split]
+        rows = [part.rows[place] for place in answers.rows.places]
+    except (MopsError, IndexError) as cause:
+        return (), f"{file} can no longer be read: {cause}"
+    if [row.id for row in rows] != answers.rows.columns["id"].tolist():
+        return (), f"the rows of {file} are not those that were answered"
+    return [row.texts for row in rows], ""
+
+
+def why_changed(file: str, sha256: str | None) -> str:
+    """Why a data file is not the one that was trained with; empty if it is."""
+    if file.startswith(HUB):
+        return f"{file} is on the hub, which a report does not contact"
+    if not Path(file).is_file():
+        return f"{file} no longer exists"
+    if sha256 and file_digest(file) != sha256:
+        return f"{file} has changed since the training"
+    return ""
+
+
+# ------------------------------------------------------------------ analysis
 
 
 @dataclass(frozen=True)
@@ -49,78 +189,62 @@ class TaskErrors:
 
 def find_errors(source: Source) -> Iterator[TaskErrors | str]:
     """The analysis of each task, or a sentence that says why there is none."""
+    on = source.results.on
     for task in source.results.tasks:
         comparison = compare_answers(source, task)
         if comparison is None:
             yield f"No error analysis of {task}: no prediction file can be read."
-        else:
-            yield analyse(comparison, source.results.on)
+            continue
+        texts, why_no_texts = read_texts(comparison.answers[0], on)
+        alone = errors_of_one(comparison)
+        yield TaskErrors(
+            task=task,
+            candidates=comparison.names,
+            worst=tuple(make_example(comparison, row, texts) for row in worst_rows(comparison)),
+            only=tuple(make_example(comparison, row, texts, only) for only, row in alone),
+            by_length=with_minus_signs(scores_by_length(comparison, texts)),
+            by_label=with_minus_signs(scores_by_label(comparison)),
+            note=" ".join(notes(comparison, on, why_no_texts)),
+        )
 
 
-def analyse(comparison: Comparison, on: str) -> TaskErrors:
-    texts, why_no_texts = read_texts(comparison.answers[0], on)
-    known = [own for own in comparison.losses if own is not None]
-    losses = np.mean(known, axis=0) if known else None
-    return TaskErrors(
-        task=comparison.task.name,
-        candidates=comparison.names,
-        worst=tuple(
-            make_example(comparison, row, texts, losses) for row in worst_rows(comparison, losses)
-        ),
-        only=tuple(
-            make_example(comparison, row, texts, losses, only=comparison.names[n])
-            for n, row in errors_of_one(comparison)
-        ),
-        by_length=with_minus_signs(scores_by_length(comparison, texts)),
-        by_label=with_minus_signs(scores_by_label(comparison)),
-        note=" ".join(notes(comparison, on, why_no_texts)),
-    )
-
-
-def worst_rows(comparison: Comparison, losses: Values | None) -> Sequence[int]:
+def worst_rows(comparison: Comparison) -> Sequence[int]:
     """By mean loss; without losses by mean error."""
+    losses = comparison.mean_losses
     badness = comparison.errors.mean(axis=0) if losses is None else np.nan_to_num(losses, nan=-1.0)
     order = np.argsort(-badness, kind="stable")[:WORST]
     return [int(row) for row in order if badness[row] > 0]
 
 
-def errors_of_one(comparison: Comparison) -> Iterator[tuple[int, int]]:
+def errors_of_one(comparison: Comparison) -> Iterator[tuple[str, int]]:
     """(candidate, row) where all others are right; the worst rows of each candidate first."""
     if len(comparison.answers) < 2:
         return
     wrong = comparison.wrong
-    for n, losses in enumerate(comparison.losses):
+    for n, (name, losses) in enumerate(zip(comparison.names, comparison.losses, strict=True)):
         rows = np.flatnonzero((wrong.sum(axis=0) == 1) & wrong[n])
         badness = comparison.errors[n] if losses is None else losses
         for row in rows[np.argsort(-badness[rows], kind="stable")][:ALONE]:
-            yield n, int(row)
+            yield name, int(row)
 
 
 def make_example(
-    comparison: Comparison,
-    row: int,
-    texts: Sequence[Texts],
-    losses: Values | None,
-    *,
-    only: str = "",
+    comparison: Comparison, row: int, texts: Sequence[Texts], only: str = ""
 ) -> Example:
-    task, columns = comparison.task, comparison.rows.columns
-    answers = zip(comparison.names, comparison.answers, comparison.wrong[:, row], strict=True)
+    form = (lambda word: f"{float(word):.2f}") if comparison.task.is_similarity else str
+    columns, losses = comparison.rows.columns, comparison.mean_losses
+    answers = zip(comparison.answers, comparison.wrong[:, row], strict=True)
     return Example(
         id=columns["id"][row],
         texts=texts[row] if texts else (),
-        label=format_answer(task, columns["label"][row]),
+        label=form(columns["label"][row]),
         loss=None if losses is None else float(losses[row]),
         answers=tuple(
-            (name, format_answer(task, one.rows.columns["prediction"][row]), not is_wrong)
-            for name, one, is_wrong in answers
+            (one.trial.candidate, form(one.rows.columns["prediction"][row]), not is_wrong)
+            for one, is_wrong in answers
         ),
         only=only,
     )
-
-
-def format_answer(task: Task, word: str) -> str:
-    return f"{float(word):.2f}" if task.is_similarity else word
 
 
 def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
@@ -129,7 +253,7 @@ def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
     if comparison.task.range:
         low, high = comparison.task.range
         yield f"An answer counts as wrong if it is more than {FAR * (high - low):g} off."
-    if all(own is None for own in comparison.losses):
+    if comparison.mean_losses is None:
         yield "The prediction files have no losses, so rows are ordered by their errors."
     if why_no_texts:
         yield f"Ids are shown instead of texts: {why_no_texts}."
@@ -140,7 +264,10 @@ def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
 
 
 def scores_by_length(comparison: Comparison, texts: Sequence[Texts]) -> Table:
-    """The task's own score in each quarter of the rows, the shortest texts first."""
+    """The task's own score in each quarter of the rows, the shortest texts first.
+
+    Rows of equal length stay together, so quarters may be uneven or fewer than four.
+    """
     task, targets = comparison.task, comparison.rows.targets
 
     def own_score(rows: Mask, predictions: Values) -> float | None:
@@ -148,40 +275,34 @@ def scores_by_length(comparison: Comparison, texts: Sequence[Texts]) -> Table:
             return None
         return score(task, targets[rows], predictions[rows])[task.score_name]
 
-    words = np.array([sum(len(text.split()) for text in row) for row in texts])
+    words = np.array([sum(len(text.split()) for text in row) for row in texts] or [0])
+    bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
+    places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
+    groups = []
+    for own in [places == n for n in np.unique(places)] if texts else ():
+        low, high = words[own].min(), words[own].max()
+        groups.append((f"{low}" if low == high else f"{low} to {high}", own))
     note = f"{task.score_name} in quarters of the rows, by the number of words in their texts."
-    groups = list(quarters(words)) if texts else []
     return slice_table(comparison, ("length", "words"), groups, own_score, note)
-
-
-def quarters(lengths: NDArray[np.int64]) -> Iterator[tuple[str, Mask]]:
-    """Rows of equal length stay together, so quarters may be uneven or fewer than four."""
-    bounds = np.unique(np.quantile(lengths, (0.25, 0.5, 0.75), method="inverted_cdf"))
-    places = np.searchsorted(bounds, lengths)  # a bound belongs to the shorter quarter
-    for n in np.unique(places):
-        low, high = lengths[places == n].min(), lengths[places == n].max()
-        yield (f"{low}" if low == high else f"{low} to {high}"), places == n
 
 
 def scores_by_label(comparison: Comparison) -> Table:
     """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
     task, targets = comparison.task, comparison.rows.targets
-    groups: list[tuple[str, Mask]]
     if task.range:
         edges = np.linspace(*task.range, RANGE_PARTS + 1)
         places = np.clip(np.searchsorted(edges, targets, side="right") - 1, 0, RANGE_PARTS - 1)
         names = [f"{edges[n]:g} to {edges[n + 1]:g}" for n in range(RANGE_PARTS)]
-        groups = [(name, places == n) for n, name in enumerate(names)]
         note = "Mean distance between prediction and label; smaller is better."
     else:
-        groups = [(label, targets == n) for n, label in enumerate(task.labels)]
+        places, names = targets.astype(int), list(task.labels)
         note = "Fraction of correct answers among the rows of a label."
 
     def measure(rows: Mask, predictions: Values) -> float:
-        is_value = task.range is not None
-        own = np.abs(predictions - targets) if is_value else predictions == targets
+        own = np.abs(predictions - targets) if task.range else predictions == targets
         return float(own[rows].mean())
 
+    groups = [(name, places == n) for n, name in enumerate(names)]
     return slice_table(comparison, ("label", "label"), groups, measure, note)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,12 +13,20 @@ from mops.papers import PaperView, claim_table, compare_with
 from mops.reports.cards import Card, make_cards
 from mops.reports.caveats import Section, make_caveats
 from mops.reports.errors import TaskErrors, find_errors
-from mops.reports.figures import Chart, Picture, draw_charts
+from mops.reports.figures.answers import draw_answers
+from mops.reports.figures.conflicts import draw_conflicts
+from mops.reports.figures.curves import draw_curves
+from mops.reports.figures.response import draw_responses
+from mops.reports.figures.scores import draw_pareto, draw_scores
+from mops.reports.figures.style import Picture, house_style, to_png
 from mops.reports.latex import to_latex
 from mops.reports.source import Source, read_source
 from mops.reports.tables import make_tables
 from mops.tables import Table, to_csv
 
+FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
+    draw_pareto, draw_scores, draw_curves, draw_responses, draw_answers, draw_conflicts,
+)  # fmt: skip
 PACKAGES = ("jinja2", "matplotlib")  # the extra `report`
 
 
@@ -33,7 +41,6 @@ class Report:
     errors: tuple[TaskErrors, ...] = ()
     caveats: tuple[Section, ...] = ()
     papers: tuple[PaperView, ...] = ()
-    charts: tuple[Chart, ...] = ()  # the pictures as matplotlib figures, for PNG
 
     @property
     def paper_tables(self) -> tuple[Table, ...]:
@@ -62,20 +69,23 @@ def check_packages() -> None:
 
 def make_report(source: Source, like: Sequence[str] = ()) -> Report:
     """All parts of the report, and comparisons with the named papers."""
-    charts, left_out = draw_charts(source)
-    analyses = list(find_errors(source))
-    errors = tuple(one for one in analyses if isinstance(one, TaskErrors))
-    left_out += [one for one in analyses if isinstance(one, str)]
+    charts, analyses = draw_charts(source), list(find_errors(source))
+    left_out = [text for text in (*charts, *analyses) if isinstance(text, str)]
     return Report(
         source,
         tables=make_tables(source),
-        pictures=tuple(chart.picture() for chart in charts),
+        pictures=tuple(chart for chart in charts if isinstance(chart, Picture)),
         cards=make_cards(source),
-        errors=errors,
+        errors=tuple(analysis for analysis in analyses if isinstance(analysis, TaskErrors)),
         caveats=make_caveats(source, left_out),
         papers=tuple(compare_with(name, source.results, source.records) for name in like),
-        charts=tuple(charts),
     )
+
+
+def draw_charts(source: Source) -> list[Picture | str]:
+    """All charts that the results have data for, and sentences about what they leave out."""
+    with house_style():
+        return [chart for draw in FIGURES for chart in draw(source)]
 
 
 def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[Path]:
@@ -90,8 +100,8 @@ def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[P
     plans = {card.picture.name: card.picture for card in report.cards if card.picture}
     for picture in (*report.pictures, *plans.values()):
         files[f"figures/{picture.name}.svg"] = picture.file.encode()
-    for chart in report.charts if has_png else ():
-        files[f"figures/{chart.name}.png"] = chart.png()
+        if has_png and picture.figure:
+            files[f"figures/{picture.name}.png"] = to_png(picture.figure)
     files["report.html"] = render_page(report).encode()
     for name, data in files.items():
         with atomic_write(place / name) as draft:

@@ -53,6 +53,16 @@ class Source:
     trials: tuple[TrialFiles, ...]  # by candidate, then by seed
     unreadable: tuple[str, ...]  # trials whose files cannot be read, and why
 
+    @property
+    def chosen(self) -> str | None:
+        return self.decision.candidate if self.decision else None
+
+    @property
+    def main_candidates(self) -> list[str]:
+        """The recommended candidate, the baseline and the model per task, as far as they exist."""
+        wanted = (self.chosen, self.results.baseline, self.results.single)
+        return [name for name in dict.fromkeys(wanted) if name and name in self.results]
+
     def trials_of(self, candidate: str) -> tuple[TrialFiles, ...]:
         return tuple(trial for trial in self.trials if trial.candidate == candidate)
 

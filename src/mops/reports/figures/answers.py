@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mops.errors import RunError
-from mops.reports.answers import Answers, read_answers
+from mops.reports.errors import Answers, Values, read_answers
 from mops.reports.figures import style
-from mops.reports.figures.style import Chart, Look
+from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source
 
 if TYPE_CHECKING:
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 COMPARED = 2  # candidates side by side
 FEW, MOST = 6, 12  # so many classes have shares and counts; shares alone
+LETTERS = 9  # of a class
 CELLS = 24  # of a range, each way
 BINS = 10  # of confidence
 
 
-@dataclass(frozen=True)
-class AnswerChart:
+class AnswerChart(NamedTuple):
     """One way to show predictions."""
 
     group: str
@@ -37,14 +36,13 @@ class AnswerChart:
     draw: Callable[[Axes, Answers, Look], None]
 
 
-def draw_answers(source: Source) -> Iterator[Chart | str]:
+def draw_answers(source: Source) -> Iterator[Picture | str]:
     """For each task the first two of the recommended candidate, the baseline and a model per task.
 
     Confusion of classes or agreement of values first, then calibration where confidences exist.
     """
-    names = (one.name for one in source.results.candidates)
-    trials = source.same_seed_trials(names)
-    shown = [trials[name] for name in style.main_candidates(source) if name in trials][:COMPARED]
+    trials = source.same_seed_trials(one.name for one in source.results.candidates)
+    shown = [trials[name] for name in source.main_candidates if name in trials][:COMPARED]
     known: list[list[Answers]] = []
     for task in source.results.tasks:
         answers = []
@@ -63,21 +61,26 @@ def draw_answers(source: Source) -> Iterator[Chart | str]:
             yield draw_kind(source, CALIBRATION, sure)
 
 
-def draw_kind(source: Source, kind: AnswerChart, answers: Sequence[Answers]) -> Chart:
+def draw_kind(source: Source, kind: AnswerChart, answers: Sequence[Answers]) -> Picture:
     looks = style.candidate_looks(source)
     task, trial = answers[0].rows.task, answers[0].trial
-    names = [looks[one.trial.candidate].name for one in answers]
-    figure, panels = style.make_panels(names, xlabel=kind.xlabel, height=250)
-    for axes, one in zip(panels, answers, strict=True):
+    own = [looks[one.trial.candidate] for one in answers]
+    is_named = kind is CONFUSION and len(task.labels) <= MOST
+    letters = min(LETTERS, max(map(len, task.labels))) if is_named else 3
+    names = [f"{look.name}\n" for look in own]  # the score stands one line below
+    figure, panels = style.make_panels(
+        names, xlabel=kind.xlabel, height=250, left=30 + 7 * letters, top=36
+    )
+    for axes, one, look in zip(panels, answers, own, strict=True):
         axes.set_ylabel(kind.ylabel)
-        kind.draw(axes, one, looks[one.trial.candidate])
-        score = one.trial.result.scores.get(task.name)
-        if score is not None:
+        kind.draw(axes, one, look)
+        if (score := one.trial.result.scores.get(task.name)) is not None:
             axes.set_title(f"{task.score_name} {score:.3f}", loc="right", weight="normal")
     caption = f"{kind.caption} Seed {trial.result.seed}, {len(answers[0].rows.targets):,} rows."
-    if kind is CONFUSION and len(task.labels) > MOST:
+    if kind is CONFUSION and not is_named:
         caption += f" Names and shares are left out: {len(task.labels)} classes."
-    return Chart(figure, f"{kind.group}-{task.name}", kind.title, caption, kind.group, task.name)
+    name = f"{kind.group}-{task.name}"
+    return style.to_picture(figure, name, kind.title, caption, kind.group, task.name)
 
 
 def tint(look: Look, lightest: float, deepest: float) -> Colormap:
@@ -88,51 +91,39 @@ def tint(look: Look, lightest: float, deepest: float) -> Colormap:
     return LinearSegmentedColormap.from_list("tint", [(*rgb, lightest), (*rgb, deepest)])
 
 
-# ------------------------------------------------------------------ confusion of classes
-
-
-def confusion(answers: Answers) -> NDArray[np.int64]:
-    """Counts: true class by predicted class."""
-    classes = len(answers.rows.task.labels)
-    pairs = answers.rows.targets.astype(int) * classes + answers.rows.values.astype(int)
-    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+def count_pairs(answers: Answers, edges: NDArray[np.floating]) -> Values:
+    """Rows per cell: true value by predicted value."""
+    rows = answers.rows
+    counts: Values = np.histogram2d(rows.targets, rows.values, bins=[edges, edges])[0]
+    return counts
 
 
 def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
-    counts = confusion(answers)
-    classes = len(counts)
+    labels = answers.rows.task.labels
+    counts = count_pairs(answers, np.arange(len(labels) + 1) - 0.5)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     visible = np.where(counts > 0, shares, np.nan)
-    axes.imshow(visible, cmap=tint(look, 0.04, 0.6), vmin=0, vmax=1, interpolation="nearest")
+    axes.imshow(
+        visible, cmap=tint(look, 0.04, 0.6), vmin=0, vmax=1, interpolation="nearest", aspect="auto"
+    )
     axes.grid(visible=False)
-    names = [style.shorten(label, 9) for label in answers.rows.task.labels]
-    ticks = range(classes) if classes <= MOST else []
-    axes.set_xticks(ticks, names if ticks else [])
-    axes.set_yticks(ticks, names if ticks else [])
-    for row, column in np.argwhere(counts > 0) if ticks else ():
-        count = f"\n{counts[row, column]:,}" if classes <= FEW else ""
+    names = [style.shorten(label, LETTERS) for label in labels] if len(labels) <= MOST else []
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), names)
+    for row, column in np.argwhere(counts > 0) if names else ():
+        count = f"\n{counts[row, column]:,.0f}" if len(labels) <= FEW else ""
         axes.text(
             column, row, f"{shares[row, column]:.0%}{count}", ha="center", va="center",
             fontsize=9, weight="bold" if row == column else "normal", color=style.INK,
         )  # fmt: skip
 
 
-# ------------------------------------------------------------------ agreement of values
-
-
-def value_counts(answers: Answers) -> NDArray[np.float64]:
-    """Rows per cell: predicted value by true value."""
-    edges = np.linspace(*answers.rows.task.range or (0.0, 1.0), CELLS + 1)
-    counts, *_ = np.histogram2d(answers.rows.values, answers.rows.targets, bins=[edges, edges])
-    return counts
-
-
 def draw_agreement(axes: Axes, answers: Answers, look: Look) -> None:
     low, high = answers.rows.task.range or (0.0, 1.0)
-    counts = value_counts(answers)
+    counts = count_pairs(answers, np.linspace(low, high, CELLS + 1)).T
     axes.imshow(
         np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", cmap=tint(look, 0.18, 0.9),
-        vmin=0, extent=(low, high, low, high), interpolation="nearest",
+        vmin=0, extent=(low, high, low, high), interpolation="nearest", aspect="auto",
     )  # fmt: skip
     axes.plot([low, high], [low, high], color=style.PALE, linewidth=0.9)
 
@@ -140,12 +131,11 @@ def draw_agreement(axes: Axes, answers: Answers, look: Look) -> None:
 # ------------------------------------------------------------------ calibration
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(NamedTuple):
     """Predictions of about the same confidence."""
 
     centre: float
-    count: int
+    rows: int
     confidence: float  # mean
     accuracy: float
 
@@ -176,49 +166,37 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 
     Naeini et al. 2015, Obtaining Well Calibrated Probabilities Using Bayesian Binning.
     """
-    rows = sum(one.count for one in bins)
-    return sum(one.count * abs(one.accuracy - one.confidence) for one in bins) / rows
+    gaps = [one.rows * abs(one.accuracy - one.confidence) for one in bins]
+    return sum(gaps) / sum(one.rows for one in bins)
 
 
 def draw_reliability(axes: Axes, answers: Answers, look: Look) -> None:
     """A bar per bin; the short line across is its mean confidence."""
     bins = confidence_bins(answers)
-    centres = [one.centre for one in bins]
-    heights = [one.accuracy for one in bins]
-    axes.bar(centres, heights, width=0.84 / BINS, color=look.colour, alpha=0.45)
-    ends = [(centre - 0.5 / BINS, centre + 0.5 / BINS) for centre in centres]
-    means = [one.confidence for one in bins]
-    axes.hlines(means, *zip(*ends, strict=True), color=style.PALE, linewidth=1.2)
+    for centre, count, confidence, accuracy in bins:
+        axes.bar(centre, accuracy, width=0.84 / BINS, color=look.colour, alpha=0.45)
+        ends = centre - 0.5 / BINS, centre + 0.5 / BINS
+        axes.hlines(confidence, *ends, color=style.PALE, linewidth=1.2)
+        text = str(count) if count < 1000 else f"{count / 1000:.1f}k"
+        axes.text(centre, 0.02, text, ha="center", va="bottom", fontsize=8)
     axes.plot([0, 1], [0, 1], color=style.PALE, linewidth=0.9, linestyle="--")
-    for one in bins:
-        count = str(one.count) if one.count < 1000 else f"{one.count / 1000:.1f}k"
-        axes.text(one.centre, 0.02, count, ha="center", va="bottom", fontsize=8)
     axes.text(0.03, 0.97, f"error {calibration_error(bins):.3f}", va="top")
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
 
 
 CONFUSION = AnswerChart(
-    "answers",
-    "Confusion of classes",
+    "answers", "Confusion of classes",
     "Each row holds the examples of one true class, as shares of the predicted classes.",
-    "predicted",
-    "true",
-    draw_confusion,
-)
+    "predicted", "true", draw_confusion,
+)  # fmt: skip
 AGREEMENT = AnswerChart(
-    "answers",
-    "Predicted against true values",
+    "answers", "Predicted against true values",
     "The darker a cell, the more rows; predictions on the line are exact.",
-    "true value",
-    "predicted value",
-    draw_agreement,
-)
+    "true value", "predicted value", draw_agreement,
+)  # fmt: skip
 CALIBRATION = AnswerChart(
-    "calibration",
-    "Calibration",
+    "calibration", "Calibration",
     "Accuracy by confidence; a calibrated model ends on the dashed line. Each bar has its number "
     "of rows at the foot; the error is the expected calibration error.",
-    "confidence",
-    "accuracy",
-    draw_reliability,
-)
+    "confidence", "accuracy", draw_reliability,
+)  # fmt: skip

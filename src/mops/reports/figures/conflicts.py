@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from mops.errors import UsageError
 from mops.evaluate.conflicts import WHOLE, Conflicts, read_conflicts
 from mops.files import atomic_write
 from mops.reports.figures import style
-from mops.reports.figures.style import Chart
+from mops.reports.figures.style import Picture
 from mops.reports.source import Source
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ COSINES = ((0.0, "#d64545a0"), (0.5, "#d6454500"), (0.5, "#2f7fd600"), (1.0, "#2
 NOISE = ((0.0, "#80889000"), (1.0, "#808890a0"))
 FLATTEST = 0.1  # the colour scale never spans less, so that noise does not look like a finding
 MOST_NUMBERS = 800  # cells; with more of them the numbers would be unreadable
-Matrix = NDArray[np.float64]
 
 
 def draw_heatmap(conflicts: Conflicts, folder: Path) -> list[Path]:
@@ -43,7 +42,7 @@ def draw_heatmap(conflicts: Conflicts, folder: Path) -> list[Path]:
     return paths
 
 
-def draw_conflicts(source: Source) -> Iterator[Chart | str]:
+def draw_conflicts(source: Source) -> Iterator[Picture | str]:
     """The chart of conflicts.json, if the folder has one."""
     path = source.folder / "conflicts.json"
     if path.is_file():
@@ -52,7 +51,8 @@ def draw_conflicts(source: Source) -> Iterator[Chart | str]:
         except UsageError as error:
             yield f"The heat map of gradient conflicts is left out: {error}."
         else:
-            yield Chart(build_figure(conflicts), "conflicts", TITLE, " ".join(conflicts.advice))
+            figure, caption = build_figure(conflicts), " ".join(conflicts.advice)
+            yield style.to_picture(figure, "conflicts", TITLE, caption)
 
 
 def build_figure(conflicts: Conflicts) -> Figure:
@@ -60,24 +60,18 @@ def build_figure(conflicts: Conflicts) -> Figure:
     from matplotlib.figure import Figure
 
     places = list(dict.fromkeys(cell.place for cell in conflicts.places))
-    parts = list(dict.fromkeys(c.part for c in conflicts.owners if c.layer is not None))
-    parts.append(WHOLE)
+    parts = [*dict.fromkeys(c.part for c in conflicts.owners if c.layer is not None), WHOLE]
     tasks = conflicts.info["tasks"]
     heights = [*[len(parts)] * len(conflicts.pairs), len(tasks)]
     size = (max(7.5, 2.6 + 0.68 * len(places)), 1.6 + 0.3 * sum(heights) + 0.35 * len(heights))
-    figure = Figure(figsize=size)
+    figure = Figure(figsize=size, layout="constrained")
     *blocks, noise = figure.subplots(len(heights), 1, height_ratios=heights, sharex=True, squeeze=False).flat  # noqa: E501  # fmt: skip
-    means = {pair: pair_matrix(conflicts, pair, places, parts) for pair in conflicts.pairs}
-    most = max(FLATTEST, *(float(np.nanmax(np.abs(matrix))) for matrix in means.values()))
-    has_numbers = sum(map(np.size, means.values())) <= MOST_NUMBERS
-    for axes, (pair, matrix) in zip(blocks, means.items(), strict=True):
-        number = "{:z.3f}" if has_numbers else ""
-        image = draw_matrix(axes, matrix, parts, COSINES, (-most, most), number)
-        axes.set_title(" and ".join(pair), fontsize=9)
-        cells = [c for c in (*conflicts.owners, *conflicts.places) if c.is_conflict]
-        own = [c for c in cells if tuple(c.tasks) == tuple(pair) and c.part in parts]
-        frame(axes, [(parts.index(c.part), places.index(c.place)) for c in own])
-    draw_matrix(noise, own_matrix(conflicts, tasks, places), tasks, NOISE, (0, 1), "{:z.2f}")
+    image = draw_pairs(blocks, conflicts, places, parts)
+    own = np.full((len(tasks), len(places)), np.nan)
+    for cell in reversed(conflicts.places):  # the first pair of a task counts
+        for task, value in zip(cell.tasks, cell.own, strict=True):
+            own[tasks.index(task), places.index(cell.place)] = value
+    draw_matrix(noise, own, tasks, NOISE, (0, 1), "{:z.2f}")
     noise.set_title("Cosine between two batches of the same task: the noise level", fontsize=9)
     short = ["emb" if place == "embeddings" else place for place in places]
     noise.set_xticks(range(len(places)), short, fontsize=8)
@@ -95,33 +89,35 @@ def build_figure(conflicts: Conflicts) -> Figure:
     return figure
 
 
-def pair_matrix(
-    conflicts: Conflicts, pair: Sequence[str], places: Sequence[str], parts: Sequence[str]
-) -> Matrix:
+def draw_pairs(
+    blocks: Sequence[Axes], conflicts: Conflicts, places: Sequence[str], parts: Sequence[str]
+) -> AxesImage:
     """Mean cosines, parts by places; places outside the layers have only their whole."""
-    matrix = np.full((len(parts), len(places)), np.nan)
-    for cell in (*conflicts.owners, *conflicts.places):
-        if tuple(cell.tasks) == tuple(pair) and cell.part in parts:
-            matrix[parts.index(cell.part), places.index(cell.place)] = cell.mean
-    return matrix
+    from matplotlib.patches import Rectangle
 
-
-def own_matrix(conflicts: Conflicts, tasks: Sequence[str], places: Sequence[str]) -> Matrix:
-    matrix = np.full((len(tasks), len(places)), np.nan)
-    for cell in reversed(conflicts.places):  # the first pair of a task counts
-        for task, value in zip(cell.tasks, cell.own, strict=True):
-            matrix[tasks.index(task), places.index(cell.place)] = value
-    return matrix
+    shown = [cell for cell in (*conflicts.owners, *conflicts.places) if cell.part in parts]
+    most = max(FLATTEST, *(abs(cell.mean) for cell in shown))
+    is_legible = len(blocks) * len(parts) * len(places) <= MOST_NUMBERS
+    for axes, pair in zip(blocks, conflicts.pairs, strict=True):
+        means, frames = np.full((len(parts), len(places)), np.nan), []
+        for cell in (cell for cell in shown if tuple(cell.tasks) == tuple(pair)):
+            row, column = parts.index(cell.part), places.index(cell.place)
+            means[row, column] = cell.mean
+            corner = column - 0.45, row - 0.45
+            frames += [Rectangle(corner, 0.9, 0.9)] if cell.is_conflict else []
+        number = "{:z.3f}" if is_legible else ""
+        image = draw_matrix(axes, means, parts, COSINES, (-most, most), number)
+        axes.set_title(" and ".join(pair), fontsize=9)
+        for frame in frames:
+            frame.set(fill=False, edgecolor=style.INK, linewidth=1.6)
+            axes.add_patch(frame)
+    return image
 
 
 def draw_matrix(
-    axes: Axes,
-    matrix: Matrix,
-    rows: Sequence[str],
-    colours: Any,
-    limits: tuple[float, float],
-    number: str,
-) -> AxesImage:
+    axes: Axes, matrix: NDArray[np.float64], rows: Sequence[str], colours: Any,
+    limits: tuple[float, float], number: str,
+) -> AxesImage:  # fmt: skip
     """Coloured cells with their values; no numbers where the format is empty."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -135,11 +131,3 @@ def draw_matrix(
         text = number.format(matrix[row, column]).replace("-", "−")
         axes.text(column, row, text, ha="center", va="center", fontsize=8, color=style.INK)
     return image
-
-
-def frame(axes: Axes, cells: Iterable[tuple[int, int]]) -> None:
-    from matplotlib.patches import Rectangle
-
-    for row, column in cells:
-        corner = column - 0.45, row - 0.45
-        axes.add_patch(Rectangle(corner, 0.9, 0.9, fill=False, edgecolor=style.INK, linewidth=1.6))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mops.reports.figures import style
-from mops.reports.figures.style import Chart, Look
+from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source, TrialFiles
-from mops.tables import EMPTY, Cell, Table, number_cell
+from mops.tables import EMPTY, Cell, Table
 from mops.units import format_seconds
 
 if TYPE_CHECKING:
@@ -29,16 +28,11 @@ NOTE = (
     "Overall score on the selection rows at the stored evaluations; means over seeds. Spread: the "
     "standard deviation of the last quarter of a training's evaluations (at least three)."
 )
-COLUMNS = (
-    "candidate", "evaluations", "steps", "final score",
-    "steps to 90 %", "share of steps", "time to 90 %", "spread of the last",
-)  # fmt: skip
 Line = tuple[Sequence[float], Sequence[float]]
-Lines = Mapping[str, Mapping[str, Line]]  # panel -> candidate -> x and y
+Lines = dict[str, dict[str, Line]]  # panel -> candidate -> x and y
 
 
-@dataclass(frozen=True)
-class StoredEvaluation:
+class StoredEvaluation(NamedTuple):
     """A stored evaluation on the selection rows."""
 
     step: int
@@ -60,19 +54,14 @@ def loss_lines(trial: TrialFiles) -> dict[str, tuple[list[float], list[float]]]:
 
 def evaluations(trial: TrialFiles) -> Iterator[StoredEvaluation]:
     main = trial.record.scores.main
-    for entry in trial.curve:
-        if "selection" in entry:
-            scores = {
-                task: own[main[task]]
-                for task, own in entry["selection"].items()
-                if own.get(main[task]) is not None
-            }
-            if entry.get("overall") is not None:
-                scores["overall"] = entry["overall"]
-            yield StoredEvaluation(entry["step"], entry["seconds"], scores)
+    for entry in (entry for entry in trial.curve if "selection" in entry):
+        scores = {task: own.get(main[task]) for task, own in entry["selection"].items()}
+        scores["overall"] = entry.get("overall")
+        known = {key: value for key, value in scores.items() if value is not None}
+        yield StoredEvaluation(entry["step"], entry["seconds"], known)
 
 
-def draw_curves(source: Source) -> Iterator[Chart | str]:
+def draw_curves(source: Source) -> Iterator[Picture | str]:
     """Charts of the first common seed; each where a candidate has two values or more."""
     trials = source.same_seed_trials(one.name for one in source.results.candidates)
     seed = ", ".join(sorted({str(trial.result.seed) for trial in trials.values()}))
@@ -80,30 +69,29 @@ def draw_curves(source: Source) -> Iterator[Chart | str]:
     missing = [name for name, trial in trials.items() if not trial.curve]
     if missing:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
-    losses = collect_losses(source, trials, looks)
-    if losses:
-        caption = f"Training loss by step, seed {seed}; running mean over 1/20 of the steps."
-        yield draw_lines(looks, losses, "loss", "Loss during training", caption, "steps")
-    evaluated = {name: list(evaluations(trial)) for name, trial in trials.items()}
+    losses = {name: loss_lines(trial) for name, trial in trials.items()}
+    most = {name: MOST if look.is_notable else FEW for name, look in looks.items()}
+    lines: Lines = {
+        key: {name: smooth(*own[key], most[name]) for name, own in losses.items() if key in own}
+        for key in (TOTAL, *source.results.tasks)
+    }
+    caption = f"Training loss by step, seed {seed}; running mean over 1/20 of the steps."
+    yield from draw_lines(looks, lines, "loss", "Loss during training", caption, "steps")
+    stored = {name: list(evaluations(trial)) for name, trial in trials.items()}
     caption = f"Evaluations on the selection rows, not on the rows that judge; seed {seed}."
-    for choice, unit, x in (
-        ("score by step", "steps", lambda e: float(e.step)),
-        ("score by time", "seconds of training", lambda e: e.seconds),
-    ):
-        lines = collect_scores(source, evaluated, x)
-        if lines:
-            yield draw_lines(looks, lines, choice, "Score during training", caption, unit)
+    fields = {"step": ("step", "steps"), "time": ("seconds", "seconds of training")}
+    for by, (field, unit) in fields.items():
+        lines = {
+            key: {name: score_line(own, key, field) for name, own in stored.items()}
+            for key in ("overall", *source.results.tasks)
+        }
+        choice = f"score by {by}"
+        yield from draw_lines(looks, lines, choice, "Score during training", caption, unit)
 
 
-def collect_losses(
-    source: Source, trials: Mapping[str, TrialFiles], looks: Mapping[str, Look]
-) -> Lines:
-    lines: dict[str, dict[str, Line]] = {key: {} for key in (TOTAL, *source.results.tasks)}
-    for name, trial in trials.items():
-        for key, (x, y) in loss_lines(trial).items():
-            if key in lines and len(x) > 1:
-                lines[key][name] = smooth(x, y, MOST if looks[name].is_notable else FEW)
-    return {key: own for key, own in lines.items() if own}
+def score_line(history: Sequence[StoredEvaluation], key: str, field: str) -> Line:
+    known = [one for one in history if key in one.scores]
+    return [getattr(one, field) for one in known], [one.scores[key] for one in known]
 
 
 def smooth(x: Sequence[float], y: Sequence[float], most: int) -> Line:
@@ -115,35 +103,24 @@ def smooth(x: Sequence[float], y: Sequence[float], most: int) -> Line:
     return [x[n] for n in at], ((sums[high] - sums[low]) / (high - low)).tolist()
 
 
-def collect_scores(
-    source: Source,
-    evaluated: Mapping[str, Sequence[StoredEvaluation]],
-    x: Callable[[StoredEvaluation], float],
-) -> Lines:
-    lines: dict[str, dict[str, Line]] = {}
-    for key in ("overall", *source.results.tasks):
-        for name, own in evaluated.items():
-            known = [one for one in own if key in one.scores]
-            if len(known) > 1:
-                values = [x(one) for one in known], [one.scores[key] for one in known]
-                lines.setdefault(key, {})[name] = values
-    return lines
-
-
 def draw_lines(
     looks: Mapping[str, Look], lines: Lines, choice: str, title: str, caption: str, unit: str
-) -> Chart:
-    """A panel for each key."""
-    figure, panels = style.make_panels(lines, xlabel=unit)
-    for axes, own in zip(panels, lines.values(), strict=True):
-        draw_panel(axes, own, looks)
+) -> Iterator[Picture]:
+    """A panel for each key that has lines of two values or more."""
+    for key in list(lines):
+        lines[key] = {name: line for name, line in lines[key].items() if len(line[0]) > 1}
+    if not (lines := {key: own for key, own in lines.items() if own}):
+        return
     names = {name for own in lines.values() for name in own}
     notable = [look for name, look in looks.items() if name in names and look.is_notable]
-    entries: list[tuple[str, str, Look | None]] = [(o.name, o.colour, o) for o in notable]
+    legend: list[style.LegendEntry] = [(look.name, look.colour, look) for look in notable]
     if others := len(names) - len(notable):
-        entries.append((f"{others} others", style.OTHER, None))
-    style.add_legend(figure, entries)
-    return Chart(figure, f"curves-{choice.replace(' ', '-')}", title, caption, "curves", choice)
+        legend.append((f"{others} others", style.OTHER, None))
+    figure, panels = style.make_panels(list(lines), xlabel=unit, legend=legend)
+    for axes, own in zip(panels, lines.values(), strict=True):
+        draw_panel(axes, own, looks)
+    name = f"curves-{choice.replace(' ', '-')}"
+    yield style.to_picture(figure, name, title, caption, "curves", choice)
 
 
 def draw_panel(axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
@@ -160,16 +137,27 @@ def draw_panel(axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look])
 # ------------------------------------------------------------------ convergence
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(NamedTuple):
     """How fast one training converged."""
 
-    evaluations: int
-    steps: int  # at the last evaluation
-    final: float
-    steps_to: int | None  # the first evaluation with nine tenths of the final score
+    evaluations: float
+    steps: float  # at the last evaluation
+    final: float  # score
+    steps_to: float | None  # the first evaluation with nine tenths of the final score
+    share: float | None  # of the steps
     seconds_to: float | None
     spread: float | None
+
+
+COLUMNS: dict[str, Callable[[float], str]] = {  # how the mean of each field of Pace is shown
+    "evaluations": "{:,.0f}".format,
+    "steps": "{:,.0f}".format,
+    "final score": "{:.3f}".format,
+    "steps to 90 %": "{:,.0f}".format,
+    "share of steps": "{:.0%}".format,
+    "time to 90 %": format_seconds,
+    "spread of the last": "{:.4f}".format,
+}
 
 
 def convergence_table(source: Source) -> Table:
@@ -179,8 +167,9 @@ def convergence_table(source: Source) -> Table:
         measured = [measure_pace(list(evaluations(trial))) for trial in source.trials_of(one.name)]
         paces = [pace for pace in measured if pace is not None]
         if paces:
-            rows.append((Cell(one.name), *pace_cells(paces)))
-    return Table("convergence", "Convergence", COLUMNS, tuple(rows), NOTE)
+            cells = map(mean_cell, COLUMNS.values(), zip(*paces, strict=True))
+            rows.append((Cell(one.name), *cells))
+    return Table("convergence", "Convergence", ("candidate", *COLUMNS), tuple(rows), NOTE)
 
 
 def measure_pace(history: Sequence[StoredEvaluation]) -> Pace | None:
@@ -189,34 +178,15 @@ def measure_pace(history: Sequence[StoredEvaluation]) -> Pace | None:
     if len(known) < 2:
         return None
     scores = [one.scores["overall"] for one in known]
-    final = scores[-1]
+    steps, final = known[-1].step, scores[-1]
     near = next((one for one in known if one.scores["overall"] >= NEARLY * final), known[-1])
-    has_meaning = final > 0  # nine tenths of a negative score are more than the score
     last = scores[-max(FEWEST_LAST, len(scores) // 4) :]
-    return Pace(
-        evaluations=len(known),
-        steps=known[-1].step,
-        final=final,
-        steps_to=near.step if has_meaning else None,
-        seconds_to=near.seconds if has_meaning else None,
-        spread=stdev(last) if len(last) >= FEWEST_LAST else None,
-    )
+    spread = stdev(last) if len(last) >= FEWEST_LAST else None
+    if final <= 0:  # nine tenths of a negative score are more than the score
+        return Pace(len(known), steps, final, None, None, None, spread)
+    return Pace(len(known), steps, final, near.step, near.step / steps, near.seconds, spread)
 
 
-def pace_cells(paces: Sequence[Pace]) -> tuple[Cell, ...]:
-    shares = [pace.steps_to / pace.steps for pace in paces if pace.steps_to is not None]
-    seconds = mean_known([pace.seconds_to for pace in paces])
-    return (
-        number_cell(fmean(pace.evaluations for pace in paces), "{:,.0f}"),
-        number_cell(fmean(pace.steps for pace in paces), "{:,.0f}"),
-        number_cell(fmean(pace.final for pace in paces), "{:.3f}"),
-        number_cell(mean_known([pace.steps_to for pace in paces]), "{:,.0f}"),
-        number_cell(mean_known(shares), "{:.0%}"),
-        EMPTY if seconds is None else Cell(format_seconds(seconds), seconds),
-        number_cell(mean_known([pace.spread for pace in paces]), "{:.4f}"),
-    )
-
-
-def mean_known(values: Sequence[float | None]) -> float | None:
+def mean_cell(form: Callable[[float], str], values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    return Cell(form(fmean(known)), fmean(known)) if known else EMPTY

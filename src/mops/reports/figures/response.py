@@ -7,13 +7,12 @@ Numbers come from the settings of the recipes and from the layouts of the plans.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mops.plans.layout import Layout
 from mops.reports.figures import style
-from mops.reports.figures.style import Chart, Look
+from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source
 from mops.surveys.expansion import abbreviate
 from mops.surveys.results.results import CandidateResult
@@ -21,7 +20,6 @@ from mops.surveys.results.results import CandidateResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDE = 20  # largest value / smallest value from which the axis is logarithmic
 FEW_LOG, FEW = 4, 8  # so many values all get their ticks
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
@@ -30,72 +28,68 @@ Candidates = Sequence[CandidateResult]
 Points = Sequence[tuple[float, CandidateResult]]
 
 
-@dataclass(frozen=True)
-class ResponseLine:
+class ResponseLine(NamedTuple):
     """Candidates that differ in one number only, by that number."""
 
     label: str  # what tells this line from the others
     points: Points
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """A number that varies, and the lines along it."""
 
     key: str
     label: str
     lines: tuple[ResponseLine, ...]
-    names: Mapping[float, str] = field(default_factory=dict)  # values that are shown as words
+    lowest: str = ""  # the word for NONE_SHARED
 
 
-def draw_responses(source: Source) -> Iterator[Chart]:
+def draw_responses(source: Source) -> Iterator[Picture]:
     looks = style.candidate_looks(source)
     keys = ["overall", *source.results.tasks]
     candidates = source.results.candidates
-    for response in (*setting_responses(candidates), *plan_responses(source)):
-        figure, panels = style.make_panels(keys, xlabel=response.label)
-        for axes, key in zip(panels, keys, strict=True):
-            draw_panel(axes, response, key, looks)
-        lines = [line for line in response.lines if line.label]
-        style.add_legend(figure, [(line.label, line_colour(line, looks), None) for line in lines])
-        joined = {one.name for line in response.lines for _, one in line.points}
-        others = len(candidates) - len(joined)
+    for key, label, lines, lowest in (*setting_responses(candidates), *plan_responses(source)):
+        # The colour of the line's plan where colours go by plan.
+        hues = [{looks[one.name].colour for _, one in line.points} for line in lines]
+        colours = [own.pop() if len(own) == 1 else style.PALE for own in hues]
+        coloured = list(zip(lines, colours, strict=True))
+        legend = [(line.label, colour, None) for line, colour in coloured if line.label]
+        figure, panels = style.make_panels(keys, xlabel=label, legend=legend)
+        for axes, score in zip(panels, keys, strict=True):
+            draw_panel(axes, coloured, score, looks, lowest)
+        others = len(candidates) - len({one.name for line in lines for _, one in line.points})
         caption = (
-            f"Lines join candidates that differ only in {response.label}; means over seeds, bars "
-            "are one standard error. Filled marks: not significantly different from the best in "
-            "overall score." + (f" {others} candidates are on no line." if others else "")
+            f"Lines join candidates that differ only in {label}; means over seeds, bars are one "
+            "standard error. Filled marks: not significantly different from the best in overall "
+            "score." + (f" {others} candidates are on no line." if others else "")
         )
-        title = f"Scores against {response.label}"
-        name = f"response-{response.key}"
-        yield Chart(figure, name, title, caption, "response", response.label)
+        title = f"Scores against {label}"
+        yield style.to_picture(figure, f"response-{key}", title, caption, "response", label)
 
 
-def draw_panel(axes: Axes, response: Response, key: str, looks: Mapping[str, Look]) -> None:
+def draw_panel(
+    axes: Axes, lines: Sequence[tuple[ResponseLine, str]], key: str, looks: Mapping[str, Look],
+    lowest: str,
+) -> None:  # fmt: skip
     values = set()
-    for line in response.lines:
+    for line, colour in lines:
         known = [(value, one, one.scores[key]) for value, one in line.points if key in one.scores]
         x, y = [value for value, *_ in known], [score.mean for *_, score in known]
-        axes.plot(x, y, color=line_colour(line, looks), alpha=0.8)
+        axes.plot(x, y, color=colour, alpha=0.8)
         for value, one, score in known:
-            look, is_best = looks[one.name], one.tie == 1
+            is_best, error = one.tie == 1, score.stderr
             style.draw_mark(
-                axes, value, score.mean, look, yerr=score.stderr, is_filled=is_best, size=5.5
+                axes, value, score.mean, looks[one.name], 5.5, is_filled=is_best, yerr=error
             )
         values |= set(x)
     if values:
-        set_value_ticks(axes, sorted(values), response.names)
+        set_value_ticks(axes, sorted(values), {NONE_SHARED: lowest} if lowest else {})
     axes.locator_params(axis="y", nbins=5)
-
-
-def line_colour(line: ResponseLine, looks: Mapping[str, Look]) -> str:
-    """The colour of the line's plan where colours go by plan."""
-    colours = {looks[one.name].colour for _, one in line.points}
-    return colours.pop() if len(colours) == 1 else style.PALE
 
 
 def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
-    if values[0] > 0 and values[-1] > WIDE * values[0]:
+    if values[0] > 0 and values[-1] > style.WIDE * values[0]:
         ends = [values[0], values[len(values) // 2], values[-1]]
         style.set_log_ticks(axes, values if len(values) <= FEW_LOG else ends)
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
@@ -129,9 +123,8 @@ def lines_along(
 ) -> Iterator[ResponseLine]:
     """Groups of candidates that are equal in all other keys."""
     varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
-    numbered = [one for one in candidates if is_number(flat[one.name].get(key))]
-    rest = {one.name: [flat[one.name].get(other) for other in others] for one in numbered}
-    points = [(flat[one.name][key], one) for one in numbered]
+    points = [(flat[o.name][key], o) for o in candidates if is_number(flat[o.name].get(key))]
+    rest = {one.name: [flat[one.name].get(other) for other in others] for _, one in points}
     for line in join_equal(points, rest, fewest=2):
         yield ResponseLine(line_label(flat[line[0][1].name], varied), line)
 
@@ -189,22 +182,22 @@ def shared_layers(layout: Layout) -> float:
     return count if count or has_embeddings else NONE_SHARED
 
 
-def added_size(layout: Layout) -> float | None:
-    sizes = {addition.size for addition in layout.plan.additions}
-    return sizes.pop() if len(sizes) == 1 and 0 not in sizes else None
-
-
-def pull_strength(layout: Layout) -> float | None:
-    strengths = {pull.strength for pull in layout.plan.pull}
-    return strengths.pop() if len(strengths) == 1 else None
+def only_value(values: Iterable[float]) -> float | None:
+    """The value that all have; None where they differ or there is none."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 # Label -> the rows of the plan that decide it, and how it is computed.
 PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], float | None]]] = {
     "shared layers": ("copies", shared_layers),
-    "size of the additions": ("additions", added_size),
-    "strength of the pull": ("pull", pull_strength),
-}
+    "size of the additions": (
+        "additions", lambda layout: only_value(row.size for row in layout.plan.additions) or None
+    ),
+    "strength of the pull": (
+        "pull", lambda layout: only_value(row.strength for row in layout.plan.pull)
+    ),
+}  # fmt: skip
 
 
 def plan_responses(source: Source) -> Iterator[Response]:
@@ -217,7 +210,7 @@ def plan_responses(source: Source) -> Iterator[Response]:
         rest = {one.name: without_rows(one, layouts[one.name], rows) for one in known}
         lines = tuple(ResponseLine("", line) for line in join_equal(points, rest, fewest=FEWEST))
         if lines:
-            yield Response(label.replace(" ", "-"), label, lines, {NONE_SHARED: "none"})
+            yield Response(label.replace(" ", "-"), label, lines, "none")
 
 
 def without_rows(one: CandidateResult, layout: Layout, rows: str) -> list[Any]:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from mops.reports.figures import style
-from mops.reports.figures.style import Chart, Look
+from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source
 from mops.surveys.results.results import CandidateResult, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
     from matplotlib.transforms import BboxBase
 
 FEW = 10  # with so many candidates each one is named
-WIDE = 20  # largest cost / smallest cost from which the axis is logarithmic
-ROW, MARGIN = 17.0, 68.0  # points: height of a candidate's row; title and axis of a panel
-GAP = 0.55  # rows between two blocks
+ROW, GAP = 17.0, 0.55  # height of a candidate's row in points; rows between two blocks
 COST_CAPTION = (
     "Mean over seeds; bars are one standard error (rows and runs). Filled marks: not significantly "
     "different from the best. The line is the Pareto front."
@@ -41,67 +40,49 @@ SIDES = (
     ((6, -10), "left", "top"),
     ((-6, -10), "right", "top"),
 )
-
-
-@dataclass(frozen=True)
-class CostAxis:
-    """A cost as x axis; the largest unit that the largest value reaches is used."""
-
-    fact: str
-    label: str
-    units: tuple[tuple[float, str], ...]
-
-
 TIMES = ((3600.0, ", hours"), (60.0, ", minutes"), (1.0, ", seconds"), (1e-3, ", milliseconds"))
 COUNTS = ((1e6, ", millions"), (1.0, ""))
-COSTS = (
-    CostAxis("parameters", "parameters", COUNTS),
-    CostAxis("latency_seconds", "latency", TIMES),
-    CostAxis("train_seconds", "training time", TIMES),
-    CostAxis("trained_parameters", "trained parameters", COUNTS),
-)
+COSTS = {  # cost -> its label, and its units: the largest that the largest value reaches is used
+    "parameters": ("parameters", COUNTS),
+    "latency_seconds": ("latency", TIMES),
+    "train_seconds": ("training time", TIMES),
+    "trained_parameters": ("trained parameters", COUNTS),
+}
 
 
-@dataclass(frozen=True)
-class CostPoint:
+class CostPoint(NamedTuple):
     """A candidate in the chart of a cost."""
 
     cost: float
+    score: float
     candidate: CandidateResult
     look: Look
-
-    @property
-    def score(self) -> float:
-        return self.candidate.overall.mean
 
 
 # ------------------------------------------------------------------ against costs
 
 
-def draw_pareto(source: Source) -> Iterator[Chart]:
+def draw_pareto(source: Source) -> Iterator[Picture]:
     """A chart for each cost that is known for two candidates or more."""
     costs = [one.costs for one in source.results.candidates]
     is_all_trained = all(own.trained_parameters == own.parameters for own in costs)
-    for axis in COSTS[:3] if is_all_trained else COSTS:
-        yield from draw_cost(source, axis)
+    for cost in list(COSTS)[:3] if is_all_trained else COSTS:
+        yield from draw_cost(source, cost)
 
 
-def draw_cost(source: Source, axis: CostAxis) -> Iterator[Chart]:
-    from matplotlib.figure import Figure
-
-    points, unit = cost_points(source, axis)
+def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
+    points, unit = cost_points(source, cost)
     if len(points) < 2:
         return
-    figure = Figure(figsize=(style.WIDTH / 72, 320 / 72))
-    axes = figure.subplots()
-    axes.set_xlabel(f"{axis.label}{unit}", color=style.INK, loc="right")
-    axes.set_ylabel("overall score", color=style.INK, loc="top")
+    label = COSTS[cost][0]
+    figure, (axes,) = style.make_panels(
+        [""], xlabel=f"{label}{unit}", height=320, left=64, columns=1
+    )
+    axes.set_ylabel("overall score")
     for point in reversed(points):  # the first candidates lie on top
-        style.draw_mark(
-            axes, point.cost, point.score, point.look, is_filled=point.candidate.tie == 1,
-            size=7.5 if len(points) <= FEW or point.look.is_notable else 4.5,
-            yerr=point.candidate.overall.stderr,
-        )  # fmt: skip
+        size = 7.5 if len(points) <= FEW or point.look.is_notable else 4.5
+        is_best, error = point.candidate.tie == 1, point.candidate.overall.stderr
+        style.draw_mark(axes, *point[:2], point.look, size, is_filled=is_best, yerr=error)
     set_cost_scale(axes, [point.cost for point in points])
     front = pareto_front(points)
     x = [*(point.cost for point in front), axes.get_xlim()[1]]
@@ -110,23 +91,25 @@ def draw_cost(source: Source, axis: CostAxis) -> Iterator[Chart]:
     named = [p for p in points if len(points) <= FEW or p.look.role or p in front]
     unnamed = name_points(figure, axes, sorted(named, key=lambda p: not p.look.role), points)
     notes = left_out(source, points, unnamed, others=len(points) - len(named))
-    caption = " ".join((COST_CAPTION, *notes))
-    name, title = f"pareto-{axis.label.replace(' ', '-')}", f"Overall score against {axis.label}"
-    yield Chart(figure, name, title, caption, "pareto", axis.label)
+    name, title = f"pareto-{label.replace(' ', '-')}", f"Overall score against {label}"
+    yield style.to_picture(figure, name, title, " ".join((COST_CAPTION, *notes)), "pareto", label)
 
 
-def cost_points(source: Source, axis: CostAxis) -> tuple[list[CostPoint], str]:
+def cost_points(source: Source, cost: str) -> tuple[list[CostPoint], str]:
     """Candidates that learnt the same tasks, and the unit of their costs."""
-    looks = style.candidate_looks(source)
-    candidates = source.results.candidates
-    tasks = candidates[0].tasks if candidates else ()
-    costs = {one.name: getattr(one.costs, axis.fact) for one in candidates if one.tasks == tasks}
-    most = max((cost for cost in costs.values() if cost), default=0)
-    factor, unit = next((unit for unit in axis.units if most >= unit[0]), axis.units[-1])
+    looks, candidates = style.candidate_looks(source), source.results.candidates
+    known = {
+        one.name: float(value)
+        for one in candidates
+        if one.tasks == candidates[0].tasks and (value := getattr(one.costs, cost))
+    }
+    units = COSTS[cost][1]
+    most = max(known.values(), default=0)
+    factor, unit = next((unit for unit in units if most >= unit[0]), units[-1])
     points = [
-        CostPoint(cost / factor, source.results[name], looks[name])
-        for name, cost in costs.items()
-        if cost
+        CostPoint(known[one.name] / factor, one.overall.mean, one, looks[one.name])
+        for one in candidates
+        if one.name in known
     ]
     return points, unit
 
@@ -141,7 +124,7 @@ def pareto_front(points: Sequence[CostPoint]) -> list[CostPoint]:
 
 
 def set_cost_scale(axes: Axes, costs: Sequence[float]) -> None:
-    if max(costs) > WIDE * min(costs):
+    if max(costs) > style.WIDE * min(costs):
         low, high = min(costs) / 1.6, max(costs) * 1.6
         style.set_log_ticks(axes, [10.0**n for n in range(-9, 12) if low <= 10.0**n <= high])
         axes.set_xlim(low, high)
@@ -156,40 +139,29 @@ def name_points(
     """Write each name on the first side where it covers no mark or name; returns the others."""
     from matplotlib.transforms import Bbox
 
-    figure.draw_without_rendering()  # settles where the points lie
-    places = axes.transData.transform([(point.cost, point.score) for point in points])
-    taken: list[BboxBase] = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in places]
+    axes.set_ylim(*axes.get_ylim())  # settles where the points lie
+    places = axes.transData.transform([point[:2] for point in points])
+    taken: list[BboxBase] = [Bbox([place - 7, place + 7]) for place in places]
     unnamed = []
     for point in named:
-        texts = [annotate(axes, point, side) for side in range(len(SIDES))]
-        boxes = {text: text.get_window_extent() for text in texts}
-        free = [text for text, box in boxes.items() if is_free(box, taken, figure, axes)]
-        kept = next(iter(free), texts[0] if point.look.role else None)
-        for text in texts:
-            if text is not kept:
-                text.remove()
-        if kept:
-            taken.append(boxes[kept])
+        look = point.look
+        text = axes.annotate(
+            f"{look.name}\n{look.role}" if look.role else look.name, point[:2], (0, 0),
+            textcoords="offset points", weight="bold" if look.role else "normal", gid=look.gid,
+        )  # fmt: skip
+        for side in (*SIDES, SIDES[0]):  # the first one again where none is free
+            text.set(position=side[0], ha=side[1], va=side[2])
+            box = text.get_window_extent()
+            is_inside = axes.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+            is_inside = is_inside and axes.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
+            if is_free := is_inside and not box.count_overlaps(taken):
+                break
+        if is_free or look.role:
+            taken.append(box)
         else:
+            text.remove()
             unnamed.append(point.candidate.name)
-    figure.set_layout_engine("none")
     return unnamed
-
-
-def annotate(axes: Axes, point: CostPoint, side: int) -> Annotation:
-    offset, across, up = SIDES[side]
-    text = axes.annotate(
-        f"{point.look.name}\n{point.look.role}" if point.look.role else point.look.name,
-        (point.cost, point.score), offset, textcoords="offset points", ha=across, va=up,
-        weight="bold" if point.look.role else "normal", gid=point.look.gid,
-    )  # fmt: skip
-    text.set_in_layout(False)
-    return text
-
-
-def is_free(box: BboxBase, taken: Sequence[BboxBase], figure: Figure, axes: Axes) -> bool:
-    is_inside = axes.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y0 >= axes.bbox.y0
-    return is_inside and not box.count_overlaps(taken)
 
 
 def left_out(
@@ -209,56 +181,49 @@ def left_out(
 # ------------------------------------------------------------------ by task
 
 
-def draw_scores(source: Source) -> Iterator[Chart]:
+def draw_scores(source: Source) -> Iterator[Picture]:
     results = source.results
     if not results.candidates:
         return
     looks, heights = style.candidate_looks(source), row_heights(results)
+    names = [looks[name].name for name in heights]
     lowest = max(heights.values()) + 0.5
     keys = {"overall": "mean of the tasks", **results.tasks}
-    figure, panels = style.make_panels(keys, height=MARGIN + ROW * (lowest + 0.5), sharey=True)
+    figure, panels = style.make_panels(
+        list(keys), height=style.TOP + style.BOTTOM + ROW * (lowest + 0.5),
+        left=12 + 6.6 * max(map(len, names)), sharey=True,
+    )  # fmt: skip
+    panels[0].set_ylim(lowest, -0.5)
+    panels[0].set_yticks(list(heights.values()), names)
     for axes, (key, metric) in zip(panels, keys.items(), strict=True):
-        axes.set_xlabel(metric, loc="right")
+        axes.set_xlabel(metric)
         axes.grid(axis="y", visible=False)
         axes.spines["left"].set_visible(False)
         draw_panel(axes, results, key, heights, looks)
-    panels[0].set_ylim(lowest, -0.5)
-    panels[0].set_yticks(list(heights.values()), [looks[name].name for name in heights])
-    chosen = source.decision.candidate if source.decision else None
     for axes in panels[::2]:
         for label, name in zip(axes.get_yticklabels(), heights, strict=True):
-            weight = "bold" if name == chosen else "normal"
+            weight = "bold" if name == source.chosen else "normal"
             label.set(color=style.INK, gid=looks[name].gid, fontweight=weight)
     caption = TASK_CAPTION.format(baseline=results.baseline)
-    yield Chart(figure, "scores", "Scores of all candidates", caption)
+    yield style.to_picture(figure, "scores", "Scores of all candidates", caption)
 
 
 def row_heights(results: Results) -> Mapping[str, float]:
     """Candidate -> its row; blocks of candidates that do not differ are set apart."""
-    heights: dict[str, float] = {}
-    height, previous = 0.0, None
-    for one in results.candidates:
-        block = one.reference, one.tie
-        height += GAP if previous not in (None, block) else 0.0
-        heights[one.name], previous = height, block
-        height += 1
-    return heights
+    blocks = [(one.reference, one.tie) for one in results.candidates]
+    borders = np.cumsum([a != b for a, b in pairwise([blocks[0], *blocks])])
+    return {one.name: n + GAP * borders[n] for n, one in enumerate(results.candidates)}
 
 
 def draw_panel(
     axes: Axes, results: Results, key: str, heights: Mapping[str, float], looks: Mapping[str, Look]
 ) -> None:
-    for one in results.candidates:
-        score = one.scores.get(key)
-        if score is None:
-            continue
-        look, height = looks[one.name], heights[one.name]
-        is_best = one.tie == 1
+    for one in (one for one in results.candidates if key in one.scores):
+        score, look, height = one.scores[key], looks[one.name], heights[one.name]
         style.draw_mark(
-            axes, score.mean, height, look, xerr=score.stderr, is_filled=is_best, size=6
+            axes, score.mean, height, look, 6, is_filled=one.tie == 1, xerr=score.stderr
         )
-        difference = one.against.get(key)
-        if difference is not None and difference.is_significant:
+        if key in one.against and one.against[key].is_significant:
             axes.text(
                 score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
             )

@@ -1,14 +1,14 @@
-"""House style of the charts: palette, candidate colours, and SVG that follows the page's theme."""
+"""House style of the charts: palette, candidate looks, panels, and SVG that follows the theme."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 INK, PALE, GRID, GROUND = "#1b1f24", "#6e7681", "#dde1e6", "#fefefe"
 # How charts follow light and dark: inline SVG has these four colours replaced by the page's own.
-THEME = {
-    INK: "currentColor",
-    PALE: "var(--pale)",
-    GRID: "var(--grid)",
-    GROUND: "var(--ground)",
-}
+THEME = {INK: "currentColor", PALE: "var(--pale)", GRID: "var(--grid)", GROUND: "var(--ground)"}
 # Contrast of at least 3 to both grounds, so that one set serves light and dark pages. Each colour
 # also has a marker of its own, for readers who see few hues.
 SERIES = (
@@ -34,17 +29,20 @@ SERIES = (
 MARKERS = ("o", "s", "^", "D", "v", "p", ">", "<")
 OTHER = "#808890"  # candidates beyond those
 WIDTH = 460.0  # points; a phone shows a chart at three quarters of that
+TOP, RIGHT, BOTTOM, LEFT = 22.0, 18.0, 38.0, 50.0  # margins of a panel for its texts
+LEGEND_LINE = 17.5
+WIDE = 20  # largest value / smallest value from which an axis is logarithmic
 LONGEST = 26  # characters of a candidate's name
-STYLE = Path(__file__).with_name("house.mplstyle")  # has INK, PALE, GRID and GROUND too
+LegendEntry = tuple[str, str, "Look | None"]  # label, colour, look of a candidate
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-NO_METADATA: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
     import matplotlib
 
-    with matplotlib.rc_context(fname=STYLE):
+    # The style file has INK, PALE, GRID and GROUND too.
+    with matplotlib.rc_context(fname=Path(__file__).with_name("house.mplstyle")):
         yield
 
 
@@ -59,35 +57,30 @@ class Picture:
     file: str
     group: str = ""  # pictures of one group are shown one at a time, with a switch
     choice: str = ""  # the label of this one on the switch
+    figure: Figure | None = field(default=None, compare=False)  # of matplotlib, for PNG
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A matplotlib figure with its texts."""
+def to_picture(
+    figure: Figure, name: str, title: str, caption: str, group: str = "", choice: str = ""
+) -> Picture:
+    """The figure as SVG. Unlike `savefig`, this draws it only once."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    figure: Figure
-    name: str
-    title: str
-    caption: str
-    group: str = ""
-    choice: str = ""
+    out = io.StringIO()
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    # Ids that marks and clip paths refer to are hashes with this salt: unique in the page.
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        FigureCanvasSVG(figure).print_svg(out, metadata=metadata)  # type: ignore[no-untyped-call]
+    svg = to_inline(out.getvalue(), title)
+    return Picture(name, title, caption, svg, out.getvalue(), group, choice, figure)
 
-    def picture(self) -> Picture:
-        import matplotlib
 
-        out = io.StringIO()
-        # Ids that marks and clip paths refer to are hashes with this salt: unique in the page.
-        with matplotlib.rc_context({"svg.hashsalt": self.name}, fname=STYLE):
-            self.figure.savefig(out, format="svg", dpi=144, metadata=NO_METADATA)
-        svg = to_inline(out.getvalue(), self.title)
-        texts = (self.name, self.title, self.caption)
-        return Picture(*texts, svg, out.getvalue(), self.group, self.choice)
-
-    def png(self) -> bytes:
-        out = io.BytesIO()
-        with house_style():
-            self.figure.savefig(out, format="png", dpi=144, metadata={"Software": None})
-        return out.getvalue()
+def to_png(figure: Figure) -> bytes:
+    out = io.BytesIO()
+    with house_style():
+        figure.savefig(out, format="png", dpi=144, metadata={"Software": None})
+    return out.getvalue()
 
 
 def to_inline(file: str, title: str) -> str:
@@ -125,8 +118,7 @@ def in_theme(svg: str) -> str:
 # ------------------------------------------------------------------ candidates
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """How a candidate appears in every chart."""
 
     name: str  # shortened
@@ -143,42 +135,22 @@ class Look:
 
 def candidate_looks(source: Source) -> dict[str, Look]:
     """Colours go by plan where several candidates share a plan, otherwise by candidate."""
-    standings = source.results.candidates
-    plans = {one.name: one.plan for one in standings}
+    plans = {one.name: one.plan for one in source.results.candidates}
     is_by_plan = 1 < len(set(plans.values())) < len(plans)
     keys = plans if is_by_plan else {name: name for name in plans}
-    first: dict[str, str] = {}  # colour key -> the first candidate that has it
-    for name in by_interest(source):
-        first.setdefault(keys[name], name)
-    notable = {*list(first.values())[: len(SERIES)], *main_candidates(source)}
-    ranks = {key: rank for rank, key in enumerate(first)}
-    short = short_names(list(plans))
-    chosen = source.decision.candidate if source.decision else None
-    roles = {"recommended": chosen, "baseline": source.results.baseline}
-    looks = {}
-    for place, name in enumerate(plans):
-        rank = ranks[keys[name]]
-        colour, marker = (
-            (SERIES[rank], MARKERS[rank]) if rank < len(SERIES) else (OTHER, MARKERS[0])
-        )
-        role = ", ".join(role for role, owner in roles.items() if owner == name)
-        looks[name] = Look(short[place], place, colour, marker, role, name in notable)
-    return looks
-
-
-def main_candidates(source: Source) -> list[str]:
-    """The recommended candidate, the baseline and the model per task, as far as they exist."""
-    chosen = source.decision.candidate if source.decision else None
-    known = {one.name for one in source.results.candidates}
-    wanted = (chosen, source.results.baseline, source.results.single)
-    return [name for name in dict.fromkeys(wanted) if name in known and name is not None]
-
-
-def by_interest(source: Source) -> list[str]:
-    """All candidates: the main ones, then the Pareto front, then the others."""
     front = [point.name for point in source.decision.front] if source.decision else []
-    names = [one.name for one in source.results.candidates]
-    return list(dict.fromkeys((*main_candidates(source), *front, *names)))
+    first: dict[str, str] = {}  # colour key -> the first candidate that has it
+    for name in (*source.main_candidates, *front, *plans):
+        first.setdefault(keys[name], name)
+    notable = {*list(first.values())[: len(SERIES)], *source.main_candidates}
+    styles = dict(zip(first, zip(SERIES, MARKERS, strict=True), strict=False))
+    roles = {"recommended": source.chosen, "baseline": source.results.baseline}
+    looks = {}
+    for place, (name, short) in enumerate(zip(plans, short_names(list(plans)), strict=True)):
+        style = styles.get(keys[name], (OTHER, MARKERS[0]))
+        role = ", ".join(role for role, owner in roles.items() if owner == name)
+        looks[name] = Look(short, place, *style, role, name in notable)
+    return looks
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -199,54 +171,66 @@ def shorten(name: str, most: int = LONGEST) -> str:
 
 
 def draw_mark(
-    axes: Axes, x: float, y: float, look: Look, *, is_filled: bool, size: float, **error: Any
-) -> None:
-    """A candidate's marker with an error bar (`xerr` or `yerr`)."""
-    bar = axes.errorbar(
-        x, y, **error, fmt=look.marker, color=look.colour, markersize=size, markeredgewidth=1.5,
-        markerfacecolor=look.colour if is_filled else GROUND,
+    axes: Axes, x: float, y: float, look: Look, size: float, *,
+    is_filled: bool, xerr: float = 0.0, yerr: float = 0.0,
+) -> None:  # fmt: skip
+    """A candidate's error bar with its marker in the middle."""
+    axes.plot(
+        [x - xerr, x, x + xerr], [y - yerr, y, y + yerr], marker=look.marker, markevery=[1],
+        color=look.colour, markersize=size, markeredgewidth=1.5,
+        markerfacecolor=look.colour if is_filled else GROUND, gid=look.gid,
     )  # fmt: skip
-    for artist in bar.get_children():
-        artist.set_gid(look.gid)
 
 
 def make_panels(
-    titles: Iterable[str], *, xlabel: str = "", height: float = 165.0, **options: Any
-) -> tuple[Figure, list[Axes]]:
-    """A figure with one small chart for each title, two to a row."""
+    titles: Sequence[str], *, xlabel: str = "", height: float = 165.0, left: float = LEFT,
+    top: float = TOP, columns: int = 2, sharey: bool = False, legend: Sequence[LegendEntry] = (),
+) -> tuple[Figure, list[Axes]]:  # fmt: skip
+    """A figure with one chart for each title, below a legend.
+
+    Margins are fixed, in points, because a layout engine would measure every text three times.
+    """
     from matplotlib.figure import Figure
 
-    names = list(titles)
-    rows = -(-len(names) // 2)
-    figure = Figure(figsize=(WIDTH / 72, rows * height / 72))
-    panels = list(figure.subplots(rows, 2, squeeze=False, **options).flat)
-    for axes, title in zip(panels, names, strict=False):
+    figure, rows = Figure(), -(-len(titles) // columns)
+    above = add_legend(figure, legend)
+    full, high = above + rows * height, height - top - BOTTOM
+    gap = RIGHT if sharey else left
+    wide = (WIDTH - left - RIGHT - (columns - 1) * gap) / columns
+    figure.set_size_inches(WIDTH / 72, full / 72)
+    grid = {
+        "left": left / WIDTH, "right": 1 - RIGHT / WIDTH, "wspace": gap / wide,
+        "bottom": BOTTOM / full, "top": 1 - (above + top) / full, "hspace": (top + BOTTOM) / high,
+    }  # fmt: skip
+    places = figure.subplots(rows, columns, squeeze=False, sharey=sharey, gridspec_kw=grid)
+    panels: list[Axes] = list(places.flat)
+    for unused in panels[len(titles) :]:
+        unused.remove()
+    for axes, title in zip(panels, titles, strict=False):
         axes.set_title(title)
         axes.set_xlabel(xlabel, loc="right")
-    for unused in panels[len(names) :]:
-        unused.remove()
-    return figure, panels[: len(names)]
+        axes.xaxis.set_label_coords(1, -18 / high)
+        axes.yaxis.set_label_coords(-(left - 16) / wide, 0.5)
+    return figure, panels[: len(titles)]
 
 
-def add_legend(figure: Figure, entries: Sequence[tuple[str, str, Look | None]]) -> None:
-    """Lines above the charts: label, colour and, for a candidate, its look."""
+def add_legend(figure: Figure, entries: Sequence[LegendEntry]) -> float:
+    """Lines above the charts; returns their height."""
     from matplotlib.lines import Line2D
 
     if not entries:
-        return
+        return 0.0
     handles = [
         Line2D([], [], color=colour, marker=look.marker if look else "", markersize=4.5)
         for _, colour, look in entries
     ]
     labels = [label for label, *_ in entries]
     columns = max(1, int(WIDTH / (6.2 * max(map(len, labels)) + 42)))
-    rows = -(-len(labels) // columns)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.24 * rows)
-    legend = figure.legend(handles, labels, loc="outside upper left", ncols=columns)
+    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, borderaxespad=0.2)
     for line, text, (*_, look) in zip(legend.get_lines(), legend.get_texts(), entries, strict=True):
         for artist in (line, text) if look else ():
             artist.set_gid(look.gid if look else None)
+    return LEGEND_LINE * -(-len(labels) // columns)
 
 
 def set_log_ticks(axes: Axes, values: Sequence[float]) -> None:

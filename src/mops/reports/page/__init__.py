@@ -7,10 +7,9 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from mops.tables import Cell, Table, escape_markdown, markdown_lines, markdown_table
 
@@ -34,6 +33,12 @@ def render_page(report: Report) -> str:
     source = report.source
     lead, *notes = headline(source)
     script = read_asset("script.js")
+    # Nothing is loaded, and only our own script runs (CSP level 2: hash of its bytes).
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
     candidates = page_candidates(source)
     body = load_template("body.html").render(
         report=report,
@@ -47,7 +52,7 @@ def render_page(report: Report) -> str:
         notes=notes,
         chapters=re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body),
         body=body,
-        policy=content_policy(script),
+        policy=policy,
         style=read_asset("style.css"),
         script=script,
     )
@@ -86,38 +91,23 @@ def read_asset(name: str) -> str:
     return (HERE / name).read_text("utf-8")
 
 
-def content_policy(script: str) -> str:
-    """Nothing is loaded, and only our own script runs (CSP level 2: hash of its bytes)."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
 def headline(source: Source) -> Sequence[str]:
     """The decision, then notes on it."""
-    if source.decision is None:
-        return ["No trial is finished yet."]
-    return list(source.decision.lines)
+    return source.decision.lines if source.decision else ["No trial is finished yet."]
 
 
 def eyebrow(source: Source) -> str:
     results = source.results
+    sizes = f"{len(results.candidates)} candidates, {len(results.seeds)} seeds, "
+    kind, counted = ("Survey", sizes) if source.survey else ("Run", "")
     judged = f"judged on {JUDGES[results.on]} of {', '.join(results.tasks)}"
-    if not source.survey:
-        return f"Run {results.name}: {judged}"
-    return (
-        f"Survey {results.name}: {len(results.candidates)} candidates, {len(results.seeds)} seeds, "
-        f"{judged}"
-    )
+    return f"{kind} {results.name}: {counted}{judged}"
 
 
 # ------------------------------------------------------------------ tables
 
 
-@dataclass(frozen=True)
-class PageCandidate:
+class PageCandidate(NamedTuple):
     """A candidate wherever its name appears on the page."""
 
     number: int
@@ -130,10 +120,9 @@ class PageCandidate:
 
 def page_candidates(source: Source) -> Mapping[str, PageCandidate]:
     results = source.results
-    chosen = source.decision.candidate if source.decision and source.survey else None
-    roles = {"recommended": chosen}
-    if source.survey:
-        roles |= {"baseline": results.baseline, "a model per task": results.single}
+    chosen = source.chosen if source.survey else None
+    roles = {"baseline": results.baseline, "a model per task": results.single}
+    roles = {"recommended": chosen, **roles} if source.survey else {}
     candidates = {}
     for number, one in enumerate(results.candidates):
         tags = [role for role, name in roles.items() if name == one.name]
@@ -155,10 +144,12 @@ def table_rows(
     ties = [None, *(one.tie if one else 0 for one in about), None]
     rows = []
     for n, (one, cells) in enumerate(zip(about, table.rows, strict=True), start=1):
-        marks = ["first"] if ties[n - 1] != ties[n] else []
-        marks += ["last"] if ties[n + 1] != ties[n] else []
-        marks += ["chosen"] if one and one.is_chosen else []
-        rows.append((one, " ".join(marks), cells))
+        marks = {
+            "first": ties[n - 1] != ties[n],
+            "last": ties[n + 1] != ties[n],
+            "chosen": one is not None and one.is_chosen,
+        }
+        rows.append((one, " ".join(mark for mark, is_set in marks.items() if is_set), cells))
     return rows
 
 
@@ -187,7 +178,7 @@ def sort_key(cell: Cell) -> str:
 
 def example_table(examples: Sequence[Example], candidates: Sequence[str]) -> str:
     """Rows with their answers in Markdown; a wrong answer has a mark."""
-    rows: list[list[Any]] = [
+    rows = [
         [" / ".join(one.texts) or one.id, one.label,
          *(f"{answer}{'' if is_right else ' ✗'}" for _, answer, is_right in one.answers)]
         for one in examples
