@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mops.surveys.executors import Job
-from mops.surveys.ledger import Candidate, Ledger, Trial
+from mops.surveys.ledger import Candidate, Job, Ledger, SurveyWatcher, Trial
 from running import world
 
 
-class RecordingWatcher:
+class RecordingWatcher(SurveyWatcher):
     """A survey watcher that remembers."""
 
     def __init__(self) -> None:
@@ -20,9 +19,6 @@ class RecordingWatcher:
         self.ends: list[str] = []
         self.notes: list[str] = []
         self.phases: list[str] = []
-
-    def started(self, job: Job) -> None:
-        pass
 
     def moved(self, job: Job, fraction: float, activity: str) -> None:
         self.fractions.append(fraction)

@@ -6,23 +6,19 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from mops.cli.main import echo_json
 from mops.cli.screen import ERR, OUT, ProgressBar, print_table, print_warnings
 from mops.surveys.budget import Estimator
 from mops.surveys.design import Survey
-from mops.surveys.ledger import Ledger
+from mops.surveys.ledger import Job, Ledger, SurveyWatcher
 from mops.surveys.results import tables
 from mops.surveys.results.recommend import Decision
 from mops.surveys.results.results import Results
 from mops.units import format_count, format_seconds
 
-if TYPE_CHECKING:
-    from mops.surveys.executors import Job
 
-
-class JobScreen(ProgressBar):
+class JobScreen(ProgressBar, SurveyWatcher):
     """A survey watcher: a progress bar, or a line per event where there is no terminal."""
 
     def __init__(self, title: str, total: float | None = None) -> None:

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock
 from scipy.stats import iqr
@@ -29,10 +29,7 @@ from scipy.stats import iqr
 from mops.errors import RunError
 from mops.files import write_text
 from mops.record import package_version, processor_name
-from mops.surveys.ledger import Candidate, content_id
-
-if TYPE_CHECKING:
-    from mops.surveys.executors import SurveyWatcher
+from mops.surveys.ledger import Candidate, SurveyWatcher, content_id
 
 FORMAT = 2  # of the entries in costs.json; others are measured again
 ROUNDS = 7

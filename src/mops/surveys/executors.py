@@ -22,10 +22,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any, Protocol
+from typing import Any
 
 from mops.errors import UsageError
-from mops.surveys.ledger import Ledger, Trial
+from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
 from mops.surveys.worker import INTERRUPTED
 from mops.training.batched.run import batching_obstacle
 from mops.training.machine import own_cores
@@ -41,23 +41,6 @@ QUIET_RAY = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # its new default, without the announcement
 }
-
-
-@dataclass(frozen=True)
-class Job:
-    """One trial, or several that are trained as one batch."""
-
-    trials: tuple[Trial, ...]
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return tuple(trial.id for trial in self.trials)
-
-    @property
-    def name(self) -> str:
-        if len(self.trials) == 1:
-            return self.trials[0].name
-        return f"{len(self.trials)} trials on one frozen encoder"
 
 
 def plan_jobs(trials: Sequence[Trial], workers: int = 1) -> list[Job]:
@@ -76,16 +59,6 @@ def plan_jobs(trials: Sequence[Trial], workers: int = 1) -> list[Job]:
         parts = min(workers, len(group))
         jobs += [Job(tuple(group[n::parts])) for n in range(parts)]
     return jobs
-
-
-class SurveyWatcher(Protocol):
-    """Shows the progress of a survey."""
-
-    def started(self, job: Job) -> None: ...
-    def moved(self, job: Job, fraction: float, activity: str) -> None: ...
-    def ended(self, job: Job) -> None: ...
-    def note(self, text: str) -> None: ...
-    def phase(self, name: str) -> None: ...
 
 
 @dataclass
@@ -236,19 +209,9 @@ def connect(ray: Any, address: str | None) -> None:
         ) from cause
 
 
-class SilentWatcher:
-    """The watcher in a Ray worker; the driver looks at the ledger instead."""
-
-    def started(self, job: Job) -> None: ...
-    def moved(self, job: Job, fraction: float, activity: str) -> None: ...
-    def ended(self, job: Job) -> None: ...
-    def note(self, text: str) -> None: ...
-    def phase(self, name: str) -> None: ...
-
-
 def finish_job(folder: Path, job: Job) -> None:
     """Runs in a worker; when it is cancelled, the child process saves its state."""
-    LocalExecutor(Ledger(folder), SilentWatcher()).run([job])
+    LocalExecutor(Ledger(folder), SurveyWatcher()).run([job])
 
 
 @dataclass

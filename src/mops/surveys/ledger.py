@@ -64,6 +64,33 @@ class Trial:
         return content_id(self.recipe)
 
 
+@dataclass(frozen=True)
+class Job:
+    """One trial, or several that are trained as one batch."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(trial.id for trial in self.trials)
+
+    @property
+    def name(self) -> str:
+        if len(self.trials) == 1:
+            return self.trials[0].name
+        return f"{len(self.trials)} trials on one frozen encoder"
+
+
+class SurveyWatcher:
+    """Receives the progress of a survey; this one shows nothing, as in a Ray worker."""
+
+    def started(self, job: Job) -> None: ...
+    def moved(self, job: Job, fraction: float, activity: str) -> None: ...
+    def ended(self, job: Job) -> None: ...
+    def note(self, text: str) -> None: ...
+    def phase(self, name: str) -> None: ...
+
+
 def content_id(recipe: Recipe) -> str:
     """A digest of the recipe, its data, its encoder and the version; file paths do not matter."""
     data = recipe.without(*IRRELEVANT).to_data()

@@ -10,8 +10,8 @@ from mops.errors import RecipeError
 from mops.files import holds, write_text
 from mops.surveys.benchmark import measure_costs
 from mops.surveys.design import Survey, read_survey
-from mops.surveys.executors import LocalExecutor, RayExecutor, SurveyWatcher, plan_jobs
-from mops.surveys.ledger import Ledger, Trial
+from mops.surveys.executors import LocalExecutor, RayExecutor, plan_jobs
+from mops.surveys.ledger import Ledger, SurveyWatcher, Trial
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import write_results
