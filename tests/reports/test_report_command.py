@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mops.cli.report import open_page
 from mops.reports import report
 from running import run_cli_with, run_python
 from surveys import make_large_survey, make_survey
@@ -100,18 +99,12 @@ def test_a_survey_in_which_nothing_is_finished(run_cli: Any, tmp_path: Path) -> 
 
 
 def test_opened_in_the_browser(folder: Path, run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there is none, the page is named."""
     opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda url: not opened.append(url))
-    assert run_cli("report", str(folder), "--open")[0] == 0
-    assert opened == [(folder / "report.html").as_uri()]
-
-
-def test_where_there_is_no_browser(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(webbrowser, "open", lambda _: False)
-    open_page(Path("report.html"))
-    assert "open report.html yourself" in capsys.readouterr().err
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    code, _, err = run_cli("report", str(folder), "--open")
+    assert code == 0 and opened == [(folder / "report.html").as_uri()]
+    assert "report.html yourself" in err
 
 
 def test_what_is_no_survey(run_cli: Any, tmp_path: Path) -> None:

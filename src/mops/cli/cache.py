@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -38,63 +37,50 @@ def command(clear: bool, as_json: bool) -> None:
     """
     store = find_store()
     removed = store.clear() if store and clear else []
-    entries = store.entries() if store else []
-    used, limit = total(entries), store.bound(total(entries)) if store else 0
-    rows = [describe(entry) for entry in reversed(entries)]
+    entries = [describe(entry) for entry in reversed(store.entries())] if store else []
+    used, freed = sum(row["bytes"] for row in entries), sum(entry.bytes for entry in removed)
+    facts = {
+        "folder": str(store.folder) if store else None,
+        "bytes": used,
+        "bound": store.bound(used) if store else 0,
+        "entries": entries,
+        "removed": {"entries": len(removed), "bytes": freed},
+    }
     if as_json:
-        echo_json(
-            {
-                "folder": str(store.folder) if store else None,
-                "bytes": used,
-                "bound": limit,
-                "entries": rows,
-                "removed": {"entries": len(removed), "bytes": total(removed)},
-            }
-        )
+        echo_json(facts)
     elif clear:
-        click.echo(f"removed {len(removed)} entries, {format_bytes(total(removed))}")
+        click.echo(f"removed {len(removed)} entries, {format_bytes(freed)}")
     elif store is None:
         OUT.print("the cache is off (MOPS_CACHE=off)")
     else:
-        show(rows)
-        OUT.print(f"{format_bytes(used)} of at most {format_bytes(limit)} in {store.folder}")
+        if entries:
+            columns = ["what", "encoder", "layers", "sequences", "size", "last used"]
+            print_table("cache", columns, list(map(table_row, entries)))
+        limit = format_bytes(facts["bound"])
+        OUT.print(f"{format_bytes(used)} of at most {limit} in {store.folder}")
 
 
 def describe(entry: StoreEntry) -> dict[str, Any]:
+    """The facts of an entry; a block stores where each sequence starts and the last one ends."""
+    sequences = 0
+    for path in entry.folder.glob("*.block"):
+        with suppress(OSError, ValueError):  # the reader of a broken block reports it
+            sequences += len(open_block(path).arrays.get("starts", (0,))) - 1
     return {
         "kind": entry.folder.parent.name,
         "key": entry.folder.name,
         **entry.about,
-        "sequences": count_sequences(entry),
+        "sequences": sequences,
         "blocks": entry.blocks,
         "bytes": entry.bytes,
         "used": datetime.fromtimestamp(entry.used).astimezone().isoformat(timespec="seconds"),
     }
 
 
-def count_sequences(entry: StoreEntry) -> int:
-    """Blocks of sequences store where each one starts and where the last one ends."""
-    count = 0
-    for path in entry.folder.glob("*.block"):
-        with suppress(OSError, ValueError):  # the reader of a broken block reports it
-            count += len(open_block(path).arrays.get("starts", (0,))) - 1
-    return count
-
-
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    cells = [
-        [
-            str(row.get("what", row["kind"])),
-            *(str(row.get(column, "")) for column in ("encoder", "layers", "sequences")),
-            format_bytes(row["bytes"]),
-            row["used"].replace("T", " ")[:16],
-        ]
-        for row in rows
+def table_row(entry: dict[str, Any]) -> list[str]:
+    return [
+        str(entry.get("what", entry["kind"])),
+        *(str(entry.get(column, "")) for column in ("encoder", "layers", "sequences")),
+        format_bytes(entry["bytes"]),
+        entry["used"].replace("T", " ")[:16],
     ]
-    columns = ["what", "encoder", "layers", "sequences", "size", "last used"]
-    if cells:
-        print_table("cache", columns, cells)
-
-
-def total(entries: Sequence[StoreEntry]) -> int:
-    return sum(entry.bytes for entry in entries)

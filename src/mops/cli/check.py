@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from mops.config.recipe import Recipe
     from mops.data.checks import SplitReport, TaskReport
     from mops.data.dataset import Dataset
-    from mops.data.tokens import TokenTable
-    from mops.model.sources import EncoderSource
 
 
 @click.command()
@@ -37,15 +35,13 @@ def command(as_json: bool, **options: Any) -> None:
     """
     from mops.data.checks import examine
     from mops.data.dataset import read_dataset
-    from mops.model.sources import find_encoder
 
     recipe = read_recipe(**options)
     dataset = read_dataset(recipe)
-    recipe = recipe.with_labels(dataset.tasks)
     reports = {
         name: examine(dataset.tasks[name], splits) for name, splits in dataset.splits.items()
     }
-    plan = forecast(recipe, dataset, find_encoder(recipe.encoder))
+    plan = forecast(recipe.with_labels(dataset.tasks), dataset)
     if as_json:
         tasks = {name: asdict(report) for name, report in reports.items()}
         echo_json({"tasks": tasks, "notes": dataset.notes(), **plan})
@@ -60,27 +56,14 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
     OUT.rule(f"{report.task} ({report.type})", align="left")
     for n, sample in enumerate(report.samples, start=1):
         OUT.print(f"row {n}: {' | '.join(sample.texts)} -> {sample.label}")
-    rows = [
-        [
-            name,
-            f"{split.rows:,}",
-            f"{split.bad_rows}",
-            balance(split),
-            f"{split.duplicates}",
-            overlap(split),
-            "" if split.rows_in_validation is None else f"{split.rows_in_validation}",
-        ]
-        for name, split in report.splits.items()
-    ]
     columns = ["split", "rows", "bad", "labels", "duplicates", "in train", "in validation"]
-    print_table("", columns, rows)
+    print_table("", columns, [[name, *cells(split)] for name, split in report.splits.items()])
     OUT.print(
         f"tokens: median {tokens['p50']:.0f}, 95 % {tokens['p95']:.0f}, longest {tokens['max']}; "
         f"{tokens['cut']} of {tokens['sequences']:,} sequences are truncated to "
         f"{tokens['max_length']}"
     )
-    numbers = report.splits["train"].numbers
-    if numbers is not None:
+    if (numbers := report.splits["train"].numbers) is not None:
         OUT.print(
             f"a constant prediction has correlation 0; labels have standard deviation "
             f"{numbers.deviation:.2f}"
@@ -92,30 +75,24 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
         )
 
 
-def balance(split: SplitReport) -> str:
-    if split.numbers is not None:
-        numbers = split.numbers
-        return f"{numbers.lowest:g} to {numbers.highest:g}, mean {numbers.mean:.2f}"
-    return ", ".join(f"{label}: {count:,}" for label, count in split.labels.items()) or "none"
-
-
-def overlap(split: SplitReport) -> str:
-    if split.rows_in_train is None:
-        return ""
+def cells(split: SplitReport) -> list[str]:
+    """Counts, labels and overlaps of a split; empty where nothing can overlap."""
+    labels = ", ".join(f"{label}: {count:,}" for label, count in split.labels.items()) or "none"
+    if (numbers := split.numbers) is not None:
+        labels = f"{numbers.lowest:g} to {numbers.highest:g}, mean {numbers.mean:.2f}"
     sharing = split.rows_sharing_a_sentence_with_train
-    shared = "" if sharing is None else f" ({sharing} share a sentence)"
-    return f"{split.rows_in_train}{shared}"
+    overlaps = [
+        "" if count is None else str(count)
+        for count in (split.rows_in_train, split.rows_in_validation)
+    ]
+    overlaps[0] += "" if sharing is None else f" ({sharing} share a sentence)"
+    return [f"{split.rows:,}", str(split.bad_rows), labels, str(split.duplicates), *overlaps]
 
 
 def show_plan(plan: Mapping[str, Any]) -> None:
+    forms = {"rows": "{:,}", "batches": "{:,}", "examples": "{:,}", "passes": "{:.2f}"}
     rows = [
-        [
-            name,
-            f"{facts['rows']:,}",
-            f"{facts['batches']:,}",
-            f"{facts['examples']:,}",
-            f"{facts['passes']:.2f}",
-        ]
+        [name, *(form.format(facts[key]) for key, form in forms.items())]
         for name, facts in plan["schedule"]["tasks"].items()
     ]
     print_table("planned", ["task", "rows", "batches", "rows seen", "passes"], rows)
@@ -130,20 +107,31 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     )
 
 
-def forecast(recipe: Recipe, dataset: Dataset, source: EncoderSource) -> dict[str, Any]:
+def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
     """Tokens, steps, sizes and the estimated time of a run, without training."""
+    import numpy as np
+
     from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
     from mops.data.tokens import tokenise
     from mops.evaluate.cost import training_work
+    from mops.model.sources import find_encoder
     from mops.surveys.budget import matrix_speed, step_seconds
 
+    source = find_encoder(recipe.encoder)
     layout = recipe.layout(dataset.tasks, source.shape)
-    texts = {n: [row.texts for row in of["train"].good] for n, of in dataset.splits.items()}
-    tables = {n: tokenise(source.tokenizer, rows, layout.reading) for n, rows in texts.items()}
+    tables, tokens = {}, {}
+    for name, splits in dataset.splits.items():
+        texts = [row.texts for row in splits["train"].good]
+        tables[name] = table = tokenise(source.tokenizer, texts, layout.reading)
+        p50, p95, longest = np.percentile(table.lengths, [50, 95, 100]).tolist()
+        tokens[name] = {"p50": p50, "p95": p95, "max": int(longest),
+                        "sequences": len(table.lengths), "cut": table.cut,
+                        "max_length": layout.reading.max_length}  # fmt: skip
     schedule = plan_steps({name: len(table) for name, table in tables.items()}, recipe.training)
     gflops = matrix_speed()
+    seconds = step_seconds(training_work(layout, schedule, tables), gflops)
     return {
-        "tokens": {n: describe_lengths(t, layout.reading.max_length) for n, t in tables.items()},
+        "tokens": tokens,
         "schedule": {
             "steps": len(schedule),
             "steps_per_epoch": schedule.steps_per_epoch,
@@ -154,23 +142,6 @@ def forecast(recipe: Recipe, dataset: Dataset, source: EncoderSource) -> dict[st
             "parameters": layout.parameters,
             "trained": trained_parameters(layout, schedule),
         },
-        "estimate": {
-            "seconds": step_seconds(training_work(layout, schedule, tables), gflops),
-            "gflops": gflops,
-        },
+        "estimate": {"seconds": seconds, "gflops": gflops},
         "warnings": list(schedule_warnings(schedule, recipe.training).values()),
-    }
-
-
-def describe_lengths(table: TokenTable, max_length: int) -> dict[str, Any]:
-    import numpy as np
-
-    p50, p95, longest = np.percentile(table.lengths, [50, 95, 100]).tolist()
-    return {
-        "p50": p50,
-        "p95": p95,
-        "max": int(longest),
-        "sequences": len(table.lengths),
-        "cut": table.cut,
-        "max_length": max_length,
     }

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from mops.evaluate.conflicts import Conflicts, CosineCell
 
 FEW_PAIRS = 3  # have a table each; more pairs are averaged in one table
-LEGEND = (
-    "size: ratio of the gradient norms. own: cosine between two batches of the same task, the most "
-    "that their noise allows"
-)
+MARKS = {True: "*", False: " "}  # significantly below 0
 NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[report]"'
 
 
@@ -48,15 +45,19 @@ def command(
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
+    from mops.reports.figures.conflicts import draw_heatmap
     from mops.training.conflicts import conflicts
     from mops.training.machine import keep_freed_memory
 
     keep_freed_memory()
-
     folder = out or run_folder(recipe, "conflicts-")
     with TrainingScreen(recipe.sharing_plan().name) as screen:
         measured = conflicts(recipe, folder, steps=steps, every=every, watcher=screen)
-    pictures = draw(measured, folder)
+    try:
+        pictures = draw_heatmap(measured, folder)
+    except ModuleNotFoundError:
+        pictures = []
+        print_warnings([NO_HEATMAP])
     if as_json:
         click.echo(measured.to_json(), nl=False)
         return
@@ -65,97 +66,66 @@ def command(
         click.echo(path)
 
 
-def draw(measured: Conflicts, folder: Path) -> list[Path]:
-    """The heat map, if matplotlib is installed."""
-    from mops.reports.figures.conflicts import draw_heatmap
-
-    try:
-        return draw_heatmap(measured, folder)
-    except ModuleNotFoundError:
-        print_warnings([NO_HEATMAP])
-        return []
-
-
 # ------------------------------------------------------------------ tables
 
 
 def show(measured: Conflicts) -> None:
-    info = measured.info
+    parts = list(dict.fromkeys(cell.part for cell in measured.owners if cell.layer is not None))
     if len(measured.pairs) <= FEW_PAIRS:
         for pair in measured.pairs:
-            show_pair(measured, pair)
+            show_pair(measured, pair, parts)
     else:
-        show_average(measured)
+        show_average(measured, parts)
     OUT.print(
         f"cosine of two tasks' gradients, mean ± one standard error over "
-        f"{len(info['measured_steps'])} measured steps; values near 0 are normal in high "
-        f"dimensions. * below 0 with p < {info['level']:g} after Holm's correction over "
+        f"{len(measured.info['measured_steps'])} measured steps; values near 0 are normal in high "
+        f"dimensions. * below 0 with p < {measured.info['level']:g} after Holm's correction over "
         f"{len(measured.owners)} cells ({len(measured.places)} for `all`). below 0: fraction of "
-        f"steps. {LEGEND}\n"
+        "steps. size: ratio of the gradient norms. own: cosine between two batches of the same "
+        "task, the most that their noise allows\n"
     )
-    for sentence in measured.advice:
-        OUT.print(sentence)
-    OUT.print()
+    OUT.print("\n".join(measured.advice), end="\n\n")
 
 
-def show_pair(measured: Conflicts, pair: tuple[str, ...]) -> None:
+def show_pair(measured: Conflicts, pair: tuple[str, ...], parts: Sequence[str]) -> None:
     cells = [cell for cell in measured.owners if cell.tasks == pair]
-    whole = [cell for cell in measured.places if cell.tasks == pair]
-    parts = parts_of(cells)
     rows = [
         [
-            cell.place,
             *part_columns(cells, cell.place, parts),
-            f"{cell.mean:z.3f} ± {cell.stderr:.3f}{mark(cell)}",
-            f"{cell.negative:.2f}",
-            f"{cell.norm_ratio:.2f}",
-            *(f"{own:.2f}" for own in cell.own),
+            f"{cell.mean:z.3f} ± {cell.stderr:.3f}{MARKS[cell.is_conflict]}",
+            *(f"{value:.2f}" for value in (cell.negative, cell.norm_ratio, *cell.own)),
         ]
-        for cell in whole
+        for cell in measured.places
+        if cell.tasks == pair
     ]
     columns = ["where", *parts, "all", "below\n0", "size", *(f"own\n{task}" for task in pair)]
     print_table(" and ".join(pair), columns, rows)
 
 
-def show_average(measured: Conflicts) -> None:
-    whole = [cell for cell in measured.averages if cell.part == "all"]
-    parts = parts_of(measured.owners)
+def show_average(measured: Conflicts, parts: Sequence[str]) -> None:
+    """Averages over the pairs, with the pair that has the lowest cosine."""
     rows = []
-    for cell in whole:
-        pairs = [one for one in measured.places if one.place == cell.place]
-        lowest = min(pairs, key=lambda one: one.mean)
-        rows.append(
-            [
-                cell.place,
-                *part_columns(measured.averages, cell.place, parts),
-                f"{cell.mean:z.3f} ",
-                f"{cell.stderr:.3f}",
-                f"{cell.negative:.2f}",
-                f"{cell.norm_ratio:.2f}",
-                own_of(pairs),
-                f"{sum(one.is_conflict for one in pairs)} of {len(pairs)}",
-                f"{' and '.join(lowest.tasks)} {lowest.mean:z.3f}{mark(lowest)}",
-            ]
-        )
+    for cell in measured.averages:
+        if cell.part == "all":
+            pairs = [pair for pair in measured.places if pair.place == cell.place]
+            lowest = min(pairs, key=lambda pair: pair.mean)
+            own = {task: value for p in pairs for task, value in zip(p.tasks, p.own, strict=True)}
+            averages = (cell.negative, cell.norm_ratio, sum(own.values()) / len(own))
+            rows.append(
+                [
+                    *part_columns(measured.averages, cell.place, parts),
+                    f"{cell.mean:z.3f} ",
+                    f"{cell.stderr:.3f}",
+                    *(f"{value:.2f}" for value in averages),
+                    f"{sum(pair.is_conflict for pair in pairs)} of {len(pairs)}",
+                    f"{' and '.join(lowest.tasks)} {lowest.mean:z.3f}{MARKS[lowest.is_conflict]}",
+                ]
+            )
     columns = ["where", *parts, "all", "±", "below\n0", "size", "own", "conflicts", "lowest"]
     print_table(f"average of {len(measured.pairs)} pairs of tasks", columns, rows)
 
 
-def own_of(pairs: Sequence[CosineCell]) -> str:
-    """The mean over all tasks."""
-    values = {task: own for c in pairs for task, own in zip(c.tasks, c.own, strict=True)}
-    return f"{sum(values.values()) / len(values):.2f}"
-
-
-def parts_of(cells: Sequence[CosineCell]) -> list[str]:
-    """The parts of a layer; other places have a single part."""
-    return list(dict.fromkeys(cell.part for cell in cells if cell.layer is not None))
-
-
 def part_columns(cells: Sequence[CosineCell], place: str, parts: Sequence[str]) -> list[str]:
-    here = {cell.part: cell for cell in cells if cell.place == place}
-    return [f"{here[part].mean:z.3f}{mark(here[part])}" if part in here else "" for part in parts]
-
-
-def mark(cell: CosineCell) -> str:
-    return "*" if cell.is_conflict else " "
+    """The place, and the mean cosine of each part of it; only layers have parts."""
+    texts = {c.part: f"{c.mean:z.3f}{MARKS[c.is_conflict]}" for c in cells if c.place == place}
+    return [place, *(texts.get(part, "") for part in parts)]

@@ -48,13 +48,14 @@ def command(
     from mops.predict.bundle import load_bundle
 
     bundle = load_bundle(model)
-    table = score_model(bundle, entries_of(bundle, data, split_names(tasks)), device or "auto")
+    entries = find_entries(bundle.entries, data, split_names(tasks))
+    scores = score_model(bundle, entries, device or "auto")
     if as_json:
-        echo_json(table.to_data())
+        echo_json(scores.to_data())
     else:
-        print_scores(f"{bundle.layout.plan.name} ({model})", table)
+        print_scores(f"{bundle.layout.plan.name} ({model})", scores)
     if verify:
-        difference = check_stored(model, bundle.config.get("scores", {}), table.tasks)
+        difference = check_stored(model, bundle.config.get("scores", {}), scores.tasks)
         click.echo(f"verified: stored scores reproduced, difference {difference:.2g}", err=as_json)
 
 
@@ -65,15 +66,13 @@ def score_model(bundle: Bundle, entries: Mapping[str, TaskEntry], device: str) -
     from mops.predict.predictor import Predictor
     from mops.training.machine import choose_device
 
-    seed = int(bundle.config.get("seed", 0))
     tasks = {name: bundle.layout.tasks[name] for name in entries}
     splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}
     scores: dict[str, Any] = {name: {} for name in entries}
-    predictor = Predictor(bundle, choose_device(device))
+    predictor, dataset = Predictor(bundle, choose_device(device)), Dataset(tasks, splits, {})
+    answered = answer_dataset(predictor, dataset, int(bundle.config.get("seed", 0)))
     with ProgressBar("scoring", total=sum(map(len, splits.values()))) as bar:
-        for name, split, rows, answers in answer_dataset(
-            predictor, Dataset(tasks, splits, {}), seed
-        ):
+        for name, split, rows, answers in answered:
             scores[name] |= judge(answers, rows, split)
             bar.update(advance=1, facts=f"{name} {split}")
     untrained = [name for name in bundle.config.get("untrained", ()) if name in entries]
@@ -97,26 +96,33 @@ def check_stored(model: Path, stored: Mapping[str, Any], scores: Mapping[str, An
     return max(differences)
 
 
-def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dict[str, TaskEntry]:
-    """The tasks to score, with the files that the bundle or the given folder names."""
+def find_entries(
+    known: Mapping[str, TaskEntry], data: str | None, names: list[str] | None
+) -> dict[str, TaskEntry]:
+    """The named tasks with the files of the bundle, or files of the same names in `data`.
+
+    If those do not all exist, `data` is read like a new folder of data.
+    """
     from mops.config.training import TaskEntry
     from mops.data.compose import choose_tasks, tasks_in
 
-    known = dict(bundle.entries)
-    if data is not None and (moved := moved_entries(known, Path(data))):
-        known = moved
-    elif data is not None:
-        given = {name: entry for name, entry in tasks_in(data).items() if name in known}
-        if not given:
-            raise DataError(f"{data} has none of the model's tasks: {', '.join(known)}")
-        known = {
-            name: TaskEntry.model_validate(entry)
-            for name, entry in choose_tasks(given, list(given)).items()
+    if data is not None:
+        moved = {
+            name: entry.model_copy(
+                update={split: str(Path(data, Path(f).name)) for split, f in entry.files().items()}
+            )
+            for name, entry in known.items()
         }
+        if any(missing_files(entry) for entry in moved.values()):
+            new = {name: entry for name, entry in tasks_in(data).items() if name in known}
+            if not new:
+                raise DataError(f"{data} has none of the model's tasks: {', '.join(known)}")
+            new = choose_tasks(new, list(new))
+            moved = {name: TaskEntry.model_validate(entry) for name, entry in new.items()}
+        known = moved
     chosen: dict[str, TaskEntry] = choose_tasks(known, names)
     for name, entry in chosen.items():
-        missing = [file for file in entry.files().values() if not exists(file)]
-        if missing:
+        if missing := missing_files(entry):
             raise DataError(
                 f"task {name!r}: {missing[0]} does not exist any more; "
                 "pass the folder of the data with --data DIR"
@@ -124,17 +130,6 @@ def entries_of(bundle: Bundle, data: str | None, names: list[str] | None) -> dic
     return chosen
 
 
-def moved_entries(known: Mapping[str, TaskEntry], folder: Path) -> dict[str, TaskEntry]:
-    """The same files in another folder; empty unless all of them exist."""
-    moved = {
-        name: entry.model_copy(
-            update={split: str(folder / Path(file).name) for split, file in entry.files().items()}
-        )
-        for name, entry in known.items()
-    }
-    files = [file for entry in moved.values() for file in entry.files().values()]
-    return moved if all(map(exists, files)) else {}
-
-
-def exists(file: str) -> bool:
-    return file.startswith("hub:") or Path(file).is_file()
+def missing_files(entry: TaskEntry) -> list[str]:
+    files = entry.files().values()
+    return [file for file in files if not (file.startswith("hub:") or Path(file).is_file())]

@@ -55,10 +55,12 @@ def starter(tasks: dict[str, Any], folder: Path) -> str:
     """The text of a recipe, with comments on what to change."""
     lines = []
     for name, entry in tasks.items():
-        lines.append(f"  {word(name)}:")
-        pairs = ((key, relative(key, value, folder)) for key, value in entry.items())
-        lines += [f"    {key}: {word(value)}" for key, value in pairs]
-    return HEAD + "\n".join(lines) + "\n" + TAIL
+        lines.append(f"  {word(name)}:\n")
+        for key, value in entry.items():
+            is_file = key in ("train", "validation", "test") and isinstance(value, str)
+            shown = os.path.relpath(value, folder.resolve()) if is_file else value
+            lines.append(f"    {key}: {word(shown)}\n")
+    return "".join([HEAD, *lines, TAIL])
 
 
 def word(value: Any) -> str:
@@ -66,11 +68,6 @@ def word(value: Any) -> str:
     is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
     is_safe = is_plain and value.lower() not in ("true", "false", "null")
     return str(value) if is_safe else json.dumps(value, ensure_ascii=False)
-
-
-def relative(key: str, value: Any, folder: Path) -> Any:
-    is_file = key in ("train", "validation", "test") and isinstance(value, str)
-    return os.path.relpath(value, folder.resolve()) if is_file else value
 
 
 HEAD = """\

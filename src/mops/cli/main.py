@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from mops import __version__
 from mops.errors import MopsError, nearest
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
@@ -57,18 +58,9 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from mops import __version__
-
-        click.echo(f"mops {__version__}")
-        ctx.exit()
-
-
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version,
-              help="Show the version.")  # fmt: skip
+@click.version_option(__version__, message="mops %(version)s", help="Show the version.")
 def cli(debug: bool) -> None:
     """Several text tasks, one encoder, one small machine: which weights should the tasks share?
 
@@ -94,29 +86,19 @@ def main() -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt) as stop:
-        say(str(stop.__cause__ or stop) or "stopped")  # click wraps it
+        click.echo(f"mops: {str(stop.__cause__ or stop) or 'stopped'}", err=True)  # click wraps it
         sys.exit(130)
-    except click.ClickException as error:
-        refuse(error.format_message(), error.exit_code, is_debug, error)
-    except MopsError as error:
-        refuse(str(error), error.exit_code, is_debug, error)
     except BrokenPipeError:  # `mops plans | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
+        if is_debug:
+            traceback.print_exception(error)
         message = f"unexpected {type(error).__name__}: {error}; --debug shows the traceback"
-        refuse(message, 1, is_debug, error)
-
-
-def refuse(message: str, code: int, is_debug: bool, error: BaseException) -> None:
-    if is_debug:
-        traceback.print_exception(error)
-    say(f"error: {' '.join(message.split())}")
-    sys.exit(code)
-
-
-def say(message: str) -> None:
-    click.echo(f"mops: {message}", err=True)
+        message = str(error) if isinstance(error, MopsError) else message
+        message = error.format_message() if isinstance(error, click.ClickException) else message
+        click.echo(f"mops: error: {' '.join(message.split())}", err=True)
+        sys.exit(getattr(error, "exit_code", 1))
 
 
 def echo_json(data: Any) -> None:

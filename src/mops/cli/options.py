@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,7 @@ from mops.plans.catalog import EXAMPLE
 if TYPE_CHECKING:
     from mops.config.recipe import Recipe
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Option = Callable[[Any], Any]
 PATH = click.Path(path_type=Path)
 
 DATA = click.option(
@@ -25,9 +26,7 @@ CONFIG = click.option("--config", metavar="FILE", type=PATH, help="A recipe (mop
 TASKS = click.option("--tasks", metavar="A,B", help="Only these tasks.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 ENCODER = click.option(
-    "--encoder",
-    metavar="NAME_OR_DIR",
-    help="'minilm', a folder, or a name on the hub.",
+    "--encoder", metavar="NAME_OR_DIR", help="'minilm', a folder, or a name on the hub."
 )
 PLAN = click.option(
     "--plan", metavar="SHORT_OR_FILE", help=f"A sharing plan, for example {EXAMPLE}."
@@ -41,42 +40,32 @@ DEVICE = click.option(
     "--device", metavar="DEVICE", help="Device for tensors: auto, cpu, cuda, cuda:1, mps."
 )
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the complete recipe and exit.")
-RECIPE = (CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
 
 
-def recipe_options(function: Function) -> Function:
-    """All options that together describe a recipe."""
-    for option in reversed(RECIPE):
-        function = option(function)
-    return function
+def stack(*options: Option) -> Option:
+    """One decorator for several options, in the order of the help."""
+    return lambda function: reduce(lambda f, option: option(f), reversed(options), function)
+
+
+recipe_options = stack(CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
+options_without_plan = stack(CONFIG, DATA, ENCODER, TASKS, SEED, DEVICE, SET)
 
 
 def read_recipe(
+    *,
     config: Path | None,
     data: str | None,
-    encoder: str | None,
     tasks: str | None,
     settings: tuple[str, ...],
-    *,
-    plan: str | None = None,
-    seed: int | None = None,
-    device: str | None = None,
+    **given: Any,
 ) -> Recipe:
     """The recipe that the options describe; without any, `mops.yaml` in the current folder."""
     from mops.data.compose import compose_recipe
 
     if config is None and data is None and Path("mops.yaml").is_file():
         config = Path("mops.yaml")
-    return compose_recipe(
-        config=config,
-        data=data,
-        encoder=encoder,
-        plan=plan,
-        tasks=split_names(tasks),
-        seed=seed,
-        device=device,
-        set=dict(parse_setting(setting) for setting in settings),
-    )
+    changes = dict(map(parse_setting, settings))
+    return compose_recipe(config=config, data=data, tasks=split_names(tasks), set=changes, **given)
 
 
 def split_names(names: str | None) -> list[str] | None:

@@ -16,7 +16,6 @@ from mops.units import format_count
 if TYPE_CHECKING:
     from mops.config.recipe import Recipe
     from mops.plans.layout import Layout
-    from mops.tasks import Task
 
 
 @click.command()
@@ -40,15 +39,20 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
       mops plans --data sample
       mops plans hybrid:3
     """
+    from mops.plans.parser import read_plan
+    from mops.yaml_io import format_yaml
+
     if as_yaml:
-        print_rows(plan)
+        if plan is None:
+            raise UsageError("--yaml prints the rows of one plan: run `mops plans PLAN --yaml`")
+        click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
         return
     if not (options["config"] or options["data"] or Path("mops.yaml").is_file()):
         options["data"] = "sample"
     recipe = read_recipe(**options)
-    layouts = layouts_of(recipe, plan)
+    layouts = lay_out_plans(recipe, plan)
     if as_json:
-        facts = [facts_of(layout) for layout in layouts]
+        facts = [describe(layout) for layout in layouts]
         echo_json(facts[0] if plan else facts)
     elif plan:
         draw_one(layouts[0])
@@ -56,49 +60,32 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
         list_all(layouts, recipe.encoder)
 
 
-def layouts_of(recipe: Recipe, name: str | None) -> list[Layout]:
-    """The named plan, or an example of each, for the recipe's tasks and encoder."""
+def lay_out_plans(recipe: Recipe, name: str | None) -> list[Layout]:
+    """The named plan, or an example of each, for the recipe's tasks and encoder.
+
+    Labels that the recipe does not name are read from the training files.
+    """
+    from mops.data.dataset import read_dataset
     from mops.model.sources import find_encoder
     from mops.plans.layout import lay_out
     from mops.plans.parser import every_plan, read_plan
 
-    shape = find_encoder(recipe.encoder, ["config.json"]).shape
-    values = with_labels(recipe)
-    reading = recipe.training.reading(values)
-    plans = [read_plan(name)] if name else every_plan(shape.depth, tuple(values))
-    return [lay_out(plan, list(values.values()), shape, reading) for plan in plans]
+    shape, tasks = find_encoder(recipe.encoder, ["config.json"]).shape, recipe.task_values()
+    if not all(task.labels or task.is_similarity for task in tasks.values()):
+        tasks = dict(read_dataset(recipe, wanted=()).tasks)
+    reading = recipe.training.reading(tasks)
+    plans = [read_plan(name)] if name else every_plan(shape.depth, tuple(tasks))
+    return [lay_out(plan, list(tasks.values()), shape, reading) for plan in plans]
 
 
-def print_rows(plan: str | None) -> None:
-    from mops.plans.parser import read_plan
-    from mops.yaml_io import format_yaml
-
-    if plan is None:
-        raise UsageError("--yaml prints the rows of one plan: run `mops plans PLAN --yaml`")
-    click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
-
-
-def with_labels(recipe: Recipe) -> dict[str, Task]:
-    """The tasks; labels missing from the recipe are read from the training files."""
-    from mops.data.dataset import read_dataset
-
-    values = recipe.task_values()
-    if all(task.labels or task.is_similarity for task in values.values()):
-        return dict(values)
-    return dict(read_dataset(recipe, wanted=()).tasks)
-
-
-def facts_of(layout: Layout) -> dict[str, Any]:
-    return {
-        "name": layout.plan.name,
-        "about": layout.plan.about,
-        "source": layout.plan.source,
-        "parameters": {
-            "total": layout.parameters,
-            "trained": layout.trained,
-            "per_owner": dict(layout.sizes),
-        },
+def describe(layout: Layout) -> dict[str, Any]:
+    sizes = {
+        "total": layout.parameters,
+        "trained": layout.trained,
+        "per_owner": dict(layout.sizes),
     }
+    facts = {key: getattr(layout.plan, key) for key in ("name", "about", "source")}
+    return {**facts, "parameters": sizes}
 
 
 def draw_one(layout: Layout) -> None:
@@ -115,21 +102,15 @@ def draw_one(layout: Layout) -> None:
 
 
 def list_all(layouts: list[Layout], encoder: str) -> None:
-    base = layouts[0].parameters
+    first = layouts[0]
     rows = [
-        [
-            layout.plan.name,
-            layout.plan.about,
-            format_count(layout.parameters),
-            format_count(layout.trained),
-            f"{layout.parameters / base:.2f} x",
-        ]
+        [layout.plan.name, layout.plan.about, format_count(layout.parameters),
+         format_count(layout.trained), f"{layout.parameters / first.parameters:.2f} x"]
         for layout in layouts
-    ]
-    tasks = ", ".join(layouts[0].tasks)
+    ]  # fmt: skip
     print_table(
-        f"plans for {tasks} on {encoder}",
-        ["plan", "description", "parameters", "trained", f"of {layouts[0].plan.name}"],
+        f"plans for {', '.join(first.tasks)} on {encoder}",
+        ["plan", "description", "parameters", "trained", f"of {first.plan.name}"],
         rows,
         "prefix any plan with 'frozen+' to freeze the encoder; `mops plans PLAN` draws one",
     )

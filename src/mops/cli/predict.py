@@ -6,16 +6,15 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mops.cli.eval import entries_of
+from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
-from mops.cli.screen import OUT, ProgressBar, print_warnings
+from mops.cli.screen import ProgressBar, print_warnings
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
 
@@ -68,6 +67,7 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
+    from mops.data.tables import open_table
     from mops.predict.predictor import load
     from mops.training.machine import choose_device, keep_freed_memory
 
@@ -78,19 +78,19 @@ def command(
         return
     if source is None:
         raise UsageError("no input; give a file, or - for standard input")
-    from mops.data.tables import open_table
-
     table = open_table(source, text)
-    tasks = fitting_tasks(predictor, table, task, text)
-    with opened(out) as file:
+    tasks = fitting_tasks(predictor.bundle.layout.tasks, table, task, text)
+    if out is None:
+        write_predictions(predictor, tasks, table, sys.stdout, as_json)
+        return
+    with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         write_predictions(predictor, tasks, table, file, as_json)
 
 
 def fitting_tasks(
-    predictor: Predictor, table: DataTable, name: str | None, text: tuple[str, ...]
+    known: Mapping[str, Task], table: DataTable, name: str | None, text: tuple[str, ...]
 ) -> list[Task]:
     """The tasks whose columns the input has."""
-    known = predictor.bundle.layout.tasks
     if name is not None and name not in known:
         raise UsageError(f"the model has no task {name!r}; it has {', '.join(known)}")
     tasks = [known[name]] if name else list(known.values())
@@ -109,72 +109,50 @@ def fitting_tasks(
 def write_predictions(
     predictor: Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
 ) -> None:
-    """Predict all tasks in one pass, window by window."""
+    """Predict all tasks in one pass, window by window; tasks with the same columns share rows."""
     from mops.data.examples import SHOWN_ROWS, first_problems, stream_rows
     from mops.training.machine import give_back_memory
 
-    readers: dict[tuple[str, ...], list[Task]] = {}
-    for task in tasks:
-        readers.setdefault(task.text, []).append(task)
-    streams = {
-        tuple(task.name for task in group): stream_rows(table, group[0], needs_label=False)
-        for group in readers.values()
-    }
-    write = json_lines if as_json else csv_lines(file, [task.name for task in tasks])
+    streams = {}
+    for text in dict.fromkeys(task.text for task in tasks):
+        first, *others = (task for task in tasks if task.text == text)
+        group = (first.name, *(task.name for task in others))
+        streams[group] = stream_rows(table, first, needs_label=False)
+    names = [task.name for task in tasks]
+    writer = csv.writer(file, lineterminator="\n")
+    if not as_json:
+        writer.writerow(["id", *(["prediction"] if len(names) == 1 else names)])
     problems = 0
     shown: list[Row] = []
     with ProgressBar("predicting", table.count()) as bar:
         for windows, predictions in predictor.stream(streams):
             bad = {row.where: row for window in windows for row in window if row.problem}
             problems, shown = problems + len(bad), [*shown, *bad.values()][: SHOWN_ROWS + 1]
-            file.writelines(write(windows[0], predictions))
-            bar.update(advance=len(windows[0]))
+            ids = [row.id for row in windows[0]]
+            if as_json:
+                file.writelines(json_lines(ids, predictions))
+            else:
+                columns = (predictions[name].as_strings() for name in names)
+                writer.writerows(zip(ids, *columns, strict=True))
+            bar.update(advance=len(ids))
             give_back_memory()  # packs differ in size, which fragments memory over a long file
     if problems:
-        text = f"{problems} rows have a problem and were predicted anyway"
-        print_warnings([f"{text}: {first_problems(shown)}"])
+        warning = f"{problems} rows have a problem and were predicted anyway"
+        print_warnings([f"{warning}: {first_problems(shown)}"])
 
 
-def csv_lines(file: TextIO, names: Sequence[str]) -> Any:
-    """A writer of csv lines; writes the header first."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", *(["prediction"] if len(names) == 1 else names)])
-
-    def write(rows: Sequence[Row], predictions: Mapping[str, Predictions]) -> Iterator[str]:
-        columns = [predictions[name].as_strings() for name in names]
-        writer.writerows([row.id, *cells] for row, *cells in zip(rows, *columns, strict=True))
-        return iter(())
-
-    return write
-
-
-def json_lines(rows: Sequence[Row], predictions: Mapping[str, Predictions]) -> Iterator[str]:
-    words = {name: of.as_strings() for name, of in predictions.items()}
-    for n, row in enumerate(rows):
-        line: dict[str, Any] = {"id": row.id}
-        for name, of in predictions.items():
-            if of.task.is_similarity:
-                line[name] = {"prediction": float(words[name][n])}
+def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> Iterator[str]:
+    texts = {name: answers.as_strings() for name, answers in predictions.items()}
+    for n, row_id in enumerate(ids):
+        line: dict[str, Any] = {"id": row_id}
+        for name, answers in predictions.items():
+            line[name] = {"prediction": texts[name][n]}
+            if answers.task.is_similarity:
+                line[name] = {"prediction": float(texts[name][n])}
             else:
-                shares = zip(of.task.labels, of.probabilities[n], strict=True)
-                line[name] = {
-                    "prediction": words[name][n],
-                    "shares": {label: round(float(share), 6) for label, share in shares},
-                }
+                shares = zip(answers.task.labels, answers.probabilities[n].tolist(), strict=True)
+                line[name]["shares"] = {label: round(share, 6) for label, share in shares}
         yield json.dumps(line, ensure_ascii=False) + "\n"
-
-
-@contextmanager
-def opened(out: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is written completely or not at all."""
-    if out is None:
-        yield sys.stdout
-        return
-    with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-        yield file
-
-
-# ------------------------------------------------------------------ CS224N
 
 
 def write_submission(predictor: Predictor, folder: Path, data: str | None) -> None:
@@ -189,7 +167,7 @@ def write_submission(predictor: Predictor, folder: Path, data: str | None) -> No
         )
     files = {
         (name, split): path
-        for name, entry in entries_of(predictor.bundle, data, names).items()
+        for name, entry in find_entries(predictor.bundle.entries, data, names).items()
         for split, path in entry.files().items()
         if split in COURSE_SPLITS
     }
@@ -202,5 +180,5 @@ def write_submission(predictor: Predictor, folder: Path, data: str | None) -> No
             lines = [f"id \t {header} \n", *(f"{row.id} , {label} \n" for row, label in pairs)]
             path = folder / f"{word}-{COURSE_SPLITS[split]}-output.csv"
             write_text(path, "".join(lines))
-            OUT.print(str(path), soft_wrap=True)
+            click.echo(path)
             bar.update(advance=1)

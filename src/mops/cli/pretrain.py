@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mops.cli.main import echo_json
-from mops.cli.options import (
-    CONFIG,
-    DATA,
-    DEVICE,
-    ENCODER,
-    JSON,
-    PATH,
-    SEED,
-    SET,
-    TASKS,
-    read_recipe,
-)
+from mops.cli.options import JSON, PATH, options_without_plan, read_recipe
 from mops.cli.screen import OUT, PretrainingScreen, print_table, print_warnings
-from mops.training.mlm.run import BATCH_SIZE, pretrain, pretraining_settings
+from mops.training.machine import keep_freed_memory
+from mops.training.mlm.run import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
 from mops.units import format_seconds
-
-if TYPE_CHECKING:
-    from mops.config.recipe import Recipe
-    from mops.training.mlm.run import Pretrained
+from mops.yaml_io import format_yaml
 
 MEANING = {
     "start": "before the first step",
@@ -36,13 +23,7 @@ MEANING = {
 
 
 @click.command()
-@CONFIG
-@DATA
-@ENCODER
-@TASKS
-@SEED
-@DEVICE
-@SET
+@options_without_plan
 @click.option("--max-steps", type=click.IntRange(1), help="Total steps, instead of epochs.")
 @click.option("--batch-size", type=click.IntRange(1), default=BATCH_SIZE, show_default=True,
               help="Texts per step.")  # fmt: skip
@@ -74,13 +55,11 @@ def command(
       mops train --data sample --encoder encoders/sample --out runs/pretrained
     """
     steps = () if max_steps is None else (f"training.max_steps={max_steps}",)
-    options["settings"] = (*options["settings"], *steps)
-    recipe = read_recipe(**options)
+    recipe = read_recipe(**options | {"settings": (*options["settings"], *steps)})
     if dry_run:
-        print_settings(recipe, batch_size, control_steps)
+        settings = pretraining_settings(recipe, batch_size, control_steps)
+        click.echo(format_yaml(settings), nl=False)
         return
-    from mops.training.machine import keep_freed_memory
-
     keep_freed_memory()
     with PretrainingScreen("pretrain") as screen:
         made = pretrain(
@@ -90,12 +69,6 @@ def command(
         echo_json(made.record)
     else:
         show(made)
-
-
-def print_settings(recipe: Recipe, batch_size: int, control_steps: int | None) -> None:
-    from mops.yaml_io import format_yaml
-
-    click.echo(format_yaml(pretraining_settings(recipe, batch_size, control_steps)), nl=False)
 
 
 def show(made: Pretrained) -> None:

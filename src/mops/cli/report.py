@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,7 @@ from mops.cli.screen import ERR, OUT, print_table, print_warnings
 from mops.papers import NAMES, claim_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mops.papers import PaperView
-    from mops.reports.report import Report
-    from mops.tables import Table
 
 
 @click.command()
@@ -58,28 +55,22 @@ def command(
         status.update("writing the files")
         files = write_files(report, out or folder, has_png=has_png)
     print_warnings([f"left out: {reason}" for reason in source.unreadable])
-    show_json(report, files) if as_json else show(report, files[0])
-    if is_open:
-        open_page(files[0])
-
-
-def show(report: Report, page: Path) -> None:
-    for view in report.papers:
-        print_paper(view)
-    OUT.print(f"report: {page}", soft_wrap=True)
-
-
-def show_json(report: Report, files: Sequence[Path]) -> None:
-    decision = report.source.decision
-    echo_json(
-        {
-            "report": str(files[0]),
-            "files": [str(path) for path in files],
-            "candidate": decision.candidate if decision else None,
-            "left_out": list(report.source.unreadable),
-            "papers": [asdict(view) for view in report.papers],
-        }
-    )
+    if as_json:
+        echo_json(
+            {
+                "report": str(files[0]),
+                "files": [str(path) for path in files],
+                "candidate": source.decision.candidate if source.decision else None,
+                "left_out": list(source.unreadable),
+                "papers": [asdict(view) for view in report.papers],
+            }
+        )
+    else:
+        for view in report.papers:
+            print_paper(view)
+        OUT.print(f"report: {files[0]}", soft_wrap=True)
+    if is_open and not webbrowser.open(files[0].resolve().as_uri()):
+        print_warnings([f"no browser found; open {files[0]} yourself"])
 
 
 def print_paper(view: PaperView) -> None:
@@ -87,35 +78,21 @@ def print_paper(view: PaperView) -> None:
     OUT.print(f"{view.title} ({view.source})", soft_wrap=True)
     OUT.print(f"Repeated by `mops survey NAME`; NAME is one of {', '.join(view.surveys)}\n")
     for table in view.matched:
-        print_part(table, [short_name(column) for column in table.columns])
+        print_table(table.title, list(map(short_name, table.columns)), table.texts, table.note)
+        OUT.print()
     if others := [table.title for table in view.tables if table not in view.matched]:
         OUT.print(f"Tables without a number of ours: {'; '.join(others)}.\n")
     claims = claim_table(view)
-    print_part(claims, claims.columns)
-    OUT.print("Differences:")
+    print_table(claims.title, claims.columns, claims.texts, claims.note)
+    OUT.print("\nDifferences:")
     for difference in view.differences:
         OUT.print(f"- {difference}")
-
-
-def print_part(table: Table, columns: Sequence[str]) -> None:
-    print_table(table.title, columns, table.texts, table.note)
-    OUT.print()
 
 
 def short_name(column: str) -> str:
     """Our columns follow the paper's, so on a narrow terminal their names need not repeat it."""
     name, _, whose = column.rpartition(", ")
     return {"paper": name, "ours": "ours", "ours judged": "judged"}.get(whose, column)
-
-
-def open_page(page: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(page.resolve().as_uri()):
-        print_warnings([f"no browser found; open {page} yourself"])
-
-
-# ------------------------------------------------------------------ at the end of a survey
 
 
 def report_of(folder: Path) -> Path | None:

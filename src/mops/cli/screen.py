@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.box import SIMPLE_HEAD
@@ -23,19 +22,15 @@ ERR = Console(stderr=True, highlight=False, markup=False)
 SPLITS = ("report", "validation", "test", "train")
 
 
-# ------------------------------------------------------------------ progress
-
-
 class ProgressBar:
     """A bar on stderr; silent when stderr is no terminal."""
 
     def __init__(self, title: str, total: float | None = None) -> None:
+        count = "{task.completed:.0f}/{task.total:.0f}" if total else "{task.completed:,.0f}"
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn(
-                "{task.completed:.0f}/{task.total:.0f}" if total else "{task.completed:,.0f}"
-            ),
+            TextColumn(count),
             TimeRemainingColumn(),
             TextColumn("{task.fields[facts]}"),
             console=ERR,
@@ -48,12 +43,7 @@ class ProgressBar:
         self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def update(self, **changes: Any) -> None:
@@ -86,7 +76,10 @@ class TrainingScreen(ProgressBar):
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
         mark = " (best so far)" if is_best else ""
-        ERR.print(f"{self.title}: step {step}: overall {scores['overall']:.4f} on selection{mark}")
+        ERR.print(f"{self.title}: {self.describe(step, scores)}{mark}")
+
+    def describe(self, step: int, scores: Mapping[str, Any]) -> str:
+        return f"step {step}: overall {scores['overall']:.4f} on selection"
 
     def phase(self, name: str) -> None:
         self.update(description=f"{self.title}: {name}")
@@ -95,12 +88,8 @@ class TrainingScreen(ProgressBar):
 class PretrainingScreen(TrainingScreen):
     """The progress of a pretraining."""
 
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
-        mark = " (best so far)" if is_best else ""
-        ERR.print(
-            f"{self.title}: {scores['phase']}, step {step}: "
-            f"held-out perplexity {scores['perplexity']:.2f}{mark}"
-        )
+    def describe(self, step: int, scores: Mapping[str, Any]) -> str:
+        return f"{scores['phase']}, step {step}: held-out perplexity {scores['perplexity']:.2f}"
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
@@ -128,13 +117,13 @@ def print_table(
 
 def print_scores(title: str, scores: RunScores) -> None:
     """One row per task and overall score, one column per split."""
-    splits = [split for split in SPLITS if any(split in of for of in scores.tasks.values())]
+    splits = [name for name in SPLITS if any(name in split for split in scores.tasks.values())]
     rows = []
-    for name, of in scores.tasks.items():
+    for name, by_split in scores.tasks.items():
         main = scores.main[name]
-        cells = [f"{of[split][main]:.3f}" if split in of else "" for split in splits]
-        if "report" in of:
-            cells[splits.index("report")] += f" ± {of['report']['stderr']:.3f}"
+        cells = [f"{by_split[split][main]:.3f}" if split in by_split else "" for split in splits]
+        if "report" in by_split:
+            cells[splits.index("report")] += f" ± {by_split['report']['stderr']:.3f}"
         rows.append([f"{name} ({main})", *cells])
     for name in ("overall", "overall_normalised"):
         values = (scores.overall[split].get(name) for split in splits)
