@@ -119,7 +119,7 @@ class Survey(Strict):
         home = [block for block in self.blocks for _ in block.points()][position]
         own = value_at(self.find(self.baseline).recipe.to_data(), key)
         kept = [own] if own is not None and own not in values else []
-        new = [*plan_rows(list(values), Path())] if key == "plan" else [*values]
+        new = plan_rows(list(values), Path()) if key == "plan" else list(values)
         blocks = [b.with_axis(key, [*kept, *new] if b is home else new) for b in self.blocks]
         return self.changed(blocks=blocks)
 
@@ -127,10 +127,8 @@ class Survey(Strict):
         """Keys that hold for every candidate and override those of the survey."""
         varied = {part for block in self.blocks for axis in block.axes for part in axis.split("+")}
         if both := ", ".join(sorted(varied & set(settings))):
-            raise RecipeError(
-                f"survey {self.name!r} varies {both}; it cannot also be set for all candidates. "
-                "Leave it out, or give its values"
-            )
+            advice = "it cannot also be set for all candidates. Leave it out, or give its values"
+            raise RecipeError(f"survey {self.name!r} varies {both}; {advice}")
         blocks = [Block(set={**block.set, **settings}, axes=block.axes) for block in self.blocks]
         return self.changed(blocks=blocks)
 
@@ -221,7 +219,10 @@ def to_survey(
         raise RecipeError(f"{where}: give either `blocks`, or one block with `set` and `axes`")
     if block:
         plain["blocks"] = [{key: value for key, value in block.items() if value is not None}]
-    read_plan_files(plain.get("blocks"), folder)
+    for part in plain["blocks"] if isinstance(plain.get("blocks"), list) else ():
+        for settings in part.values() if isinstance(part, dict) else ():
+            if isinstance(settings, dict) and "plan" in settings:
+                settings["plan"] = plan_rows(settings["plan"], folder)
     plain["seeds"] = list_seeds(plain.get("seeds", 1))
     baseline, single = (plain.pop(key, None) or "" for key in ("baseline", "single"))
     return to_value(Survey, plain, where=where, error=RecipeError).completed(baseline, single)
@@ -239,14 +240,6 @@ def base_recipe(given: Any, recipe: Recipe | None, folder: Path, where: str) -> 
     if recipe is None:
         raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give --data")
     return recipe.to_data()
-
-
-def read_plan_files(blocks: Any, folder: Path) -> None:
-    """Replace plan files beside the survey by their rows."""
-    for block in blocks if isinstance(blocks, list) else ():
-        for settings in (block.get("set"), block.get("axes")) if isinstance(block, dict) else ():
-            if isinstance(settings, dict) and "plan" in settings:
-                settings["plan"] = plan_rows(settings["plan"], folder)
 
 
 def plan_rows(given: Any, folder: Path) -> Any:

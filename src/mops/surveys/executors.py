@@ -78,12 +78,12 @@ class LocalExecutor:
                 while wait(futures, timeout=PAUSE).not_done:
                     pass
             except BaseException:
-                self.stop()
+                self.is_stopping = True
+                for child in tuple(self.children):  # each saves its state and ends
+                    child.terminate()
                 raise
         for future in futures:
             future.result()
-        if self.is_stopping:
-            raise_interrupt()
 
     def finish(self, job: Job) -> None:
         """Start the process of a job, again if it dies, until all of its trials are done."""
@@ -147,12 +147,6 @@ class LocalExecutor:
     def log_file(self, job: Job) -> Path:
         return self.ledger.folder / "logs" / f"{job.ids[0]}.txt"
 
-    def stop(self) -> None:
-        """Ask every child to save its state and end."""
-        self.is_stopping = True
-        for child in tuple(self.children):  # other threads change the list
-            child.terminate()
-
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
@@ -160,15 +154,15 @@ def sigterm_as_interrupt() -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, raise_interrupt)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt("stopped; the same command goes on where it was")
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def raise_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt("stopped; the same command goes on where it was")
 
 
 # ------------------------------------------------------------------ Ray
