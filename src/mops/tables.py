@@ -147,3 +147,85 @@ def unique_names(names: Sequence[str]) -> Iterator[str]:
     for name in names:
         seen[name] = seen.get(name, 0) + 1
         yield name if seen[name] == 1 else f"{name}_{seen[name]}"
+
+
+# ------------------------------------------------------------------ LaTeX
+
+LATEX_SIGNS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
+    "#": r"\#", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
+    '"': r"{\ttfamily\char34}",  # \textquotedbl is not in the default font encoding
+    "[": "{[}", "*": "{*}",  # after \\ they would be options
+    "'": "{'}", "-": "{-}",  # two of them would be a quote or a dash
+    "±": r"$\pm$", "−": r"$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",
+    "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "‘": "`", "’": "'",
+    "\u00a0": "~",
+}  # fmt: skip
+ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
+EXPONENT = re.compile(r"(?<=\d)e\{-\}0?(\d+)")  # of an escaped number
+LONG = 40  # characters; longer texts are broken into lines
+WIDE = 112  # characters side by side; further columns go into another panel below
+# As wide as it is, but at most as wide as the text.
+FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
+
+def to_latex(table: Table) -> str:
+    r"""A `table` with title, note and the label `tab:NAME`; needs booktabs and graphicx."""
+    panels = (r"\par\medskip" + "\n").join(map(latex_panel, latex_panels(table)))
+    note = rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(table.note)}}}"
+    return (
+        "\\begin{table}\n\\centering\n"
+        rf"\caption{{{escape_latex(table.title)}}}"
+        f"\n\\label{{tab:{table.name}}}\n\\smallskip\\small\n"
+        f"{panels}{note if table.note else ''}\n\\end{{table}}\n"
+    )
+
+
+def latex_panels(table: Table) -> Iterator[Table]:
+    """A table that is too wide for a page as several; each has the column of candidates."""
+    name = table.columns.index("candidate") if "candidate" in table.columns else 0
+    columns, width = [name], 0
+    for n, column in enumerate(table.columns):
+        own = 3 + max(map(len, (column, *(row[n].text[:LONG] for row in table.rows))))
+        if n != name and width + own > WIDE and len(columns) > 1:
+            yield table.select(sorted(columns) if 0 in columns else columns)
+            columns, width = [name], 0
+        columns += [n] if n != name else []
+        width += own
+    yield table.select(sorted(columns) if 0 in columns else columns)
+
+
+def latex_panel(table: Table) -> str:
+    """Long texts are paragraphs, numbers are aligned right and set as mathematics."""
+    is_long = [max(map(len, texts), default=0) > LONG for texts in zip(*table.texts, strict=True)]
+    kinds = zip(is_long or [False] * len(table.columns), table.number_columns, strict=True)
+    aligned = [r"p{0.5\linewidth}" if long else "r" if number else "l" for long, number in kinds]
+    lines = [list(map(escape_latex, table.columns))]
+    for row in table.rows:
+        cells = [escape_latex(cell.text) for cell in row]
+        for n, cell in enumerate(row):
+            if cell.is_number:
+                power = EXPONENT.sub(r"$\\cdot10^{-\1}$", cells[n])
+                cells[n] = power.replace("{*}", "$^{*}$")
+            cells[n] = rf"\raggedright {cells[n]}" if is_long[n] else cells[n]
+        lines.append(cells)
+    head, *body = (" & ".join(line) + r" \tabularnewline" for line in lines)
+    tabular = rf"\begin{{tabular}}{{{''.join(aligned)}}}"
+    ends = (r"\bottomrule", r"\end{tabular}}")
+    return "\n".join([FITTED, tabular, r"\toprule", head, r"\midrule", *body, *ends]) + "\n"
+
+
+def escape_latex(text: str) -> str:
+    """Plain text for pdflatex; a letter without a glyph becomes its code point."""
+    return "".join(LATEX_SIGNS.get(letter) or escape_letter(letter) for letter in text)
+
+
+def escape_letter(letter: str) -> str:
+    if letter.isspace():
+        return " "
+    base, *marks = list(unicodedata.normalize("NFD", letter))
+    has_glyph = base.isascii() and base.isprintable() and len(marks) < 2
+    if letter in "ßæÆœŒøØłŁ" or (has_glyph and all(mark in ACCENTS for mark in marks)):
+        return letter  # LaTeX reads UTF-8
+    return f"{{[}}U+{ord(letter):04X}]"

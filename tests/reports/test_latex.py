@@ -12,10 +12,9 @@ from survey_data import HOSTILE
 
 from mops.reports.caveats import make_caveats
 from mops.reports.errors import TaskErrors, find_errors
-from mops.reports.latex import escape, to_latex
 from mops.reports.source import read_source
 from mops.reports.tables import make_tables
-from mops.tables import Cell, Table
+from mops.tables import Cell, Table, escape_latex, to_latex
 from surveys import make_survey
 
 END = r" \tabularnewline"
@@ -43,7 +42,7 @@ def odd_table() -> Table:
 @pytest.mark.parametrize("text", [chr(code) for code in range(32, 127)])
 def test_every_ascii_sign_is_plain_or_a_command_for_it(text: str) -> None:
     """LaTeX's ten signs never stand alone (Lamport, section 2.2.1)."""
-    written = escape(text)
+    written = escape_latex(text)
     if text in "\\{}$&%#_^~":
         assert written != text and written.startswith("\\")
     if text.isalnum() or text in " ,.;:/=+()!?@":
@@ -67,9 +66,9 @@ def test_numbers_are_set_as_mathematics() -> None:
 
 
 def test_letters_without_a_font_become_their_numbers() -> None:
-    assert escape("東") == "{[}U+6771]"
-    assert escape("é") == "é"
-    assert escape("\x07") == "{[}U+0007]"
+    assert escape_latex("東") == "{[}U+6771]"
+    assert escape_latex("é") == "é"
+    assert escape_latex("\x07") == "{[}U+0007]"
 
 
 @pytest.mark.skipif(COMPILER is None, reason="pdflatex is not installed")

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from mops.reports.latex import to_latex
 from mops.reports.source import Source, read_source
 from mops.reports.tables import make_tables
 from mops.surveys.results.tables import to_markdown as summary_page
-from mops.tables import Cell, Table, markdown_table, to_csv
+from mops.tables import Cell, Table, markdown_table, to_csv, to_latex
 from surveys import make_survey, tear
 
 TASKS = ("sentiment", "paraphrase", "similarity")

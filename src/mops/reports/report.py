@@ -19,10 +19,9 @@ from mops.reports.figures.curves import draw_curves
 from mops.reports.figures.response import draw_responses
 from mops.reports.figures.scores import draw_pareto, draw_scores
 from mops.reports.figures.style import Picture, house_style, to_png
-from mops.reports.latex import to_latex
 from mops.reports.source import Source, read_source
 from mops.reports.tables import make_tables
-from mops.tables import Table, to_csv
+from mops.tables import Table, to_csv, to_latex
 
 FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
     draw_pareto, draw_scores, draw_curves, draw_responses, draw_answers, draw_conflicts,
