@@ -58,11 +58,11 @@ def test_what_the_best_state_never_saw_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stage 1 trains sentiment, stage 2 paraphrase, and the best state is the end of stage 1."""
-    from mops.training import objective
+    from mops.training import prepare
 
     falling = iter([0.9, 0.1, 0.05])
     monkeypatch.setattr(
-        objective,
+        prepare,
         "overall_of",
         lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(falling)),
     )
@@ -84,11 +84,11 @@ def test_a_copy_without_a_loss_is_not_pulled() -> None:
 
 def test_patience_is_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two evaluations without a better one end a stage's patience; the next stage has its own."""
-    from mops.training import objective
+    from mops.training import prepare
 
     scores = iter([0.5, 0.4, 0.3, 0.2])
     monkeypatch.setattr(
-        objective,
+        prepare,
         "overall_of",
         lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(scores)),
     )

@@ -1,30 +1,42 @@
-"""Before the first step: data read and tokenised, encoder found, plan laid out."""
+"""Before the first step: data read and tokenised, encoder found, plan laid out, losses chosen."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mops.config.methods import check_solver_installed
 from mops.config.recipe import Recipe
+from mops.config.training import Training
 from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
 from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.examples import Row, half
-from mops.data.schedule import Place, generator
+from mops.data.schedule import Place, Schedule, generator
 from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError
+from mops.evaluate.evaluate import overall_of
+from mops.evaluate.metrics import score
+from mops.model.network import Network
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.layout import Layout
+from mops.predict.inference import compute_outputs, decide
 from mops.record import MetaInfo, machine_info
+from mops.tasks import Task
+from mops.training.checkpoint import TrainerState
+from mops.training.distributed import ALONE, ProcessGroup
+from mops.training.frozen import StagePackers, fill_cache
 from mops.training.machine import prepare_machine
+from mops.training.step import compute_losses
 from mops.training.tracking import refuse_missing_trackers
+from mops.training.trainer import Evaluation
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
 
@@ -101,10 +113,6 @@ def batch_maker(
     ).take
 
 
-def selection_data(ready: Prepared) -> dict[str, TaskData]:
-    return {name: task_data(ready, name, rows) for name, rows in selection_rows(ready).items()}
-
-
 def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
     """The selection half of each validation split; a fixed sample of a large one."""
     selection = {}
@@ -126,3 +134,70 @@ def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
         ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading
     )
     return TaskData(task, table, encode_targets(task, rows))
+
+
+# ------------------------------------------------------------------ the objective
+
+TaskScores = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(kw_only=True)
+class TaskObjective:
+    """Rows of the tasks as the schedule orders them; the best state is that with the best scores
+    on the selection half of the validation rows.
+    """
+
+    training: Training
+    schedule: Schedule
+    data: Mapping[str, TaskData]
+    selection: Mapping[str, TaskData]
+    take: Callable[[Mapping[str, Sequence[Place]]], Batch]
+    group: ProcessGroup = ALONE
+    packers: StagePackers = field(default_factory=StagePackers)
+    logged: Sequence[str] = ("loss", "losses", "gradient_norm", "loss_weights", "learning_rate")
+
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
+        """This process's rows of a step, with the weights of their losses."""
+        chosen = self.schedule.rows_at(step, tasks)
+        batch = self.take(self.group.own(chosen))
+        parts = self.group.parts(chosen, self.data)
+        return replace(batch, scale=self.schedule.scale(step), parts=parts)
+
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        return compute_losses(network, batch, self.packers.train)
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Compute the frozen layers of the stage once, for rows that are used again."""
+
+        def fill() -> None:
+            self.packers = fill_cache(self, network, state, tell)
+
+        self.group.first_then_others(fill)
+
+    def evaluate(self, network: Network, step: int) -> Evaluation:
+        scores = self.selection_scores(network)
+        overall = overall_of(self.judged, scores)
+        return Evaluation(overall[self.training.best_by], {"selection": scores, **overall})
+
+    def selection_scores(self, network: Network) -> TaskScores:
+        """The scores of each task on its selection rows, from one pass over all of them."""
+        device = next(network.parameters()).device
+        tables = {name: data.tokens for name, data in self.selection.items()}
+        outputs = compute_outputs(network, tables, self.packers.evaluate, device)
+        return {
+            name: score(data.task, data.targets, decide(data.task, outputs[name]).values)
+            for name, data in self.selection.items()
+        }
+
+    @cached_property
+    def judged(self) -> dict[str, Task]:
+        """The tasks that pick the best state: those that are trained."""
+        tasks = {name: data.task for name, data in self.selection.items()}
+        planned = self.schedule.batches_before(len(self.schedule))
+        trained = {n: t for n, t in tasks.items() if planned[n] and self.training.weight(n)}
+        return trained or tasks
+
+    def position(self, step: int) -> Mapping[str, Any]:
+        return {"step": step, "epoch": round(step / self.schedule.steps_per_epoch, 4)}

@@ -21,11 +21,18 @@ from mops.training.checkpoint import TrainerState
 from mops.training.distributed import ALONE, ProcessGroup, process_group
 from mops.training.finish import Answering, answer_with, finish
 from mops.training.machine import restored_threads
-from mops.training.objective import Objective, TaskObjective
-from mops.training.prepare import Prepared, batch_maker, prepare, selection_data, training_data
+from mops.training.prepare import (
+    Prepared,
+    TaskObjective,
+    batch_maker,
+    prepare,
+    selection_rows,
+    task_data,
+    training_data,
+)
 from mops.training.step import build_learner
 from mops.training.tracking import Curve, Label, final_scores, label_of
-from mops.training.trainer import Silent, Trainer, Watcher
+from mops.training.trainer import Objective, Silent, Trainer, Watcher
 from mops.yaml_io import read_yaml
 
 
@@ -116,11 +123,12 @@ def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) ->
         compile_blocks(network)
     data = training_data(ready)
     sizes = {name: len(rows) for name, rows in data.items()}
+    selection = selection_rows(ready).items()
     objective = TaskObjective(
         training=training,
         schedule=plan_steps(sizes, group.joined(training)),
         data=data,
-        selection=selection_data(ready),
+        selection={name: task_data(ready, name, rows) for name, rows in selection},
         take=batch_maker(ready, data),
         group=group,
     )

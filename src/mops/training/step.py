@@ -54,11 +54,6 @@ class Learner:
         """Parts with a state besides the network, by their names in a checkpoint."""
         return {"weighting": self.weighting, "gradients": self.gradients}
 
-    def free_memory(self) -> None:
-        """Drop gradients and moments: training is over."""
-        self.optimizer.zero_grad(set_to_none=True)
-        self.optimizer.state.clear()
-
 
 def build_learner(
     network: Network, schedule: Schedule, training: Training, group: ProcessGroup = ALONE

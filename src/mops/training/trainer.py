@@ -14,15 +14,17 @@ Three values say what is trained and how:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from mops.config.training import Training
-from mops.data.batches import Batch
+from mops.data.batches import Batch, TaskData
 from mops.data.schedule import PlannedStage, Schedule, TaskBudget
 from mops.errors import RunError
 from mops.model.network import Network
@@ -34,9 +36,9 @@ from mops.training.checkpoint import (
     load_checkpoint,
     save_best,
     save_checkpoint,
+    saved_step,
 )
 from mops.training.machine import Prefetch, give_back_memory, stop_requests
-from mops.training.objective import Objective
 from mops.training.optim import rate_factor
 from mops.training.step import (
     GUARDED_STEP,
@@ -78,6 +80,39 @@ class Silent:
 
 class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a state, higher is better (None: it can never be the best), and its facts."""
+
+    score: float | None
+    facts: Mapping[str, Any]  # for the curve and the watcher
+
+
+class Objective(Protocol):
+    """What a run is trained for."""
+
+    schedule: Schedule
+    data: Mapping[str, TaskData]  # the training rows of each task
+    logged: Sequence[str]  # the facts of a step that its line of the curve has
+
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
+        """The rows of a step (counted from 0), of all its tasks or of some."""
+
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        """Task -> loss, with a graph for autograd."""
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Called before the first step of a stage, and when a run resumes within one."""
+
+    def evaluate(self, network: Network, step: int) -> Evaluation:
+        """The quality of the network after `step` steps."""
+
+    def position(self, step: int) -> Mapping[str, Any]:
+        """How lines of the curve name the moment after `step` steps; has the key `step`."""
 
 
 class Strategy(Protocol):
@@ -124,8 +159,6 @@ class Trainer:
         if self.error:
             raise self.error
 
-    # -------------------------------------------------------------- a step
-
     def enter_stage(self, tell: Callable[[str], None]) -> None:
         """Before a step: begin its stage, where the last step was not of the same one."""
         stage = self.schedule.stage_at(self.state.step)
@@ -139,10 +172,8 @@ class Trainer:
 
     def take_step(self, batch: Batch) -> StepFacts:
         """Update the network by itself."""
-        step, objective = self.state.step, self.objective
-        stage = self.schedule.stage_at(step)
-        started = time.perf_counter()
-        facts = take_step(self.learner, batch, stage, step, objective.losses)
+        stage, started = self.schedule.stage_at(self.state.step), time.perf_counter()
+        facts = take_step(self.learner, batch, stage, self.state.step, self.objective.losses)
         seconds = time.perf_counter() - started
         tokens = self.learner.group.sum({"": sum(len(s.ids) for s in batch.segments)})[""]
         return replace(facts, tokens=int(tokens), seconds=seconds)
@@ -151,8 +182,10 @@ class Trainer:
         """Check and count the step that was taken; now and then log it."""
         now, stage = self.state, self.schedule.stage_at(self.state.step)
         refuse_nan(facts, now.step)
-        self.check_gradients()
-        shares = self.measure_shares()
+        shares: Mapping[str, float] = {}
+        if self.learner.group.is_first:
+            self.check_gradients()
+            shares = self.measure_shares()
         now.step += 1
         now.seconds += facts.seconds
         now.tokens += facts.tokens
@@ -160,21 +193,20 @@ class Trainer:
         number = stage.number(now.step)
         if number % LOG_STEPS == 0 or number == 1:
             rate = stage.training.learning_rate * rate_factor(stage, now.step - 1)
-            line = {
-                "loss": facts.loss,
-                "losses": facts.losses,
-                "gradient_norm": facts.gradient_norm,
-            }
-            line |= {"loss_weights": facts.weights, "learning_rate": rate}
-            line = {name: value for name, value in line.items() if name in self.objective.logged}
+            line = vars(facts) | {"loss_weights": facts.weights, "learning_rate": rate}
+            line = {name: line[name] for name in self.objective.logged}
             self.log(line | ({"gradient_shares": shares} if shares else {}))
 
     def finish_step(self, facts: StepFacts, watcher: Watcher) -> None:
         """All that follows an update: count it, evaluate, save."""
         self.note_step(facts)
-        if self.is_evaluation_due():
+        stage = self.schedule.stage_at(self.state.step - 1)
+        every = stage.training.eval_steps or self.schedule.steps_per_epoch
+        if stage.number(self.state.step) % every == 0 or self.state.step == stage.stop:
             self.evaluate(watcher)
-        if self.is_done or self.is_save_due():
+        steps = self.training.save_steps
+        is_late = time.monotonic() - self.saved_at > SAVE_SECONDS
+        if self.is_done or (self.state.step % steps == 0 if steps else is_late):
             self.save()
 
     def attempt(self, action: Callable[[], None]) -> None:
@@ -188,8 +220,7 @@ class Trainer:
 
     def check_gradients(self) -> None:
         """Once in each stage and for each task: does its loss reach all that should learn?"""
-        tasks = self.guarded_steps.get(self.state.step, ())
-        if tasks and self.learner.group.is_first:
+        if tasks := self.guarded_steps.get(self.state.step):
             self.network.train()
             batch = self.objective.make_batch(self.state.step, tasks)
             check_reach(self.network, self.objective.losses(self.network, batch))
@@ -197,18 +228,16 @@ class Trainer:
     @cached_property
     def guarded_steps(self) -> dict[int, tuple[str, ...]]:
         """Step -> the tasks whose gradients are checked there."""
-        stages = self.schedule.stages
-        due = {
+        return {
             step: tuple(filter(self.training.weight, tasks))
-            for stage in stages
+            for stage in self.schedule.stages
             for step, tasks in self.schedule.nth_batches(stage, GUARDED_STEP).items()
         }
-        return {step: tasks for step, tasks in due.items() if tasks}
 
     def measure_shares(self) -> dict[str, float]:
         """After the first step and now and then: each task's share of the shared gradient."""
         step = self.state.step
-        if ((step + 1) % SHARE_STEPS and step) or not self.learner.group.is_first:
+        if (step + 1) % SHARE_STEPS and step:
             return {}
         batches = {t: self.objective.make_batch(step, [t]) for t in self.schedule.steps[step]}
         seed = self.training.seed + step + 1
@@ -216,13 +245,6 @@ class Trainer:
         for task, share in shares.items():
             self.state.shares.setdefault(task, []).append(share)
         return shares
-
-    # -------------------------------------------------------------- evaluation
-
-    def is_evaluation_due(self) -> bool:
-        stage = self.schedule.stage_at(self.state.step - 1)
-        every = stage.training.eval_steps or self.schedule.steps_per_epoch
-        return stage.number(self.state.step) % every == 0 or self.state.step == stage.stop
 
     def evaluate(self, watcher: Watcher) -> None:
         """The first process evaluates; all of them stop early when it says so."""
@@ -250,27 +272,18 @@ class Trainer:
         line = self.log({**evaluation.facts, "best": is_best})
         watcher.evaluation(line["step"], line, is_best)
 
-    # -------------------------------------------------------------- files
-
     def resume(self) -> None:
         """Go to where the run was interrupted, if it was."""
         path, learner = self.folder / STATE, self.learner
         if not path.is_file():
             return
+        learner.enter_stage(self.schedule.stage_at(saved_step(path)))
         self.state = load_checkpoint(path, learner, self.key)
-        moments = learner.optimizer.state
-        learner.enter_stage(self.schedule.stage_at(self.state.step))
-        learner.optimizer.state.update(moments)
 
     def cut_curve(self) -> None:
         """Forget lines that were written after the checkpoint that this run resumes from."""
         if self.learner.group.is_first:
             self.curve.cut(self.state.curve_bytes)
-
-    def is_save_due(self) -> bool:
-        if self.training.save_steps:
-            return self.state.step % self.training.save_steps == 0
-        return time.monotonic() - self.saved_at > SAVE_SECONDS
 
     def save(self) -> None:
         if self.learner.group.is_first:
@@ -278,8 +291,9 @@ class Trainer:
             self.saved_at = time.monotonic()
 
     def restore_best(self) -> None:
-        """Training is over: go back to the best state."""
-        self.learner.free_memory()
+        """Training is over: go back to the best state, if any, without gradients and moments."""
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        self.learner.optimizer.state.clear()
         load_best(self.folder / BEST, self.network)
 
     def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
 from mops.training.batched.features import FeatureTable, FeatureTables, Ints
 from mops.training.checkpoint import TrainerState
 from mops.training.losses import loss_of
-from mops.training.objective import TaskObjective, TaskScores
+from mops.training.prepare import TaskObjective, TaskScores
 from mops.training.step import StepFacts
 from mops.training.trainer import Trainer
 

@@ -48,11 +48,10 @@ from mops.training.mlm.model import (
     masked_loss,
     write_encoder,
 )
-from mops.training.objective import Evaluation
 from mops.training.prepare import Prepared, meta_info
 from mops.training.run import refuse_other_work, start_trainer, tracked
 from mops.training.tracking import label_of, refuse_missing_trackers
-from mops.training.trainer import Silent, Trainer, Watcher
+from mops.training.trainer import Evaluation, Silent, Trainer, Watcher
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
 BATCH_SIZE = 32  # texts per step
