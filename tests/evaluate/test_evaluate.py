@@ -9,7 +9,7 @@ import pytest
 
 from building import THREE_TASKS
 from mops.data.examples import Row, half
-from mops.evaluate.evaluate import PARTS, judge, overall_scores, score_table
+from mops.evaluate.evaluate import PARTS, judge, score_table
 from mops.predict.inference import Predictions
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
@@ -109,6 +109,6 @@ def test_overall_is_over_all_tasks_or_not_there() -> None:
     """A mean over some of the tasks would look like the mean over all of them."""
     tasks = {name: TASKS[name] for name in ("sentiment", "similarity")}
     found = scores_of(sentiment=0.4, similarity=0.5)
-    assert overall_scores(tasks, found, "report")["overall"] == pytest.approx(0.45)
+    assert score_table(tasks, found).overall["report"]["overall"] == pytest.approx(0.45)
     del found["similarity"]["report"]
-    assert overall_scores(tasks, found, "report") == {}
+    assert score_table(tasks, found).overall["report"] == {}

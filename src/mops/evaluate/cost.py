@@ -71,10 +71,7 @@ def all_pieces(layout: Layout, tables: Mapping[str, TokenTable]) -> Pieces:
 def stage_flops(
     layout: Layout, schedule: Schedule, stage: PlannedStage, pieces: Pieces, passes: float = 1.0
 ) -> Iterator[tuple[float, float]]:
-    """For each task: FLOPs of the stage's steps, and of frozen layers once for each row seen.
-
-    `passes`: backward passes of a step; more than one where gradients are combined by task.
-    """
+    """For each task: FLOPs of the stage's steps, and of frozen layers once for each row seen."""
     before, after = schedule.rows_before(stage.first), schedule.rows_before(stage.stop)
     learning = {owner for owner, rate in stage.rates(layout).items() if rate > 0}
     frozen = frozen_stages(layout, stage)
@@ -157,7 +154,11 @@ def training_work(
     flops = frozen_flops = 0.0
     updates = frozen_steps = 0
     for stage in schedule.stages:
-        for step, once in stage_flops(layout, schedule, stage, pieces, passes_in(schedule, stage)):
+        passes = 1.0  # backward passes of a mean step: one, or one for each of its tasks
+        if stage.training.gradients != SUM:
+            tasks = sum(map(len, schedule.steps[stage.first : stage.stop]))
+            passes = max(1.0, tasks / max(1, len(stage)))
+        for step, once in stage_flops(layout, schedule, stage, pieces, passes):
             flops, frozen_flops = flops + step, frozen_flops + once
         learning = learning_in(layout, schedule, stage)
         updates += len(stage) * sum(layout.sizes[owner] for owner in learning)
@@ -173,11 +174,3 @@ def training_work(
         evaluation_flops={task: sum(p.flops for p in route) for task, route in above.items()},
         forward_flops={task: sum(p.flops for p in route) for task, route in pieces.items()},
     )
-
-
-def passes_in(schedule: Schedule, stage: PlannedStage) -> float:
-    """Backward passes of a mean step: one, or one for each of its tasks."""
-    if stage.training.gradients == SUM:
-        return 1.0
-    tasks = sum(map(len, schedule.steps[stage.first : stage.stop]))
-    return max(1.0, tasks / max(1, len(stage)))

@@ -22,6 +22,7 @@ from mops.tasks import Task
 Values = NDArray[np.float64]
 PARTS = ("report", "selection", "validation", "test", "train")
 TRAIN_SAMPLE = 500  # training rows of a task that are scored
+FLAT = 0.01  # of the range: similarities that vary less than this are meaningless
 
 
 class Answerer(Protocol):
@@ -46,15 +47,13 @@ def answer_dataset(
             for name, splits in dataset.splits.items()
             if split in splits
         }
-        answers = predictor.predict_tasks(
-            {name: [row.texts for row in of] for name, of in rows.items()}
-        )
-        for name, of in rows.items():
-            yield name, split, of, answers[name]
+        texts = {name: [row.texts for row in asked] for name, asked in rows.items()}
+        answers = predictor.predict_tasks(texts)
+        for name, asked in rows.items():
+            yield name, split, asked, answers[name]
 
 
 def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
-    """A fixed sample of training rows."""
     rows = read.good
     chosen = generator(seed, "train-sample", name).permutation(len(rows))[:TRAIN_SAMPLE]
     return tuple(rows[i] for i in np.sort(chosen))
@@ -70,25 +69,11 @@ def judge(answers: Predictions, rows: Sequence[Row], name: str) -> dict[str, Any
     if name == "validation":
         is_selection = np.array([half(row) == "selection" for row in rows])
         chosen |= {"selection": is_known & is_selection, "report": is_known & ~is_selection}
-    return {
-        part: score_part(task, targets[where], answers.values[where])
-        for part, where in chosen.items()
-        if where.any()
-    }
-
-
-def score_part(task: Task, targets: Values, predictions: Values) -> dict[str, float]:
-    error = standard_error(task, targets, predictions)
-    return {**score(task, targets, predictions), "stderr": error}
-
-
-def overall_scores(
-    tasks: Mapping[str, Task], scores: Mapping[str, Mapping[str, Mapping[str, float]]], part: str
-) -> dict[str, float]:
-    """Both overall scores on one part; none unless every task has been scored on it."""
-    if any(part not in scores[name] for name in tasks):
-        return {}
-    return overall_of(tasks, {name: of[part] for name, of in scores.items() if part in of})
+    scores = {}
+    for part, where in ((part, where) for part, where in chosen.items() if where.any()):
+        pair = targets[where], answers.values[where]
+        scores[part] = {**score(task, *pair), "stderr": standard_error(task, *pair)}
+    return scores
 
 
 def overall_of(
@@ -106,9 +91,13 @@ def score_table(
 ) -> RunScores:
     """Task scores and both overall scores on each part; untrained tasks do not count."""
     counted = {name: task for name, task in tasks.items() if name not in untrained}
+    overall = {}
+    for part in PARTS:  # a mean over some of the tasks would look like the mean over all
+        known = {name: scores[name][part] for name in counted if part in scores[name]}
+        overall[part] = overall_of(counted, known) if len(known) == len(counted) else {}
     return RunScores(
         main={name: task.score_name for name, task in tasks.items()},
-        overall={part: overall_scores(counted, scores, part) for part in PARTS},
+        overall=overall,
         tasks=dict(scores),
         untrained=tuple(untrained),
     )
@@ -118,11 +107,11 @@ def write_predictions(
     path: Path, rows: Sequence[Row], predictions: Predictions, *, is_halved: bool
 ) -> None:
     """Every input row in input order; label and loss where it was scored, the half if halved."""
+    labels = ["" if row.label is None or row.problem else row.label for row in rows]
     columns: dict[str, Sequence[Any]] = {
         "id": [row.id for row in rows],
         "prediction": predictions.as_strings(),
     }
-    labels = ["" if row.label is None or row.problem else row.label for row in rows]
     if any(label != "" for label in labels):
         columns["label"] = labels
     if is_halved:
@@ -138,9 +127,6 @@ def write_predictions(
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-FLAT = 0.01  # of the range: similarities that vary less than this are meaningless
-
-
 def suspicious(task: Task, targets: Values, predictions: Values) -> Iterator[str]:
     """Signs that a task's predictions on validation rows mean nothing, one sentence each."""
     if len(predictions) < 2:
@@ -153,15 +139,14 @@ def suspicious(task: Task, targets: Values, predictions: Values) -> Iterator[str
                 f"{task.name}: the predictions hardly vary (standard deviation {spread:.4f} on "
                 f"the range {list(task.range)}): this score means nothing"
             )
-        return
-    classes = np.unique(predictions)
-    if len(classes) == 1:
+    elif len(classes := np.unique(predictions)) == 1:
         only = task.labels[int(classes[0])]
         yield f"{task.name}: every prediction is {only!r}: nothing was learnt"
-        return
-    majority = np.bincount(targets.astype(int)).max() / len(targets)
-    if np.mean(targets == predictions) <= majority:
-        yield (
-            f"{task.name}: accuracy {np.mean(targets == predictions):.3f} is not above the "
-            f"majority class's {majority:.3f}"
-        )
+    else:
+        accuracy = np.mean(targets == predictions)
+        majority = np.bincount(targets.astype(int)).max() / len(targets)
+        if accuracy <= majority:
+            yield (
+                f"{task.name}: accuracy {accuracy:.3f} is not above the majority class's "
+                f"{majority:.3f}"
+            )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,9 +67,10 @@ def read_predictions(path: Path, task: Task) -> PredictionRows:
         columns.setdefault("half", np.full(len(columns["id"]), split, np.object_))
         scored = (columns["label"] != "") & (columns["half"] != "")
         columns = {name: column[scored] for name, column in columns.items()}
-        to_number = number_parser(task)
+        indices = {label: float(index) for index, label in enumerate(task.labels)}
+        to_number = float if task.is_similarity else indices.__getitem__
         values, targets = (
-            np.array([to_number(text) for text in columns[name]], np.float64)
+            np.array(list(map(to_number, columns[name])), np.float64)
             for name in ("prediction", "label")
         )
         return PredictionRows(task, columns, np.flatnonzero(scored), values, targets)
@@ -90,10 +91,3 @@ def read_columns(path: Path) -> dict[str, Strings]:
     if len(cells) % len(names):
         raise ValueError(f"a row does not have the {len(names)} cells of the first line")
     return {n: np.array(cells[i :: len(names)], np.object_) for i, n in enumerate(names)}
-
-
-def number_parser(task: Task) -> Callable[[str], float]:
-    """Turns a written prediction or label into the number that is scored."""
-    if task.is_similarity:
-        return float
-    return {label: float(index) for index, label in enumerate(task.labels)}.__getitem__
