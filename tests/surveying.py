@@ -23,7 +23,6 @@ from mops.record import (
     RunScores,
     TaskTraining,
     TrainInfo,
-    write_record,
 )
 from mops.surveys.ledger import Candidate, Trial
 from mops.surveys.results.results import (
@@ -141,7 +140,7 @@ def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
         number = float if task.is_similarity else task.labels.index
         x, y = (np.array([number(word) for word in of], float) for of in (labels, answers))
         scores[name] = {part: score(task, x[where], y[where]) for part, where in PARTS.items()}
-    write_record(run / "record.json", made_record(recipe, scores, skill))
+    (run / "record.json").write_text(made_record(recipe, scores, skill).to_json(), "utf-8")
     return run
 
 

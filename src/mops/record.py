@@ -21,7 +21,6 @@ from typing import Any
 
 from mops import __version__
 from mops.errors import UsageError
-from mops.files import write_text
 from mops.yaml_io import to_value
 
 FORMAT = 1  # of record.json
@@ -31,8 +30,6 @@ Metrics = Mapping[str, int | float]  # metric -> value; `rows` and `stderr` are 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """Which run it was."""
-
     plan: str
     tasks: tuple[str, ...]
     encoder: str
@@ -45,8 +42,6 @@ class RunInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTraining:
-    """One task's part of the training."""
-
     rows: int  # of its training split
     batches: int
     examples: int  # rows seen, counting repetitions
@@ -56,8 +51,6 @@ class TaskTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class StageTraining:
-    """One stage of the training."""
-
     steps: int
     planned_steps: int
     frozen: bool
@@ -66,8 +59,6 @@ class StageTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainInfo:
-    """How the training went."""
-
     steps: int
     planned_steps: int
     steps_per_epoch: int
@@ -107,9 +98,6 @@ class RunScores:
     overall: Mapping[str, Metrics]  # split -> overall, overall_normalised
     tasks: Mapping[str, Mapping[str, Metrics]]  # task -> split -> metrics
     untrained: tuple[str, ...]  # tasks without a training step: not in an overall score
-
-    def to_data(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,10 +150,6 @@ class Record:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
-
-
-def write_record(path: Path, record: Record) -> None:
-    write_text(path, record.to_json())
 
 
 def read_record(path: str | Path) -> Record:

@@ -20,15 +20,12 @@ def parse_amount(text: str, units: Mapping[str, float], where: str) -> float:
     unit = match[2].lower() if match else ""
     if match is None or unit not in units or not 0 < float(match[1]) < math.inf:
         allowed = ", ".join(name for name in units if name)
+        example = "20ms" if "ms" in units else "2GB" if "gb" in units else "40M"
         raise UsageError(
             f"{where} {text!r}: write a number above 0 and its unit ({allowed}"
-            f"{', or none' if '' in units else ''}), for example {example(units)}"
+            f"{', or none' if '' in units else ''}), for example {example}"
         )
     return float(match[1]) * units[unit]
-
-
-def example(units: Mapping[str, float]) -> str:
-    return next(word for word in ("40M", "20ms", "2GB") if AMOUNT.sub(r"\2", word).lower() in units)
 
 
 def format_count(number: float) -> str:

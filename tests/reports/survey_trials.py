@@ -20,7 +20,7 @@ from mops.evaluate.metrics import score
 from mops.model.sources import find_encoder
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape
-from mops.record import Record, write_record
+from mops.record import Record
 from mops.surveys.ledger import Trial
 from mops.tasks import Task
 from surveying import Skill, made_meta, made_record
@@ -109,7 +109,7 @@ class Maker:
                 for part, where in asked.parts()
             }
         record = self.record(trial, scores)
-        write_record(run / "record.json", record)
+        (run / "record.json").write_text(record.to_json(), "utf-8")
         recipe = json.dumps(trial.recipe.to_data(), indent=1)  # JSON is YAML, and quick
         (run / "recipe.yaml").write_text(recipe, "utf-8")
         lines = [json.dumps(line) for line in curve(tasks, scores)]

@@ -8,7 +8,7 @@ import pytest
 
 from mops.cli.recommend import parse_weights
 from mops.errors import UsageError
-from mops.surveys.results.recommend import FrontPoint, pareto_front, recommend
+from mops.surveys.results.recommend import pareto_front, recommend
 from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_difference, made_standing, made_summary, made_trial
 
@@ -183,31 +183,29 @@ def test_nothing_to_recommend() -> None:
 # ------------------------------------------------------------------ the front
 
 
+def front_names(points: dict[str, tuple[float, ...]]) -> list[str]:
+    """Of candidates given as score, parameters, latency, training time."""
+    made = [made_standing(name, score, cost=tuple(cost)) for name, (score, *cost) in points.items()]
+    return [point.name for point in pareto_front(made)]
+
+
 def test_front_by_its_definition() -> None:
     """All points of a grid: the front is the corner that is best in everything."""
-    grid = [point(f"{s}{p}{t}", s, p, t, 1.0) for s, p, t in product((1, 2), (3, 4), (5, 6))]
-    assert [one.name for one in pareto_front(grid)] == ["235"]
-
-
-def point(
-    name: str, score: float, parameters: float, latency: float | None, time: float
-) -> FrontPoint:
-    costs = {"parameters": parameters, "latency_seconds": latency, "train_seconds": time}
-    return FrontPoint(name, score, costs)
+    grid = product((1, 2), (3, 4), (5, 6))
+    assert front_names({f"{s}{p}{t}": (s, p, t, 1.0) for s, p, t in grid}) == ["235"]
 
 
 def test_front_keeps_what_is_best_in_something() -> None:
-    points = [
-        point("score", 0.9, 60, 30, 90),
-        point("small", 0.5, 10, 30, 90),
-        point("quick", 0.5, 60, 5, 90),
-        point("taught", 0.5, 60, 30, 9),
-        point("beaten", 0.5, 60, 30, 90),
-        point("unmeasured", 0.5, 10, None, 90),
-    ]
-    assert {one.name for one in pareto_front(points)} == {"score", "small", "quick", "taught"}
-    twins = [point("one", 0.5, 1, 1, 1), point("two", 0.5, 1, 1, 1)]
-    assert len(pareto_front(twins)) == 2
+    points = {
+        "score": (0.9, 60, 30, 90),
+        "small": (0.5, 10, 30, 90),
+        "quick": (0.5, 60, 5, 90),
+        "taught": (0.5, 60, 30, 9),
+        "beaten": (0.5, 60, 30, 90),
+        "unmeasured": (0.5, 10, None, 90),
+    }
+    assert set(front_names(points)) == {"score", "small", "quick", "taught"}
+    assert len(front_names({"one": (0.5, 1, 1, 1), "two": (0.5, 1, 1, 1)})) == 2
 
 
 # ------------------------------------------------------------------ words of the command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def command(
     entries = find_entries(bundle.entries, data, split_names(tasks))
     scores = score_model(bundle, entries, device or "auto")
     if as_json:
-        echo_json(scores.to_data())
+        echo_json(asdict(scores))
     else:
         print_scores(f"{bundle.layout.plan.name} ({model})", scores)
     if verify:

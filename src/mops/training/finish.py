@@ -23,6 +23,7 @@ from mops.evaluate.evaluate import (
     suspicious,
     write_predictions,
 )
+from mops.files import write_text
 from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
 from mops.predict.predictor import Predictor
@@ -33,7 +34,6 @@ from mops.record import (
     StageTraining,
     TaskTraining,
     TrainInfo,
-    write_record,
 )
 from mops.training.machine import peak_memory
 from mops.training.prepare import Prepared, meta_info
@@ -81,7 +81,7 @@ def finish(
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
     )
-    write_record(folder / "record.json", record)
+    write_text(folder / "record.json", record.to_json())
     return record
 
 

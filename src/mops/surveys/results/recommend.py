@@ -2,7 +2,7 @@
 
 `choose` is the rule: the cheapest of the candidates that are not significantly different from the
 best. Everything else here prepares its input (who may be chosen, by which score) or words its
-outcome, so another rule replaces `choose` and `find_ties`.
+outcome, so another rule replaces `choose` and `rank_scores`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,6 @@ class FrontPoint:
     score: float
     costs: Mapping[str, float | None]
 
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """Smaller is better; an unknown cost is the worst."""
-        return -self.score, *(math.inf if cost is None else cost for cost in self.costs.values())
-
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -101,11 +96,10 @@ def recommend(results: Results, **limits: float) -> Decision:
     if not results.candidates:
         raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
     compared, excluded = split_comparable(results)
-    all_ties = find_ties(compared)
     over = {one.name: why for one in compared if (why := exceeded(one.costs, limits))}
     within = [one for one in compared if one.name not in over]
-    ties = find_ties(within)  # among them alone: the best of a tie may be outside the limits
-    tied = [one for one in within if ties[one.name] == 1]
+    ranked = rank_scores(within)  # on their own: the best of a tie may be outside the limits
+    tied = [one for one in within if ranked[one.name].tie == 1]
     chosen, why = choose(tied)
     return Decision(
         candidate=chosen.name if chosen else None,
@@ -115,11 +109,8 @@ def recommend(results: Results, **limits: float) -> Decision:
         trial=max(chosen.trials, key=lambda t: t.selection or -math.inf).id if chosen else None,
         tied=tuple(one.name for one in tied if one is not chosen),
         excluded=over | excluded,
-        front=pareto_front([front_point(one) for one in compared]),
-        scores={
-            one.name: RankedScore(one.overall.mean, one.overall.stderr, all_ties[one.name])
-            for one in compared
-        },
+        front=pareto_front(compared),
+        scores=rank_scores(compared),
         notes=tuple(notes(results, chosen)),
     )
 
@@ -140,8 +131,8 @@ def choose(tied: Sequence[CandidateResult]) -> tuple[CandidateResult | None, str
     return (left[0] if left else None), ", then ".join(reasons)
 
 
-def find_ties(candidates: Sequence[CandidateResult]) -> dict[str, int]:
-    """The group of ties of each candidate.
+def rank_scores(candidates: Sequence[CandidateResult]) -> dict[str, RankedScore]:
+    """The overall score and the tie of each candidate.
 
     With one seed no difference between plans is significant, so the decision is one between
     trained models. Their scores are compared as if each had answered other rows. The true error
@@ -155,28 +146,30 @@ def find_ties(candidates: Sequence[CandidateResult]) -> dict[str, int]:
         p = [off_zero(means[a] - means[b], math.hypot(errors[a], errors[b])) for a, b in pairs]
         adjusted = zip(pairs, holm(p), strict=True)
         different = {frozenset(pair) for pair, value in adjusted if value < LEVEL}
-    return tie_groups(means, different)
+    ties = tie_groups(means, different)
+    return {c.name: RankedScore(c.overall.mean, c.overall.stderr, ties[c.name]) for c in candidates}
 
 
 def known_cost(one: CandidateResult, cost: str) -> float:
+    """A cost that was not measured counts as the worst."""
     value = getattr(one.costs, cost)
     return math.inf if value is None else float(value)
 
 
-def front_point(one: CandidateResult) -> FrontPoint:
-    costs = {key: getattr(one.costs, key) for key in FRONT}
-    return FrontPoint(one.name, one.overall.mean, costs)
+def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...]:
+    """Candidates that no other beats in score and all costs at once, the best score first."""
+    losses = {
+        one.name: (-one.overall.mean, *(known_cost(one, cost) for cost in FRONT))
+        for one in candidates
+    }
 
+    def is_beaten(own: tuple[float, ...]) -> bool:
+        return any(other != own and all(map(le, other, own)) for other in losses.values())
 
-def pareto_front(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
-    """The points that no other beats in score and all costs at once, the best score first."""
-
-    def is_beaten(losses: tuple[float, ...]) -> bool:
-        others = (other.losses for other in points if other.losses != losses)
-        return any(all(map(le, other, losses)) for other in others)
-
-    ranked = sorted(points, key=lambda point: point.losses)
-    return tuple(point for point in ranked if not is_beaten(point.losses))
+    front = [one for one in candidates if not is_beaten(losses[one.name])]
+    front.sort(key=lambda one: losses[one.name])
+    costs = {one.name: {cost: getattr(one.costs, cost) for cost in FRONT} for one in front}
+    return tuple(FrontPoint(one.name, one.overall.mean, costs[one.name]) for one in front)
 
 
 # ------------------------------------------------------------------ who may be chosen
@@ -188,11 +181,11 @@ def split_comparable(results: Results) -> tuple[list[CandidateResult], dict[str,
     most = max(len(one.trials) for one in results.candidates if one.tasks == home)
     compared, excluded = [], {}
     for one in results.candidates:
+        count = f"{len(one.trials)} of {len(results.seeds)}"
         if one.tasks != home:
             excluded[one.name] = f"it has learnt {', '.join(one.tasks)} and not {', '.join(home)}"
         elif len(one.trials) < most:
-            finished = f"{len(one.trials)} of {len(results.seeds)} seeds"
-            excluded[one.name] = f"only {finished} are finished"
+            excluded[one.name] = f"only {count} seeds are finished"
         else:
             compared.append(one)
     return compared, excluded
