@@ -10,7 +10,7 @@ import pytest
 from running import World, one_core, run_cli_with, world
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # the run is trained once; the core is given back
 def made() -> Iterator[World]:
     with one_core():
         yield world()

@@ -13,7 +13,7 @@ import pytest
 
 from building import WORDS
 from mops.yaml_io import format_yaml, parse_yaml
-from running import World, run_cli_with, run_python, world
+from running import World, run_python, world
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,6 @@ class Place:
         self.train.write_text(self.train.read_text().replace(old, new))
 
 
-@pytest.fixture(scope="module")
-def made() -> World:
-    return world()
-
-
 @pytest.fixture
 def place(made: World, tmp_path: Path) -> Place:
     found = Place(tmp_path)
@@ -80,11 +75,6 @@ def place(made: World, tmp_path: Path) -> Place:
     }  # fmt: skip
     found.config.write_text(format_yaml(recipe))
     return found
-
-
-@pytest.fixture
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    return run_cli_with(monkeypatch, capsys)
 
 
 def similarity(place: Place, label: str) -> None:
@@ -287,6 +277,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_in_one_line_and_leaves_no_drafts(place: Place, run_cli: Any) -> None:
     out = place.root / "out"
     words = ("train", "--config", str(place.config), "--out", str(out))

@@ -15,6 +15,7 @@ from running import World
 FEW = ("--steps", "6", "--every", "1")
 
 
+@pytest.mark.slow
 def test_tables_advice_files_and_json(made: World, run_cli: Any, tmp_path: Path) -> None:
     words = made.options("--plan", "hybrid:1", "--out", str(tmp_path), *FEW)
     code, out, err = run_cli("conflicts", *words)
@@ -53,6 +54,7 @@ def test_without_matplotlib_everything_else_works(
     assert [file.name for file in tmp_path.iterdir()] == ["conflicts.json"]
 
 
+@pytest.mark.slow
 def test_many_pairs_are_averaged_in_one_table(made: World, run_cli: Any, tmp_path: Path) -> None:
     recipe = parse_yaml(run_cli("train", *made.options("--dry-run"))[1])
     recipe["tasks"]["mood"] = recipe["tasks"]["sentiment"]

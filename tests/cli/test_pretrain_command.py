@@ -6,30 +6,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from running import run_cli_with, world
+from running import World
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    made = world()
-    monkeypatch.setenv("COLUMNS", "250")
-    cli = run_cli_with(monkeypatch, capsys)
+def test_the_command(made: World, run_cli: Any, tmp_path: Path) -> None:
     out = tmp_path / "encoder"
     words = ["pretrain", "--data", str(made.data), "--encoder", str(made.encoder), "--tasks",
              "sentiment,similarity", "--set", "training.threads=1", "--max-steps", "3",
              "--batch-size", "8", "--out", str(out)]  # fmt: skip
-    code, printed, _ = cli(*words, "--dry-run")
+    code, printed, _ = run_cli(*words, "--dry-run")
     assert code == 0 and "max_steps: 3" in printed and "batch_size: 8" in printed
     assert not out.exists()
-    code, printed, said = cli(*words)
+    code, printed, said = run_cli(*words)
     assert code == 0, said
     for word in ("start", "baseline", "end", "left out: ", str(out / "pretrain.json")):
         assert word in printed
     assert "control, step 3: held-out perplexity" in said
-    code, printed, _ = cli(*words)
+    code, printed, _ = run_cli(*words)
     assert code == 0 and "already holds this encoder" in printed
-    code, printed, _ = cli(*words, "--json")
+    code, printed, _ = run_cli(*words, "--json")
     assert json.loads(printed)["settings"]["tasks"].keys() == {"sentiment", "similarity"}
-    code, printed, said = cli(*words, "--seed", "5")
+    code, printed, said = run_cli(*words, "--seed", "5")
     assert (code, printed) == (2, "") and "training.seed" in said and said.count("\n") == 1

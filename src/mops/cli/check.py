@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from mops.cli.main import echo_json
 from mops.cli.options import JSON, read_recipe, recipe_options
 from mops.cli.screen import OUT, print_table, print_warnings
+from mops.config.recipe import Recipe
+from mops.data.checks import SplitReport, TaskReport, examine
+from mops.data.dataset import Dataset, read_dataset
+from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
+from mops.data.tokens import tokenise
+from mops.evaluate.cost import training_work
+from mops.model.sources import find_encoder
+from mops.surveys.budget import matrix_speed, step_seconds
 from mops.units import format_count, format_seconds
-
-if TYPE_CHECKING:
-    from mops.config.recipe import Recipe
-    from mops.data.checks import SplitReport, TaskReport
-    from mops.data.dataset import Dataset
 
 
 @click.command()
@@ -33,9 +37,6 @@ def command(as_json: bool, **options: Any) -> None:
     Example:
       mops check --data sample
     """
-    from mops.data.checks import examine
-    from mops.data.dataset import read_dataset
-
     recipe = read_recipe(**options)
     dataset = read_dataset(recipe)
     reports = {
@@ -109,14 +110,6 @@ def show_plan(plan: Mapping[str, Any]) -> None:
 
 def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
     """Tokens, steps, sizes and the estimated time of a run, without training."""
-    import numpy as np
-
-    from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
-    from mops.data.tokens import tokenise
-    from mops.evaluate.cost import training_work
-    from mops.model.sources import find_encoder
-    from mops.surveys.budget import matrix_speed, step_seconds
-
     source = find_encoder(recipe.encoder)
     layout = recipe.layout(dataset.tasks, source.shape)
     tables, tokens = {}, {}

@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from mops.cli.options import PATH
+from mops.data.folders import infer_tasks, recognise
 from mops.errors import DataError, RecipeError
+from mops.files import write_text
 from mops.plans.catalog import DEFAULT, FIRST_LOOK
 
 
@@ -28,9 +30,6 @@ def command(folder: Path, out: Path | None) -> None:
     Example:
       mops init my-data/
     """
-    from mops.data.folders import infer_tasks, recognise
-    from mops.files import write_text
-
     path = out or folder / "mops.yaml"
     if path.exists():
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")

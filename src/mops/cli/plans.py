@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import CONFIG, DATA, ENCODER, JSON, SET, TASKS, read_recipe
 from mops.cli.screen import print_table
+from mops.config.recipe import Recipe
+from mops.data.dataset import read_dataset
 from mops.errors import UsageError
+from mops.model.sources import find_encoder
+from mops.plans.layout import Layout, lay_out
+from mops.plans.parser import every_plan, read_plan
+from mops.plans.picture import draw
 from mops.units import format_count
-
-if TYPE_CHECKING:
-    from mops.config.recipe import Recipe
-    from mops.plans.layout import Layout
+from mops.yaml_io import format_yaml
 
 
 @click.command()
@@ -39,9 +42,6 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
       mops plans --data sample
       mops plans hybrid:3
     """
-    from mops.plans.parser import read_plan
-    from mops.yaml_io import format_yaml
-
     if as_yaml:
         if plan is None:
             raise UsageError("--yaml prints the rows of one plan: run `mops plans PLAN --yaml`")
@@ -52,7 +52,12 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
     recipe = read_recipe(**options)
     layouts = lay_out_plans(recipe, plan)
     if as_json:
-        facts = [describe(layout) for layout in layouts]
+        facts = [
+            {**{key: getattr(layout.plan, key) for key in ("name", "about", "source")},
+             "parameters": {"total": layout.parameters, "trained": layout.trained,
+                            "per_owner": dict(layout.sizes)}}
+            for layout in layouts
+        ]  # fmt: skip
         echo_json(facts[0] if plan else facts)
     elif plan:
         draw_one(layouts[0])
@@ -65,11 +70,6 @@ def lay_out_plans(recipe: Recipe, name: str | None) -> list[Layout]:
 
     Labels that the recipe does not name are read from the training files.
     """
-    from mops.data.dataset import read_dataset
-    from mops.model.sources import find_encoder
-    from mops.plans.layout import lay_out
-    from mops.plans.parser import every_plan, read_plan
-
     shape, tasks = find_encoder(recipe.encoder, ["config.json"]).shape, recipe.task_values()
     if not all(task.labels or task.is_similarity for task in tasks.values()):
         tasks = dict(read_dataset(recipe, wanted=()).tasks)
@@ -78,19 +78,7 @@ def lay_out_plans(recipe: Recipe, name: str | None) -> list[Layout]:
     return [lay_out(plan, list(tasks.values()), shape, reading) for plan in plans]
 
 
-def describe(layout: Layout) -> dict[str, Any]:
-    sizes = {
-        "total": layout.parameters,
-        "trained": layout.trained,
-        "per_owner": dict(layout.sizes),
-    }
-    facts = {key: getattr(layout.plan, key) for key in ("name", "about", "source")}
-    return {**facts, "parameters": sizes}
-
-
 def draw_one(layout: Layout) -> None:
-    from mops.plans.picture import draw
-
     plan = layout.plan
     click.echo(f"{plan.name}: {plan.about}" if plan.about else plan.name)
     click.echo(f"source: {plan.source}\n" if plan.source else "")

@@ -146,11 +146,10 @@ def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> It
     for n, row_id in enumerate(ids):
         line: dict[str, Any] = {"id": row_id}
         for name, answers in predictions.items():
-            line[name] = {"prediction": texts[name][n]}
-            if answers.task.is_similarity:
-                line[name] = {"prediction": float(texts[name][n])}
-            else:
-                shares = zip(answers.task.labels, answers.probabilities[n].tolist(), strict=True)
+            text, labels = texts[name][n], answers.task.labels
+            line[name] = {"prediction": text if labels else float(text)}
+            if labels:
+                shares = zip(labels, answers.probabilities[n].tolist(), strict=True)
                 line[name]["shares"] = {label: round(share, 6) for label, share in shares}
         yield json.dumps(line, ensure_ascii=False) + "\n"
 

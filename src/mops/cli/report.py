@@ -5,17 +5,21 @@ from __future__ import annotations
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from mops.cli.main import echo_json
 from mops.cli.options import JSON, PATH
 from mops.cli.screen import ERR, OUT, print_table, print_warnings
-from mops.papers import NAMES, claim_table
-
-if TYPE_CHECKING:
-    from mops.papers import PaperView
+from mops.papers import NAMES, PaperView, claim_table
+from mops.reports.report import (
+    check_packages,
+    make_report,
+    missing_packages,
+    write_files,
+    write_report,
+)
+from mops.reports.source import read_source
 
 
 @click.command()
@@ -24,15 +28,10 @@ if TYPE_CHECKING:
 @click.option("--open", "is_open", is_flag=True, help="Open the page in the browser.")
 @click.option("--like", type=click.Choice(NAMES), multiple=True,
               help="Compare with a paper: its tables next to ours. Repeatable.")  # fmt: skip
-@click.option("--png", "has_png", is_flag=True, help="Also write the charts as PNG.")
+@click.option("--png", is_flag=True, help="Also write the charts as PNG.")
 @JSON
 def command(
-    folder: Path,
-    out: Path | None,
-    is_open: bool,
-    like: tuple[str, ...],
-    has_png: bool,
-    as_json: bool,
+    folder: Path, out: Path | None, is_open: bool, like: tuple[str, ...], png: bool, as_json: bool
 ) -> None:
     """Write the report of a survey or run: the recommendation and the evidence for it.
 
@@ -44,16 +43,13 @@ def command(
       mops report surveys/quickstart --open
       mops report surveys/late-frozen --like mops --out paper/
     """
-    from mops.reports.report import check_packages, make_report, write_files
-    from mops.reports.source import read_source
-
     check_packages()
     with ERR.status("reading the records") as status:
         source = read_source(folder)
         status.update("drawing the figures")
         report = make_report(source, like)
         status.update("writing the files")
-        files = write_files(report, out or folder, has_png=has_png)
+        files = write_files(report, out or folder, has_png=png)
     print_warnings([f"left out: {reason}" for reason in source.unreadable])
     if as_json:
         echo_json(
@@ -97,8 +93,6 @@ def short_name(column: str) -> str:
 
 def report_of(folder: Path) -> Path | None:
     """Write the report of a finished survey, if the extra `report` is installed."""
-    from mops.reports.report import missing_packages, write_report
-
     if missing_packages():
         return None
     with ERR.status("writing the report"):
