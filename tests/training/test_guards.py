@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from building import THREE_TASKS
 from mops.errors import GuardError, RunError
 from mops.evaluate.evaluate import suspicious
 from mops.training import losses, trainer
-from mops.training.checkpoint import TrainerState
-from mops.training.finish import budget_warnings
 from mops.training.trainer import Silent
 from running import world
 
@@ -187,19 +184,22 @@ def test_what_a_guard_says_of_each_task_is_written_down(
     assert run.record.warnings[:3] == tuple(f"{task.name}: 20 rows" for task in THREE_TASKS)
 
 
-BEST_IS_LAST = TrainerState(step=8, evaluations=2, best_step=8)
-
-
 @pytest.mark.parametrize(
-    ("progress", "is_warned"),
+    ("changed", "is_best_last"),
     [
-        (BEST_IS_LAST, True),
-        (replace(BEST_IS_LAST, best_step=4), False),
-        (replace(BEST_IS_LAST, evaluations=1), False),  # nothing to compare with
-        (replace(BEST_IS_LAST, is_stopped=True), False),
+        ({}, True),
+        ({"best_step": 4}, False),
+        ({"evaluations": 1}, False),  # nothing to compare with
+        ({"stopped_early": True}, False),
     ],
 )
-def test_a_budget_that_ended_too_early_is_named(progress: TrainerState, is_warned: bool) -> None:
-    found = budget_warnings(SimpleNamespace(state=progress))
-    assert bool(found) == is_warned
-    assert all("larger budget" in warning for warning in found)
+def test_a_budget_that_ended_too_early_is_noticed(changed: dict, is_best_last: bool) -> None:
+    info = mops.read_record(world().run / "record.json").train_info
+    last = {"steps": 8, "evaluations": 2, "best_step": 8, "stopped_early": False}
+    assert replace(info, **last | changed).is_best_last == is_best_last
+
+
+def test_a_larger_budget_is_advised_where_the_last_evaluation_is_the_best() -> None:
+    record = mops.read_record(world().run / "record.json")
+    is_advised = any("larger budget" in warning for warning in record.warnings)
+    assert is_advised == record.train_info.is_best_last

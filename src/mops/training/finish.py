@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from mops.config.recipe import Recipe
 from mops.data.dataset import encode_targets
 from mops.data.schedule import schedule_warnings, task_budgets
 from mops.evaluate.cost import analytic_costs
@@ -24,9 +22,7 @@ from mops.evaluate.evaluate import (
     write_predictions,
 )
 from mops.files import write_text
-from mops.plans.layout import Layout
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
-from mops.predict.predictor import Predictor
 from mops.record import (
     Record,
     RunCosts,
@@ -42,20 +38,11 @@ from mops.training.trainer import Trainer
 Answering = Callable[[Bundle, str], Answerer]  # (bundle, device) -> who answers with it
 
 
-def answer_with(bundle: Bundle, device: str) -> Answerer:
-    """A bundle as a user asks it."""
-    return Predictor(bundle, device)
-
-
 def finish(
-    folder: Path,
-    ready: Prepared,
-    trainer: Trainer,
-    tell: Callable[[str], None],
-    answering: Answering = answer_with,
+    ready: Prepared, trainer: Trainer, tell: Callable[[str], None], answering: Answering
 ) -> Record:
     """Judge the bundle as a user will load it, and write everything down."""
-    recipe, dataset, source = ready.recipe, ready.dataset, ready.source
+    recipe, dataset, source, folder = ready.recipe, ready.dataset, ready.source, trainer.folder
     facts: dict[str, Any] = {
         "encoder_name": source.name,
         "encoder_sha256": source.digest,
@@ -64,20 +51,26 @@ def finish(
     save_bundle(folder / "model", trainer.network, source.tokenizer, recipe.tasks, facts)
     answerer = answering(load_bundle(folder / "model"), ready.device)
     tell("scoring")
-    scores, warnings = judge_run(folder, ready, answerer, tell)
-    untrained = untrained_tasks(trainer)
+    scores, warnings = judge_run(ready, trainer, answerer, tell)
+    # Tasks without a step before the best state, which is the bundle, or without a weight.
+    taken = task_budgets(trainer.schedule, trainer.state.best_step or trainer.state.step)
+    untrained = [n for n, own in taken.items() if not own.batches or not trainer.training.weight(n)]
     warnings += [f"{name}: no training step was taken for it" for name in untrained]
     planned = schedule_warnings(trainer.schedule, recipe.training)
     warnings += [doubt for name, doubt in planned.items() if name not in untrained]
-    warnings += budget_warnings(trainer)
+    training = train_info(trainer)
+    if training.is_best_last:
+        warnings.append(
+            "the best evaluation is the last one: a larger budget may give a better model"
+        )
     facts["scores"], facts["untrained"] = scores, untrained
     facts["main_scores"] = {name: task.score_name for name, task in dataset.tasks.items()}
     write_facts(folder / "model", trainer.network.layout, facts)
     record = Record(
-        run_info=run_info(folder, recipe),
-        train_info=train_info(trainer),
+        run_info=run_info(ready, trainer),
+        train_info=training,
         scores=score_table(dataset.tasks, scores, untrained),
-        costs=costs(trainer, folder),
+        costs=run_costs(trainer, training),
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
     )
@@ -85,15 +78,8 @@ def finish(
     return record
 
 
-def untrained_tasks(trainer: Trainer) -> list[str]:
-    """Without a step before the best state, which is the bundle, or without a weight."""
-    taken = task_budgets(trainer.schedule, trainer.state.best_step or trainer.state.step)
-    weight = trainer.training.weight
-    return [name for name, share in taken.items() if share.batches == 0 or weight(name) == 0]
-
-
 def judge_run(
-    folder: Path, ready: Prepared, answerer: Answerer, tell: Callable[[str], None]
+    ready: Prepared, trainer: Trainer, answerer: Answerer, tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], list[str]]:
     """Predictions of every split as files, their scores, and what looks wrong with them."""
     scores: dict[str, Any] = {name: {} for name in ready.dataset.tasks}
@@ -103,7 +89,7 @@ def judge_run(
         tell(f"scored {name} {split}")
         scores[name] |= judge(answers, rows, split)
         if split != "train":
-            path = folder / "predictions" / f"{name}-{split}.csv"
+            path = trainer.folder / "predictions" / f"{name}-{split}.csv"
             write_predictions(path, rows, answers, is_halved=split == "validation")
         if split == "validation":
             targets = encode_targets(answers.task, rows)
@@ -112,11 +98,8 @@ def judge_run(
     return scores, warnings
 
 
-# ------------------------------------------------------------------ the record
-
-
-def run_info(folder: Path, recipe: Recipe) -> RunInfo:
-    started = folder / "state" / "started"
+def run_info(ready: Prepared, trainer: Trainer) -> RunInfo:
+    recipe, started = ready.recipe, trainer.folder / "state" / "started"
     return RunInfo(
         plan=recipe.sharing_plan().name,
         tasks=tuple(recipe.tasks),
@@ -129,36 +112,33 @@ def run_info(folder: Path, recipe: Recipe) -> RunInfo:
 
 
 def train_info(trainer: Trainer) -> TrainInfo:
-    progress, schedule = trainer.state, trainer.schedule
-    planned, taken = task_budgets(schedule), task_budgets(schedule, progress.step)
+    now, schedule = trainer.state, trainer.schedule
+    planned, taken = task_budgets(schedule), task_budgets(schedule, now.step)
     return TrainInfo(
-        steps=progress.step,
+        steps=now.step,
         planned_steps=len(schedule),
         steps_per_epoch=schedule.steps_per_epoch,
-        epochs=progress.step / schedule.steps_per_epoch,
-        stopped_early=progress.is_stopped,
-        best_step=progress.best_step,
-        best_score=progress.best_score,
-        evaluations=progress.evaluations,
-        train_seconds=progress.seconds,
-        batched=progress.batched,
-        processes=progress.processes,
-        step_seconds_median=median(progress.step_seconds or [0.0]),
-        tokens=progress.tokens,
-        frozen_seconds=progress.frozen_seconds,
-        frozen_sequences={
-            "computed": progress.frozen_computed,
-            "found": progress.frozen_found,
-        },
+        epochs=now.step / schedule.steps_per_epoch,
+        stopped_early=now.is_stopped,
+        best_step=now.best_step,
+        best_score=now.best_score,
+        evaluations=now.evaluations,
+        train_seconds=now.seconds,
+        batched=now.batched,
+        processes=now.processes,
+        step_seconds_median=median(now.step_seconds or [0.0]),
+        tokens=now.tokens,
+        frozen_seconds=now.frozen_seconds,
+        frozen_sequences={"computed": now.frozen_computed, "found": now.frozen_found},
         loss_weights=trainer.learner.weighting.weights(),
-        gradient_shares={task: float(np.mean(shares)) for task, shares in progress.shares.items()},
+        gradient_shares={task: float(np.mean(shares)) for task, shares in now.shares.items()},
         tasks={
             name: TaskTraining(**asdict(share), planned_batches=planned[name].batches)
             for name, share in taken.items()
         },
         stages=tuple(
             StageTraining(
-                steps=max(0, min(progress.step, stage.stop) - stage.first),
+                steps=max(0, min(now.step, stage.stop) - stage.first),
                 planned_steps=len(stage),
                 frozen=stage.is_frozen,
                 schedule=stage.training.schedule,
@@ -168,22 +148,13 @@ def train_info(trainer: Trainer) -> TrainInfo:
     )
 
 
-def budget_warnings(trainer: Trainer) -> list[str]:
-    progress = trainer.state
-    is_last = progress.evaluations > 1 and progress.best_step == progress.step
-    if is_last and not progress.is_stopped:
-        return ["the best evaluation is the last one: a larger budget may give a better model"]
-    return []
-
-
-def costs(trainer: Trainer, folder: Path) -> RunCosts:
+def run_costs(trainer: Trainer, training: TrainInfo) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
-    layout: Layout = trainer.network.layout
     tables = {name: data.tokens for name, data in trainer.objective.data.items()}
     return RunCosts(
-        **analytic_costs(layout, trainer.schedule, tables),
-        train_seconds=trainer.state.seconds,
-        step_seconds_median=median(trainer.state.step_seconds or [0.0]),
+        **analytic_costs(trainer.network.layout, trainer.schedule, tables),
+        train_seconds=training.train_seconds,
+        step_seconds_median=training.step_seconds_median,
         peak_memory_bytes=peak_memory(),
-        bundle_bytes=sum(file.stat().st_size for file in (folder / "model").iterdir()),
+        bundle_bytes=sum(file.stat().st_size for file in (trainer.folder / "model").iterdir()),
     )

@@ -16,10 +16,11 @@ from mops.errors import RecipeError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
+from mops.predict.predictor import Predictor
 from mops.record import Record, RunScores, read_record
 from mops.training.checkpoint import TrainerState
 from mops.training.distributed import ALONE, ProcessGroup, process_group
-from mops.training.finish import Answering, answer_with, finish
+from mops.training.finish import Answering, finish
 from mops.training.machine import restored_threads
 from mops.training.prepare import (
     Prepared,
@@ -61,43 +62,36 @@ def train(
     `label` is the run's name in trackers; by default that of its folder.
     """
     folder = Path(out)
-    with process_group() as group:
-        own_watcher = watcher if watcher and group.is_first else Silent()
-        return train_in_group(recipe, folder, own_watcher, group, label or label_of(folder))
-
-
-def train_in_group(
-    recipe: Recipe, folder: Path, watcher: Watcher, group: ProcessGroup, label: Label
-) -> Run:
-    """Train in one process, or in one of several; the first one writes the files."""
-    ready = prepare(recipe, watcher.phase)
-    group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
-    if group.broadcast(group.is_first and is_finished(folder, ready)):
-        return finished_run(folder)
-    watcher.phase("tokenising")
-    trainer = build_trainer(folder, ready, group)
-    group.check_equal("the saved state", lambda: trainer.state.step)
-    if group.is_first:
-        begin_folder(folder, ready.recipe)
-    schedule, training = trainer.schedule, ready.recipe.training
-    watcher.planned(task_budgets(schedule), list(schedule_warnings(schedule, training).values()))
-    with tracked(trainer, ready.recipe, label):
-        trainer.run(watcher)
-        run = conclude(ready, trainer, watcher) if group.is_first else None
-    group.wait()
-    return run or Run(folder, read_record(folder / "record.json"))
+    with process_group() as group:  # the first process writes the files
+        watcher = watcher if watcher and group.is_first else Silent()
+        ready = prepare(recipe, watcher.phase)
+        group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
+        if group.broadcast(group.is_first and is_finished(folder, ready)):
+            return finished_run(folder)
+        watcher.phase("tokenising")
+        trainer = build_trainer(folder, ready, group)
+        group.check_equal("the saved state", lambda: trainer.state.step)
+        if group.is_first:
+            begin_folder(folder, ready.recipe)
+        schedule = trainer.schedule
+        warnings = schedule_warnings(schedule, ready.recipe.training)
+        watcher.planned(task_budgets(schedule), list(warnings.values()))
+        with tracked(trainer, ready.recipe, label or label_of(folder)):
+            trainer.run(watcher)
+            run = conclude(ready, trainer, watcher) if group.is_first else None
+        group.wait()
+        return run or Run(folder, read_record(folder / "record.json"))
 
 
 def conclude(
-    ready: Prepared, trainer: Trainer, watcher: Watcher, answering: Answering = answer_with
+    ready: Prepared, trainer: Trainer, watcher: Watcher, answering: Answering = Predictor
 ) -> Run:
     """From the best state of a training that is over to a finished run."""
-    folder = trainer.folder
     trainer.restore_best()
-    record = finish(folder, ready, trainer, watcher.phase, answering)
+    record = finish(ready, trainer, watcher.phase, answering)
     trainer.curve.end(final_scores(record.scores))
-    shutil.rmtree(folder / "state", ignore_errors=True)
-    return Run(folder, record)
+    shutil.rmtree(trainer.folder / "state", ignore_errors=True)
+    return Run(trainer.folder, record)
 
 
 def tracked(trainer: Trainer, recipe: Recipe, label: Label) -> AbstractContextManager[None]:
@@ -111,16 +105,14 @@ def tracked(trainer: Trainer, recipe: Recipe, label: Label) -> AbstractContextMa
 def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) -> Trainer:
     """The network with pretrained weights, or with those of an interrupted run."""
     training = ready.recipe.training
-    network = Network(
-        ready.layout,
-        dropout=training.dropout,
-        head_dropout=training.head_dropout,
-        seed=training.seed,
-    )
+    dropout, head_dropout = training.dropout, training.head_dropout
+    network = Network(ready.layout, dropout=dropout, head_dropout=head_dropout, seed=training.seed)
     load_pretrained(network, ready.source)
     network.to(ready.device)
-    if training.torch_compile:
-        compile_blocks(network)
+    if training.torch_compile:  # blocks whose only varying size is the number of tokens
+        for owner, module in network.bank.items():
+            if owner.startswith("feedforward"):
+                module.compile(dynamic=True)
     data = training_data(ready)
     sizes = {name: len(rows) for name, rows in data.items()}
     selection = selection_rows(ready).items()
@@ -162,13 +154,6 @@ def start_trainer(
             "(torchrun --nproc-per-node), or name another folder with --out"
         )
     return trainer
-
-
-def compile_blocks(network: Network) -> None:
-    """Compile the blocks whose only varying size is the number of tokens."""
-    for owner, module in network.bank.items():
-        if owner.startswith("feedforward"):
-            module.compile(dynamic=True)
 
 
 # ------------------------------------------------------------------ the folder
