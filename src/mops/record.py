@@ -164,10 +164,10 @@ def read_format(path: Path, expected: int, what: str) -> dict[str, Any]:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as cause:
         raise UsageError(f"{path} is not {what}: {cause}") from cause
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != expected:
+    format_number = data.get("format") if isinstance(data, dict) else None
+    if format_number != expected:
         raise UsageError(
-            f"{path} is not {what} that this version of mops reads: its format is {found}, "
+            f"{path} is not {what} that this version of mops reads: its format is {format_number}, "
             f"expected {expected}; make it again, or use the version that wrote it"
         )
     return dict(data)

@@ -102,7 +102,7 @@ def compare(
     return {
         name: CandidateComparison(
             scores={key: estimate(runs, name) for key, runs in scored.items()},
-            against={key: found[name] for key, found in against.items() if name in found},
+            against={key: tested[name] for key, tested in against.items() if name in tested},
             gains={task: gains[name, task] for task in tasks if (name, task) in gains},
             mcnemar=mcnemar_by_task(tasks, targets, answers[name], answers[baseline]),
             tie=ties[name],

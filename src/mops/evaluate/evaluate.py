@@ -81,7 +81,7 @@ def overall_of(
 ) -> dict[str, float]:
     """Both overall scores over the tasks that were scored."""
     main = {name: scores[name][task.score_name] for name, task in tasks.items() if name in scores}
-    return {name: of(tasks, main) for name, of in OVERALL.items()} if main else {}
+    return {name: overall(tasks, main) for name, overall in OVERALL.items()} if main else {}
 
 
 def score_table(

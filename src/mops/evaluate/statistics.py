@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import metrics_of
+from mops.evaluate.metrics import Metric, metrics_of
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
@@ -152,7 +152,7 @@ def variance(mean_square: Values, mean: Values) -> Values:
 
 
 def one_by_one(
-    of: Callable[[Values, Values], float],
+    metric: Metric,
     counts_BN: Values,
     targets_N: Values,
     predictions_RN: Values,
@@ -160,7 +160,7 @@ def one_by_one(
     """Any score, resample by resample and run by run."""
     numbers = np.arange(len(targets_N))
     picks = [np.repeat(numbers, counts_N.astype(int)) for counts_N in counts_BN]
-    return np.array([[of(targets_N[p], y_N[p]) for y_N in predictions_RN] for p in picks])
+    return np.array([[metric(targets_N[p], y_N[p]) for y_N in predictions_RN] for p in picks])
 
 
 BY_PRODUCTS: dict[str, Callable[[Values, Values, Values], Values]] = {
@@ -249,9 +249,9 @@ def error(rows_SS: Values, values_CS: Values, noise: float, freedom: float) -> t
 
 def run_noise(values: Mapping[str, Values]) -> RunNoise:
     """Variances over seeds, pooled over the candidates that scatter alike."""
-    several = {name: of for name, of in values.items() if len(of) > 1}
-    own = {name: float(of.var(ddof=1)) for name, of in several.items()}
-    freedom = {name: len(of) - 1 for name, of in several.items()}
+    several = {name: scores for name, scores in values.items() if len(scores) > 1}
+    own = {name: float(scores.var(ddof=1)) for name, scores in several.items()}
+    freedom = {name: len(scores) - 1 for name, scores in several.items()}
     odd = scattered(own, freedom)
     alike = [name for name in own if name not in odd]
     pooled_freedom = sum(freedom[name] for name in alike)

@@ -61,13 +61,14 @@ def single_seed(results: Results) -> Iterator[str]:
 def unequal_budgets(results: Results) -> Iterator[str]:
     """Candidates that were given more steps, or more rows of a task, than others."""
     infos = {one.name: [t.train_info for t in one.trials] for one in results.candidates}
-    steps = {name: max(info.planned_steps for info in of) for name, of in infos.items()}
+    steps = {name: max(info.planned_steps for info in infos[name]) for name in infos}
     yield from compare_budgets("training steps", steps, 0)
     for task in results.tasks:
         rows = {
-            name: max(info.tasks[task].examples for info in complete)
-            for name, of in infos.items()
-            if (complete := [i for i in of if task in results[name].tasks and not i.stopped_early])
+            one.name: max(info.tasks[task].examples for info in complete)
+            for one in results.candidates
+            if task in one.tasks
+            and (complete := [info for info in infos[one.name] if not info.stopped_early])
         }
         yield from compare_budgets(f"training rows of {task}", rows, SLACK)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -262,11 +263,11 @@ def compare_trials(
     by: str = "overall",
 ) -> dict[str, CandidateComparison]:
     """The candidates of a group on the tasks that all of their trials have learnt."""
-    trials = [one for of in group.values() for one in of]
+    trials = list(chain.from_iterable(group.values()))
     names = [name for name in trials[0].tasks if all(name in one.tasks for one in trials)]
     answers = {
-        name: {one.trial.seed: {t: one.judged[t].values for t in names} for one in of}
-        for name, of in group.items()
+        name: {one.trial.seed: {t: one.judged[t].values for t in names} for one in members}
+        for name, members in group.items()
     }
     return compare(
         {name: trials[0].tasks[name] for name in names},

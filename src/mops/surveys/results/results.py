@@ -111,8 +111,8 @@ class CandidateResult:
 
     def values(self, task: str, split: str, metric: str) -> list[float]:
         """The metric of each seed that has it."""
-        found = (trial.metrics.get(task, {}).get(split, {}).get(metric) for trial in self.trials)
-        return [float(value) for value in found if value is not None]
+        metrics = (trial.metrics.get(task, {}).get(split, {}) for trial in self.trials)
+        return [float(values[metric]) for values in metrics if metric in values]
 
 
 @dataclass(frozen=True)
