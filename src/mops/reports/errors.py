@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,6 @@ from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictio
 from mops.files import file_digest
 from mops.reports.source import Source, TrialFiles
 from mops.tables import Cell, Table, number_cell, with_minus_signs
-from mops.tasks import Task
 
 FEW, MOST = 4, 8  # candidates that are compared
 FAR = 0.2  # of a similarity's range: a prediction farther from its label is called wrong
@@ -35,8 +36,7 @@ Texts = tuple[str, ...]
 # ------------------------------------------------------------------ answers
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """One trial's predictions for the labelled rows that judge a task."""
 
     trial: TrialFiles
@@ -55,8 +55,6 @@ def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
 class Comparison:
     """The answers of several candidates to the same rows."""
 
-    task: Task
-    seed: int | None  # None where they have no seed in common
     answers: tuple[Answers, ...]
     left_out: tuple[str, ...]  # candidates without usable predictions, and why
 
@@ -82,23 +80,21 @@ class Comparison:
     @cached_property
     def errors(self) -> Values:
         """Candidates x rows: 0 or 1 for classes, the distance to the label for values."""
-        predictions = np.array([one.rows.values for one in self.answers])
-        distance: Values = np.abs(predictions - self.rows.targets)
-        return distance if self.task.is_similarity else (distance > 0).astype(np.float64)
+        distance = np.abs([one.rows.values - self.rows.targets for one in self.answers])
+        return distance if self.rows.task.is_similarity else (distance > 0).astype(np.float64)
 
     @cached_property
     def wrong(self) -> Mask:
         """Candidates x rows."""
-        low, high = self.task.range or (0.0, 1.0)
+        low, high = self.rows.task.range or (0.0, 1.0)
         return self.errors > FAR * (high - low)
 
 
 def compare_answers(source: Source, task: str) -> Comparison | None:
     """None where no prediction file of the task can be read."""
-    trials = list(source.same_seed_trials(compared_candidates(source, task)).values())
     answers: list[Answers] = []
     left_out = []
-    for trial in trials:
+    for trial in source.same_seed_trials(compared_candidates(source, task)).values():
         try:
             own = read_answers(trial, task, source.results.on)
             if answers and own.rows.digest != answers[0].rows.digest:
@@ -106,11 +102,7 @@ def compare_answers(source: Source, task: str) -> Comparison | None:
             answers.append(own)
         except RunError as error:
             left_out.append(f"{trial.candidate}: {error}")
-    if not answers:
-        return None
-    seeds = {trial.result.seed for trial in trials}
-    seed = seeds.pop() if len(seeds) == 1 else None
-    return Comparison(answers[0].rows.task, seed, tuple(answers), tuple(left_out))
+    return Comparison(tuple(answers), tuple(left_out)) if answers else None
 
 
 def compared_candidates(source: Source, task: str) -> list[str]:
@@ -202,8 +194,8 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
             candidates=comparison.names,
             worst=tuple(make_example(comparison, row, texts) for row in worst_rows(comparison)),
             only=tuple(make_example(comparison, row, texts, only) for only, row in alone),
-            by_length=with_minus_signs(scores_by_length(comparison, texts)),
-            by_label=with_minus_signs(scores_by_label(comparison)),
+            by_length=scores_by_length(comparison, texts),
+            by_label=scores_by_label(comparison),
             note=" ".join(notes(comparison, on, why_no_texts)),
         )
 
@@ -212,8 +204,7 @@ def worst_rows(comparison: Comparison) -> Sequence[int]:
     """By mean loss; without losses by mean error."""
     losses = comparison.mean_losses
     badness = comparison.errors.mean(axis=0) if losses is None else np.nan_to_num(losses, nan=-1.0)
-    order = np.argsort(-badness, kind="stable")[:WORST]
-    return [int(row) for row in order if badness[row] > 0]
+    return [int(row) for row in np.argsort(-badness, kind="stable")[:WORST] if badness[row] > 0]
 
 
 def errors_of_one(comparison: Comparison) -> Iterator[tuple[str, int]]:
@@ -231,27 +222,28 @@ def errors_of_one(comparison: Comparison) -> Iterator[tuple[str, int]]:
 def make_example(
     comparison: Comparison, row: int, texts: Sequence[Texts], only: str = ""
 ) -> Example:
-    form = (lambda word: f"{float(word):.2f}") if comparison.task.is_similarity else str
-    columns, losses = comparison.rows.columns, comparison.mean_losses
-    answers = zip(comparison.answers, comparison.wrong[:, row], strict=True)
+    is_value = comparison.rows.task.is_similarity
+    columns = [comparison.rows.columns["label"]]
+    columns += [one.rows.columns["prediction"] for one in comparison.answers]
+    words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
+    is_right = [not is_wrong for is_wrong in comparison.wrong[:, row]]
+    losses = comparison.mean_losses
     return Example(
-        id=columns["id"][row],
+        id=comparison.rows.columns["id"][row],
         texts=texts[row] if texts else (),
-        label=form(columns["label"][row]),
+        label=words[0],
         loss=None if losses is None else float(losses[row]),
-        answers=tuple(
-            (one.trial.candidate, form(one.rows.columns["prediction"][row]), not is_wrong)
-            for one, is_wrong in answers
-        ),
+        answers=tuple(zip(comparison.names, words[1:], is_right, strict=True)),
         only=only,
     )
 
 
 def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
-    seed = "each candidate's first seed" if comparison.seed is None else f"seed {comparison.seed}"
+    seeds = {one.trial.result.seed for one in comparison.answers}
+    seed = "each candidate's first seed" if len(seeds) > 1 else f"seed {seeds.pop()}"
     yield f"{len(comparison.rows.targets):,} rows ({JUDGES[on]}), {seed}."
-    if comparison.task.range:
-        low, high = comparison.task.range
+    if comparison.rows.task.range:
+        low, high = comparison.rows.task.range
         yield f"An answer counts as wrong if it is more than {FAR * (high - low):g} off."
     if comparison.mean_losses is None:
         yield "The prediction files have no losses, so rows are ordered by their errors."
@@ -268,61 +260,58 @@ def scores_by_length(comparison: Comparison, texts: Sequence[Texts]) -> Table:
 
     Rows of equal length stay together, so quarters may be uneven or fewer than four.
     """
-    task, targets = comparison.task, comparison.rows.targets
+    task, targets = comparison.rows.task, comparison.rows.targets
 
-    def own_score(rows: Mask, predictions: Values) -> float | None:
+    def own_score(candidate: int, rows: Mask) -> float | None:
         if rows.sum() < FEWEST and task.is_similarity:
             return None
+        predictions = comparison.answers[candidate].rows.values
         return score(task, targets[rows], predictions[rows])[task.score_name]
 
     words = np.array([sum(len(text.split()) for text in row) for row in texts] or [0])
     bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
     places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
-    groups = []
+    groups = {}
     for own in [places == n for n in np.unique(places)] if texts else ():
         low, high = words[own].min(), words[own].max()
-        groups.append((f"{low}" if low == high else f"{low} to {high}", own))
+        groups[f"{low}" if low == high else f"{low} to {high}"] = own
     note = f"{task.score_name} in quarters of the rows, by the number of words in their texts."
     return slice_table(comparison, ("length", "words"), groups, own_score, note)
 
 
 def scores_by_label(comparison: Comparison) -> Table:
     """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
-    task, targets = comparison.task, comparison.rows.targets
+    task, targets = comparison.rows.task, comparison.rows.targets
     if task.range:
         edges = np.linspace(*task.range, RANGE_PARTS + 1)
         places = np.clip(np.searchsorted(edges, targets, side="right") - 1, 0, RANGE_PARTS - 1)
-        names = [f"{edges[n]:g} to {edges[n + 1]:g}" for n in range(RANGE_PARTS)]
+        names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
         note = "Mean distance between prediction and label; smaller is better."
     else:
         places, names = targets.astype(int), list(task.labels)
         note = "Fraction of correct answers among the rows of a label."
-
-    def measure(rows: Mask, predictions: Values) -> float:
-        own = np.abs(predictions - targets) if task.range else predictions == targets
-        return float(own[rows].mean())
-
-    groups = [(name, places == n) for n, name in enumerate(names)]
-    return slice_table(comparison, ("label", "label"), groups, measure, note)
+    values = comparison.errors if task.range else 1 - comparison.errors
+    groups = {name: places == n for n, name in enumerate(names)}
+    return slice_table(
+        comparison, ("label", "label"), groups, lambda n, rows: float(values[n, rows].mean()), note
+    )
 
 
 def slice_table(
     comparison: Comparison,
     by: tuple[str, str],  # for the title, for the first column
-    groups: Sequence[tuple[str, Mask]],
-    measure: Callable[[Mask, Values], float | None],
+    groups: Mapping[str, Mask],
+    measure: Callable[[int, Mask], float | None],  # of a candidate on some rows
     note: str,
 ) -> Table:
     """A row for each group of rows that is not empty, a column for each candidate."""
-    rows = tuple(
-        (
-            Cell(words),
-            number_cell(int(mask.sum()), "{:,}"),
-            *(number_cell(measure(mask, o.rows.values), "{:.3f}") for o in comparison.answers),
-        )
-        for words, mask in groups
-        if mask.any()
-    )
-    task, (title, column) = comparison.task.name, by
+    rows = []
+    for words, mask in groups.items():
+        if mask.any():
+            values = [measure(n, mask) for n in range(len(comparison.answers))]
+            count = number_cell(int(mask.sum()), "{:,}")
+            rows.append((Cell(words), count, *(number_cell(value, "{:.3f}") for value in values)))
+    task, (title, column) = comparison.rows.task.name, by
     columns = (column, "rows", *comparison.names)
-    return Table(f"{task}-by-{title}", f"{task} by {title}", columns, rows, note)
+    table = Table(f"{task}-by-{title}", f"{task} by {title}", columns, tuple(rows), note)
+    return with_minus_signs(table)

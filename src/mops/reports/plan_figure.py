@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, permutations
+from itertools import chain, groupby, pairwise, permutations
 from typing import NamedTuple
 
 from mops.plans.layout import Layout
@@ -28,8 +27,7 @@ SUBSETS = (TASKS[5], TASKS[3], TASKS[4])  # copies that some of the tasks share
 Cells = Mapping[str, tuple[str, ...]]  # task -> its owners
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A copy, as wide as the neighbouring tasks that use it."""
 
     left: float
@@ -44,8 +42,7 @@ class Box:
     text_x: float = 0.0  # the middle of the text
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """Embeddings, a layer, an addition on top, the pooler, a late layer, or the heads."""
 
     name: str
@@ -110,13 +107,11 @@ class Diagram:
         for _, run in groupby(self.rows, key=self.row_form):
             rows = list(run)
             for n, row in enumerate(rows):
-                is_named = n == len(rows) // 2 and len(row.slices) <= 1 and row.height >= TALL
-                copies, added = list(self.row_boxes(row)), list(self.added_boxes(row))
-                if is_named and row.slices:
-                    copies = [self.with_text(row, box) for box in copies]
-                elif is_named:
-                    added = [self.with_text(row, box) for box in added]
-                yield from (*copies, *added)
+                boxes = [list(self.row_boxes(row)), list(self.added_boxes(row))]
+                if n == len(rows) // 2 and len(row.slices) <= 1 and row.height >= TALL:
+                    named = 0 if row.slices else 1
+                    boxes[named] = [self.with_text(row, box) for box in boxes[named]]
+                yield from chain(*boxes)
 
     def row_boxes(self, row: Level) -> Iterator[Box]:
         """The copies of the encoder, late layers or heads in a row."""
@@ -130,12 +125,9 @@ class Diagram:
     def added_boxes(self, row: Level) -> Iterator[Box]:
         """Additions: at the right end of a layer's box, or in a row of their own on top."""
         for box in self.copies(row.added, row.top, row.height) if row.added else ():
-            if row.slices:
-                left, top = box.left + box.width - SIDE - 3, row.top + 2.5
-                high = row.height - 5
-                yield Box(left, top, SIDE, high, box.colour, box.users, box.is_frozen, 0.8)
-            else:
-                yield box
+            left, top, height = box.left + box.width - SIDE - 3, row.top + 2.5, row.height - 5
+            small = box._replace(left=left, top=top, width=SIDE, height=height, depth=0.8)
+            yield small if row.slices else box
 
     def copies(self, cells: Cells, top: float, height: float) -> Iterator[Box]:
         for owners, neighbours in groupby(self.tasks, key=lambda task: cells[task]):
@@ -143,15 +135,10 @@ class Diagram:
             width = self.column * len(tasks) + COLUMN_GAP * (len(tasks) - 1)
             users = tuple(task for task in self.tasks if cells[task] == owners)
             is_frozen = all(self.layout.rates[owner] == 0 for owner in owners)
-            colour = self.colour(users)
+            colour = SUBSETS[min(map(self.tasks.index, users)) % len(SUBSETS)]
+            if len(users) in (1, len(self.tasks)):
+                colour = self.colours[users[0]] if len(users) == 1 else SHARED
             yield Box(self.left_of(tasks[0]), top, width, height, colour, users, is_frozen)
-
-    def colour(self, users: tuple[str, ...]) -> str:
-        if len(users) == 1:
-            return self.colours[users[0]]
-        if len(users) == len(self.tasks):
-            return SHARED
-        return SUBSETS[min(map(self.tasks.index, users)) % len(SUBSETS)]
 
     def row_form(self, row: Level) -> tuple[object, ...]:
         """Equal for rows that look alike."""
@@ -164,7 +151,7 @@ class Diagram:
         text = self.text(row, box)
         room = int((width - 2 * (16 if box.is_frozen else 4)) / LETTER)
         short = text if len(text) <= room else f"{text[: max(room - 1, 1)]}…"
-        return replace(box, text=short, text_x=box.left + width / 2)
+        return box._replace(text=short, text_x=box.left + width / 2)
 
     def text(self, row: Level, box: Box) -> str:
         if row.name == "head":
