@@ -149,19 +149,18 @@ def evaluated(*scores: float) -> list[StoredEvaluation]:
 
 def test_steps_to_nine_tenths_of_the_final_score() -> None:
     found = measure_pace(evaluated(0.1, 0.44, 0.46, 0.3, 0.5))
-    assert found is not None
-    assert (found.steps_to, found.seconds_to, found.final, found.steps) == (30, 6.0, 0.5, 50)
-    assert found.spread == pytest.approx(np.std([0.46, 0.3, 0.5], ddof=1))
+    assert (found["steps to 90 %"], found["time to 90 %"]) == (30, 6.0)
+    assert (found["final score"], found["steps"], found["share of steps"]) == (0.5, 50, 0.6)
+    assert found["spread of the last"] == pytest.approx(np.std([0.46, 0.3, 0.5], ddof=1))
     long = measure_pace(evaluated(*[0.1] * 12, 0.4, 0.5, 0.4, 0.5))
-    assert long is not None and long.spread == pytest.approx(np.std([0.4, 0.5] * 2, ddof=1))
+    assert long["spread of the last"] == pytest.approx(np.std([0.4, 0.5] * 2, ddof=1))
 
 
-def test_what_two_evaluations_cannot_tell() -> None:
+def test_too_few_evaluations_have_no_spread_and_no_pace() -> None:
     found = measure_pace(evaluated(0.4, 0.5))
-    assert found is not None and found.spread is None and found.steps_to == 20
-    below = measure_pace(evaluated(-0.5, -0.4))
-    assert below is not None and below.steps_to is None
-    assert measure_pace(evaluated(0.5)) is None and measure_pace([]) is None
+    assert "spread of the last" not in found and found["steps to 90 %"] == 20
+    assert "steps to 90 %" not in measure_pace(evaluated(-0.5, -0.4))
+    assert measure_pace(evaluated(0.5)) == {} == measure_pace([])
 
 
 def test_the_table_of_convergence(source: Source) -> None:

@@ -12,8 +12,8 @@ from survey_data import HOSTILE
 
 from mops.reports.caveats import make_caveats
 from mops.reports.errors import TaskErrors, find_errors
+from mops.reports.report import make_tables
 from mops.reports.source import read_source
-from mops.reports.tables import make_tables
 from mops.tables import Cell, Table, escape_latex, to_latex
 from surveys import make_survey
 

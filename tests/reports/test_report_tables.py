@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from mops.reports.report import make_tables
 from mops.reports.source import Source, read_source
-from mops.reports.tables import make_tables
 from mops.surveys.results.tables import to_markdown as summary_page
 from mops.tables import Cell, Table, markdown_table, to_csv, to_latex
 from surveys import make_survey, tear

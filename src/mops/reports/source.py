@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,12 +87,10 @@ class Source:
         """Candidate -> layout, from the records alone; without those whose plan file is gone."""
         layouts: dict[str, Layout] = {}
         for trial in (trial for trial in self.trials if trial.candidate not in layouts):
-            try:
+            with suppress(KeyError, TypeError, MopsError):
                 shape = EncoderShape(**trial.record.meta_info.encoder_shape)  # type: ignore[arg-type]
                 tasks = trial.recipe.task_values()
                 layouts[trial.candidate] = trial.recipe.layout(tasks, shape)
-            except (KeyError, TypeError, MopsError):
-                continue
         return layouts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from mops.reports.source import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
 
 COMPARED = 2  # candidates side by side
 FEW, MOST = 6, 12  # so many classes have shares and counts; shares alone
@@ -83,14 +82,6 @@ def draw_kind(source: Source, kind: AnswerChart, answers: Sequence[Answers]) -> 
     return style.to_picture(figure, name, kind.title, caption, kind.group, task.name)
 
 
-def tint(look: Look, lightest: float, deepest: float) -> Colormap:
-    """A candidate's colour from nearly clear to deep: legible on light and dark grounds."""
-    from matplotlib.colors import LinearSegmentedColormap, to_rgb
-
-    rgb = to_rgb(look.colour)
-    return LinearSegmentedColormap.from_list("tint", [(*rgb, lightest), (*rgb, deepest)])
-
-
 def count_pairs(answers: Answers, edges: NDArray[np.floating]) -> Values:
     """Rows per cell: true value by predicted value."""
     rows = answers.rows
@@ -102,10 +93,7 @@ def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
     labels = answers.rows.task.labels
     counts = count_pairs(answers, np.arange(len(labels) + 1) - 0.5)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    visible = np.where(counts > 0, shares, np.nan)
-    axes.imshow(
-        visible, cmap=tint(look, 0.04, 0.6), vmin=0, vmax=1, interpolation="nearest", aspect="auto"
-    )
+    draw_cells(axes, look, np.where(counts > 0, shares, np.nan), (0.04, 0.6), vmax=1)
     axes.grid(visible=False)
     names = [style.shorten(label, LETTERS) for label in labels] if len(labels) <= MOST else []
     axes.set_xticks(range(len(names)), names)
@@ -121,11 +109,20 @@ def draw_confusion(axes: Axes, answers: Answers, look: Look) -> None:
 def draw_agreement(axes: Axes, answers: Answers, look: Look) -> None:
     low, high = answers.rows.task.range or (0.0, 1.0)
     counts = count_pairs(answers, np.linspace(low, high, CELLS + 1)).T
-    axes.imshow(
-        np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", cmap=tint(look, 0.18, 0.9),
-        vmin=0, extent=(low, high, low, high), interpolation="nearest", aspect="auto",
-    )  # fmt: skip
+    visible = np.where(counts > 0, np.log1p(counts), np.nan)
+    draw_cells(axes, look, visible, (0.18, 0.9), origin="lower", extent=(low, high, low, high))
     axes.plot([low, high], [low, high], color=style.PALE, linewidth=0.9)
+
+
+def draw_cells(
+    axes: Axes, look: Look, values: Values, opacity: tuple[float, float], **options: Any
+) -> None:
+    """In the candidate's colour, from nearly clear to deep: legible on light and dark grounds."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    shades = [to_rgba(look.colour, alpha) for alpha in opacity]
+    tint = LinearSegmentedColormap.from_list("tint", shades)
+    axes.imshow(values, cmap=tint, vmin=0, interpolation="nearest", aspect="auto", **options)
 
 
 # ------------------------------------------------------------------ calibration

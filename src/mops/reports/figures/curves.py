@@ -137,19 +137,7 @@ def draw_panel(axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look])
 # ------------------------------------------------------------------ convergence
 
 
-class Pace(NamedTuple):
-    """How fast one training converged."""
-
-    evaluations: float
-    steps: float  # at the last evaluation
-    final: float  # score
-    steps_to: float | None  # the first evaluation with nine tenths of the final score
-    share: float | None  # of the steps
-    seconds_to: float | None
-    spread: float | None
-
-
-COLUMNS: dict[str, Callable[[float], str]] = {  # how the mean of each field of Pace is shown
+COLUMNS: dict[str, Callable[[float], str]] = {  # number of a training -> how its mean is shown
     "evaluations": "{:,.0f}".format,
     "steps": "{:,.0f}".format,
     "final score": "{:.3f}".format,
@@ -164,29 +152,26 @@ def convergence_table(source: Source) -> Table:
     """A row per candidate that was evaluated twice or more."""
     rows = []
     for one in source.results.candidates:
-        measured = [measure_pace(list(evaluations(trial))) for trial in source.trials_of(one.name)]
-        paces = [pace for pace in measured if pace is not None]
-        if paces:
-            cells = map(mean_cell, COLUMNS.values(), zip(*paces, strict=True))
+        paces = [measure_pace(list(evaluations(trial))) for trial in source.trials_of(one.name)]
+        if any(paces):
+            values = {key: [pace[key] for pace in paces if key in pace] for key in COLUMNS}
+            means = {key: fmean(own) if own else None for key, own in values.items()}
+            cells = (EMPTY if m is None else Cell(COLUMNS[k](m), m) for k, m in means.items())
             rows.append((Cell(one.name), *cells))
     return Table("convergence", "Convergence", ("candidate", *COLUMNS), tuple(rows), NOTE)
 
 
-def measure_pace(history: Sequence[StoredEvaluation]) -> Pace | None:
-    """None for a training with fewer than two evaluations of all tasks."""
+def measure_pace(history: Sequence[StoredEvaluation]) -> dict[str, float]:
+    """How fast one training converged; empty if all tasks were evaluated fewer than two times."""
     known = [one for one in history if "overall" in one.scores]
     if len(known) < 2:
-        return None
+        return {}
     scores = [one.scores["overall"] for one in known]
     steps, final = known[-1].step, scores[-1]
-    near = next((one for one in known if one.scores["overall"] >= NEARLY * final), known[-1])
+    pace: dict[str, float] = {"evaluations": len(known), "steps": steps, "final score": final}
+    if final > 0:  # nine tenths of a negative score are more than the score
+        near = next(one for one in known if one.scores["overall"] >= NEARLY * final)
+        pace |= {"steps to 90 %": near.step, "time to 90 %": near.seconds}
+        pace["share of steps"] = near.step / steps
     last = scores[-max(FEWEST_LAST, len(scores) // 4) :]
-    spread = stdev(last) if len(last) >= FEWEST_LAST else None
-    if final <= 0:  # nine tenths of a negative score are more than the score
-        return Pace(len(known), steps, final, None, None, None, spread)
-    return Pace(len(known), steps, final, near.step, near.step / steps, near.seconds, spread)
-
-
-def mean_cell(form: Callable[[float], str], values: Sequence[float | None]) -> Cell:
-    known = [value for value in values if value is not None]
-    return Cell(form(fmean(known)), fmean(known)) if known else EMPTY
+    return pace | ({"spread of the last": stdev(last)} if len(last) >= FEWEST_LAST else {})

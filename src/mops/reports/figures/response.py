@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FEW_LOG, FEW = 4, 8  # so many values all get their ticks
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
-Settings = Mapping[str, Any]
 Candidates = Sequence[CandidateResult]
 Points = Sequence[tuple[float, CandidateResult]]
 
@@ -119,14 +118,17 @@ def setting_responses(candidates: Candidates) -> Iterator[Response]:
 
 
 def lines_along(
-    key: str, others: Sequence[str], candidates: Candidates, flat: Mapping[str, Settings]
+    key: str, others: Sequence[str], candidates: Candidates, flat: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[ResponseLine]:
     """Groups of candidates that are equal in all other keys."""
     varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
     points = [(flat[o.name][key], o) for o in candidates if is_number(flat[o.name].get(key))]
     rest = {one.name: [flat[one.name].get(other) for other in others] for _, one in points}
     for line in join_equal(points, rest, fewest=2):
-        yield ResponseLine(line_label(flat[line[0][1].name], varied), line)
+        values = {k: flat[line[0][1].name].get(k) for k in varied}
+        known = {k: abbreviate(value) for k, value in values.items() if value not in (None, [], {})}
+        names = (v if k == "plan" else f"{k.rpartition('.')[2]}={v}" for k, v in known.items())
+        yield ResponseLine(", ".join(names), line)
 
 
 def join_equal(points: Points, rest: Mapping[str, Any], *, fewest: int) -> Iterator[Points]:
@@ -140,7 +142,7 @@ def join_equal(points: Points, rest: Mapping[str, Any], *, fewest: int) -> Itera
             yield sorted(group, key=lambda point: (point[0], point[1].overall.mean))
 
 
-def flatten(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested mappings as dotted keys; a plan that is given as rows by its name."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and "name" not in value:
@@ -153,21 +155,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def are_linked(settings: Sequence[Settings], key: str, other: str) -> bool:
+def are_linked(settings: Sequence[Mapping[str, Any]], key: str, other: str) -> bool:
     """Both are numbers, and each value of one goes with one value of the other."""
     pairs = [(own.get(key), own.get(other)) for own in settings if is_number(own.get(key))]
-    if not all(is_number(value) for _, value in pairs):
-        return False
-    return len(set(pairs)) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-
-
-def line_label(settings: Settings, varied: Sequence[str]) -> str:
-    values = {key: settings.get(key) for key in varied}
-    return ", ".join(
-        abbreviate(value) if key == "plan" else f"{key.rpartition('.')[2]}={abbreviate(value)}"
-        for key, value in values.items()
-        if value not in (None, [], {})
-    )
+    are_numbers = all(is_number(value) for _, value in pairs)
+    return are_numbers and len(set(pairs)) == len(dict(pairs)) == len({b for _, b in pairs})
 
 
 # ------------------------------------------------------------------ numbers of the plan
@@ -202,20 +194,16 @@ PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], float | None]]] = {
 
 def plan_responses(source: Source) -> Iterator[Response]:
     """Numbers that follow from the layouts, whatever the plans are called."""
-    layouts = source.layouts
-    known = [one for one in source.results.candidates if one.name in layouts]
     for label, (rows, compute) in PLAN_NUMBERS.items():
-        values = [(compute(layouts[one.name]), one) for one in known]
-        points = [(value, one) for value, one in values if value is not None]
-        rest = {one.name: without_rows(one, layouts[one.name], rows) for one in known}
+        hidden = (rows, "name", "about", "source", "depth")
+        points, rest = [], {}  # rest: all that defines a candidate except these rows of its plan
+        for one in (one for one in source.results.candidates if one.name in source.layouts):
+            layout = source.layouts[one.name]
+            plan = {key: own for key, own in layout.plan.to_data().items() if key not in hidden}
+            settings = {key: value for key, value in one.settings.items() if key != "plan"}
+            rest[one.name] = [plan, settings]
+            if (value := compute(layout)) is not None:
+                points.append((value, one))
         lines = tuple(ResponseLine("", line) for line in join_equal(points, rest, fewest=FEWEST))
         if lines:
             yield Response(label.replace(" ", "-"), label, lines, "none")
-
-
-def without_rows(one: CandidateResult, layout: Layout, rows: str) -> list[Any]:
-    """All that defines a candidate except these rows of its plan."""
-    plan = layout.plan.to_data()
-    hidden = (rows, "name", "about", "source", "depth")
-    settings = {key: value for key, value in one.settings.items() if key != "plan"}
-    return [{key: plan[key] for key in plan if key not in hidden}, settings]

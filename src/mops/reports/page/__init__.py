@@ -30,8 +30,11 @@ PIECES = re.compile(r"([^±\[(]+?)(?: (± [^\[(]+?))?(?: ([\[(].+))?")
 
 def render_page(report: Report) -> str:
     """Every text is escaped; only our own drawings, style and script are inserted as they are."""
-    source = report.source
+    source, results = report.source, report.source.results
     lead, *notes = headline(source)
+    sizes = f"{len(results.candidates)} candidates, {len(results.seeds)} seeds, "
+    kind, counted = ("Survey", sizes) if source.survey else ("Run", "")
+    judged = f"judged on {JUDGES[results.on]} of {', '.join(results.tasks)}"
     script = read_asset("script.js")
     # Nothing is loaded, and only our own script runs (CSP level 2: hash of its bytes).
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -46,8 +49,8 @@ def render_page(report: Report) -> str:
         rows=partial(table_rows, candidates=candidates),
     )
     return load_template("page.html").render(
-        title=source.results.name,
-        eyebrow=eyebrow(source),
+        title=results.name,
+        eyebrow=f"{kind} {results.name}: {counted}{judged}",
         lead=lead,
         notes=notes,
         chapters=re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body),
@@ -96,14 +99,6 @@ def headline(source: Source) -> Sequence[str]:
     return source.decision.lines if source.decision else ["No trial is finished yet."]
 
 
-def eyebrow(source: Source) -> str:
-    results = source.results
-    sizes = f"{len(results.candidates)} candidates, {len(results.seeds)} seeds, "
-    kind, counted = ("Survey", sizes) if source.survey else ("Run", "")
-    judged = f"judged on {JUDGES[results.on]} of {', '.join(results.tasks)}"
-    return f"{kind} {results.name}: {counted}{judged}"
-
-
 # ------------------------------------------------------------------ tables
 
 
@@ -120,17 +115,20 @@ class PageCandidate(NamedTuple):
 
 def page_candidates(source: Source) -> Mapping[str, PageCandidate]:
     results = source.results
-    chosen = source.chosen if source.survey else None
-    roles = {"baseline": results.baseline, "a model per task": results.single}
-    roles = {"recommended": chosen, **roles} if source.survey else {}
+    roles = {
+        "recommended": source.chosen,
+        "baseline": results.baseline,
+        "a model per task": results.single,
+    }
     candidates = {}
     for number, one in enumerate(results.candidates):
-        tags = [role for role, name in roles.items() if name == one.name]
+        tags = [role for role, name in roles.items() if name == one.name and source.survey]
+        is_chosen = "recommended" in tags
         if one.missing_seeds:
             tags.append(f"{len(one.trials)} of {len(results.seeds)} seeds")
         family = one.plan.partition(":")[0]
         candidates[one.name] = PageCandidate(
-            number, one.name, one.tie, family, tuple(tags), one.name == chosen
+            number, one.name, one.tie, family, tuple(tags), is_chosen
         )
     return candidates
 
@@ -144,12 +142,10 @@ def table_rows(
     ties = [None, *(one.tie if one else 0 for one in about), None]
     rows = []
     for n, (one, cells) in enumerate(zip(about, table.rows, strict=True), start=1):
-        marks = {
-            "first": ties[n - 1] != ties[n],
-            "last": ties[n + 1] != ties[n],
-            "chosen": one is not None and one.is_chosen,
-        }
-        rows.append((one, " ".join(mark for mark, is_set in marks.items() if is_set), cells))
+        marks = ["first"] if ties[n - 1] != ties[n] else []
+        marks += ["last"] if ties[n + 1] != ties[n] else []
+        marks += ["chosen"] if one and one.is_chosen else []
+        rows.append((one, " ".join(marks), cells))
     return rows
 
 
