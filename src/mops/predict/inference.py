@@ -7,7 +7,7 @@ Shapes: S segments at the top of the packs, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -75,11 +75,6 @@ def decide(task: Task, outputs: NDArray[np.float32]) -> Predictions:
     return Predictions(task, logits.argmax(axis=1).astype(np.float64), probabilities)
 
 
-def binary_logits(logits: Values) -> Values:
-    """One logit for two classes: sigmoid is a softmax over (0, logit)."""
-    return np.concatenate([np.zeros_like(logits), logits], axis=1)
-
-
 def ordinal_logits(logits: Values) -> Values:
     """log P(y = k) = log(P(y > k-1) - P(y > k)) from the logits of P(y > k).
 
@@ -88,37 +83,20 @@ def ordinal_logits(logits: Values) -> Values:
     above = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))  # exp is finite there
     falling = np.minimum.accumulate(above, axis=1)
     edges = np.pad(falling, ((0, 0), (1, 0)), constant_values=1.0)
-    probabilities: Values = edges - np.pad(falling, ((0, 0), (0, 1)))
     with np.errstate(divide="ignore"):
-        logs: Values = np.log(probabilities)
-    return logs
+        return np.log(edges - np.pad(falling, ((0, 0), (0, 1))))
 
 
 # loss of a classification -> its outputs as one logit per class
 CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
     "cross_entropy": lambda logits: logits,
-    "binary_cross_entropy": binary_logits,
+    # One logit for two classes: sigmoid is a softmax over (0, logit).
+    "binary_cross_entropy": lambda logits: np.pad(logits, ((0, 0), (1, 0))),
     "ordinal": ordinal_logits,
 }
 
 
 # ------------------------------------------------------------------ from rows to outputs
-
-
-@dataclass(frozen=True)
-class DistinctSegments:
-    """The distinct sequences of a window, and for each task which of them its rows read."""
-
-    segments: Sequence[Segment]
-    numbers: Mapping[str, Ints]  # task -> numbers of segments, row after row
-
-
-@dataclass(frozen=True)
-class PooledSegments:
-    """The pooled vectors at the top of every branch."""
-
-    vectors_SD: Tensor
-    places: Mapping[str, Ints]  # task -> number of a segment -> its vector
 
 
 def compute_outputs(
@@ -142,17 +120,19 @@ def compute_outputs(
     with torch.inference_mode():
         for start in range(0, max(map(len, tables.values()), default=0), WINDOW):
             rows = slice(start, start + WINDOW)
-            distinct = find_distinct(tables, rows)
-            pooled = pool_segments(network, distinct, pack)
-            for task, numbers in distinct.numbers.items():
-                places = torch.from_numpy(pooled.places[task][numbers]).to(device)
-                vectors_ND = pooled.vectors_SD.index_select(0, places)
+            segments, numbers = find_distinct(tables, rows)
+            vectors_SD, places = pool_segments(network, segments, numbers, pack)
+            for task, own in numbers.items():
+                places_N = torch.from_numpy(places[task][own]).to(device)
+                vectors_ND = vectors_SD.index_select(0, places_N)
                 outputs[task][rows] = network.task_outputs(task, vectors_ND).float().cpu().numpy()
     return outputs
 
 
-def find_distinct(tables: Mapping[str, TokenTable], rows: slice) -> DistinctSegments:
-    """Each sequence once, with all the tasks that read it."""
+def find_distinct(
+    tables: Mapping[str, TokenTable], rows: slice
+) -> tuple[list[Segment], dict[str, Ints]]:
+    """Each sequence once, with all its tasks; and task -> the segments of its rows, in order."""
     readers: dict[int, list[str]] = {}  # tasks with the same table are looked at once
     for task, table in tables.items():
         readers.setdefault(id(table), []).append(task)
@@ -170,14 +150,15 @@ def find_distinct(tables: Mapping[str, TokenTable], rows: slice) -> DistinctSegm
             sequences[number][2].extend(tasks)
         if read:
             numbers |= dict.fromkeys(tasks, np.array(read, dtype=np.int64))
-    segments = [Segment(ids, types, tuple(tasks)) for ids, types, tasks in sequences]
-    return DistinctSegments(segments, numbers)
+    return [Segment(ids, types, tuple(tasks)) for ids, types, tasks in sequences], numbers
 
 
-def pool_segments(network: Network, distinct: DistinctSegments, pack: Packer) -> PooledSegments:
-    """Run segments through the encoder in packs of similar length."""
-    segments, pieces, base = distinct.segments, list[Tensor](), 0
-    places = {task: np.zeros(len(segments), np.int64) for task in distinct.numbers}
+def pool_segments(
+    network: Network, segments: Sequence[Segment], tasks: Iterable[str], pack: Packer
+) -> tuple[Tensor, dict[str, Ints]]:
+    """The pooled vectors at the top of every branch; and task -> segment -> its vector."""
+    pieces, base = list[Tensor](), 0
+    places = {task: np.zeros(len(segments), np.int64) for task in tasks}
     for chunk in chunks_by_length(segments):
         packed = pack([segments[number] for number in chunk])
         pieces.append(network.pool(encode(network.bank, packed), packed))
@@ -185,7 +166,7 @@ def pool_segments(network: Network, distinct: DistinctSegments, pack: Packer) ->
             numbers = [number for number in chunk if task in segments[number].tasks]
             places[task][numbers] = base + tops.cpu().numpy()
         base += len(pieces[-1])
-    return PooledSegments(torch.cat(pieces), places)
+    return torch.cat(pieces), places
 
 
 def chunks_by_length(segments: Sequence[Segment]) -> Iterator[Ints]:

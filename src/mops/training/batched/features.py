@@ -19,7 +19,6 @@ from mops.data.tokens import tokenise_cached
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.predict.inference import (
-    DistinctSegments,
     Predictions,
     decide,
     find_distinct,
@@ -112,15 +111,15 @@ def build_table(ready: Prepared, name: str) -> FeatureTable:
         for split, of in texts.items()
         if split != "train"
     }
-    distinct = find_distinct({"train": training.tokens, **tokens}, slice(None))
-    sequences = np.concatenate([distinct.numbers[split] for split in rows if rows[split]])
+    segments, numbers = find_distinct({"train": training.tokens, **tokens}, slice(None))
+    sequences = np.concatenate([numbers[split] for split in rows if rows[split]])
     return FeatureTable(
         task=training.task,
         training=training,
         row_numbers={row: n for n, row in enumerate(t for of in texts.values() for t in of)},
-        segments=[Segment(s.ids, s.types, (name,)) for s in distinct.segments],
+        segments=[Segment(s.ids, s.types, (name,)) for s in segments],
         sequences_RK=sequences.reshape(-1, training.tokens.per_row),
-        places=np.full(len(distinct.segments), -1, dtype=np.int64),
+        places=np.full(len(segments), -1, dtype=np.int64),
     )
 
 
@@ -133,8 +132,8 @@ def pooled_features(network: Network) -> Features:
 def compute_pooled(network: Network, task: str, segments: Sequence[Segment]) -> Floats:
     """The pooled vector of each segment, before any pooler."""
     network.eval()
-    distinct = DistinctSegments(list(segments), {task: np.arange(len(segments))})
+    pack = partial(pack_segments, layout=network.layout)
     with torch.inference_mode():
-        pooled = pool_segments(network, distinct, partial(pack_segments, layout=network.layout))
-    vectors: Floats = pooled.vectors_SD.numpy()[pooled.places[task]]
+        vectors_SD, places = pool_segments(network, segments, (task,), pack)
+    vectors: Floats = vectors_SD.numpy()[places[task]]
     return vectors
