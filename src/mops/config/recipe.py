@@ -25,7 +25,7 @@ class Recipe(Strict):
     encoder: str = Field("minilm", description="the bundled one, a folder, or a hub name")
     tasks: dict[str, TaskEntry] = Field(description="by name")
     plan: str | dict[str, Any] = Field(DEFAULT, description="a short form, a YAML file, or rows")
-    training: Training = Field(default_factory=Training, description="how it is trained")  # type: ignore[arg-type]
+    training: Training = Field(default_factory=Training, description="how it is trained")
 
     def sharing_plan(self) -> SharingPlan:
         return read_plan(self.plan)
@@ -59,33 +59,29 @@ class Recipe(Strict):
         return self.model_copy(update={"training": self.training.model_copy(update=defaults)})
 
 
-# other spellings, mostly of transformers -> the key here
-FORMER = {
-    "warmup_ratio": "warmup_steps (a number below 1 is a fraction of all steps)",
-    "evaluation_strategy": "eval_steps",
-    "eval_strategy": "eval_steps",
-    "save_strategy": "save_steps",
-    "per_device_train_batch_size": "per_task_batch_size",
-    "per_gpu_train_batch_size": "per_task_batch_size",
-    "train_batch_size": "per_task_batch_size",
-    "batch_size": "per_task_batch_size",
-    "max_seq_length": "max_length",
-    "num_epochs": "num_train_epochs",
-    "epochs": "num_train_epochs",
-    "lr": "learning_rate",
-    "lr_scheduler": "lr_scheduler_type",
-    "metric_for_best_model": "best_by",
-    "early_stopping_patience": "early_stopping",
-    "no_cuda": "device",
-    "use_cpu": "device",
-    "model_name_or_path": "encoder (at the top of the recipe)",
-    "output_dir": "--out (an option of the command)",
-    "overwrite_output_dir": "--out (name a new folder)",
-    "logging_dir": "--out (curve.jsonl is written there)",
-    "group_by_length": "nothing: packing leaves no padding",
-    "save_safetensors": "nothing: weights are always safetensors",
-    "load_best_model_at_end": "nothing: the best state is always kept",
+# key here -> other spellings, mostly of transformers
+SPELLINGS = {
+    "warmup_steps (a number below 1 is a fraction of all steps)": "warmup_ratio",
+    "eval_steps": "evaluation_strategy eval_strategy",
+    "save_steps": "save_strategy",
+    "per_task_batch_size": "per_device_train_batch_size per_gpu_train_batch_size "
+    "train_batch_size batch_size",
+    "max_length": "max_seq_length",
+    "num_train_epochs": "num_epochs epochs",
+    "learning_rate": "lr",
+    "lr_scheduler_type": "lr_scheduler",
+    "best_by": "metric_for_best_model",
+    "early_stopping": "early_stopping_patience",
+    "device": "no_cuda use_cpu",
+    "encoder (at the top of the recipe)": "model_name_or_path",
+    "--out (an option of the command)": "output_dir",
+    "--out (name a new folder)": "overwrite_output_dir",
+    "--out (curve.jsonl is written there)": "logging_dir",
+    "nothing: packing leaves no padding": "group_by_length",
+    "nothing: weights are always safetensors": "save_safetensors",
+    "nothing: the best state is always kept": "load_best_model_at_end",
 }
+FORMER = {old: key for key, spellings in SPELLINGS.items() for old in spellings.split()}
 
 
 def to_recipe(data: dict[str, Any], *, where: str = "recipe") -> Recipe:

@@ -23,6 +23,12 @@ ScheduleName = Literal[
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 Warmup = Annotated[float, Field(ge=0)]
+SAME_IN_TASK = ("type", "label", "range", "loss", "score", "class_weights")
+
+
+def doc(default: Any, description: str) -> Any:
+    """A key with its default value and its description."""
+    return Field(default, description=description)
 
 
 class Strict(BaseModel):
@@ -35,178 +41,154 @@ class TaskEntry(Strict):
     type: str = Field(description="classification, pair_classification or similarity")
     text: str | tuple[str, ...] = Field(description="column or columns with the text")
     label: str = Field(description="column with the label; not one of the text columns")
-    labels: tuple[Label, ...] = Field(
-        (), description="the classes; default: read from the training file"
+    labels: tuple[Label, ...] = doc((), "the classes; default: read from the training file")
+    range: tuple[float, float] | None = doc(None, "lowest and highest similarity, as [0, 5]")
+    train: str | None = doc(None, "training file")
+    validation: str | None = doc(None, "validation file")
+    test: str | None = doc(None, "test file; its labels may be missing")
+    split: Annotated[float, Field(gt=0, lt=1)] | None = doc(
+        None, "fraction of the training rows for validation when there is no such file"
     )
-    range: tuple[float, float] | None = Field(
-        None, description="lowest and highest similarity, as [0, 5]"
-    )
-    train: str | None = Field(None, description="training file")
-    validation: str | None = Field(None, description="validation file")
-    test: str | None = Field(None, description="test file; its labels may be missing")
-    split: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="fraction of the training rows for validation when there is no such file"
-    )
-    columns: tuple[str, ...] = Field((), description="column names of files without a header")
-    on_bad_row: Literal["error", "skip"] = Field(
-        "error", description="how unusable rows are handled"
-    )
-    loss: str = Field(
+    columns: tuple[str, ...] = doc((), "column names of files without a header")
+    on_bad_row: Literal["error", "skip"] = doc("error", "how unusable rows are handled")
+    loss: str = doc(
         "",
-        description="cross_entropy, binary_cross_entropy, ordinal (three or more classes, in the "
+        "cross_entropy, binary_cross_entropy, ordinal (three or more classes, in the "
         "order of labels) or mse; default: by type",
     )
-    score: str = Field("", description="the main score of the task; default: by type")
-    class_weights: tuple[Positive, ...] = Field(
-        (), description="weight of each class in the loss, in the order of labels"
+    score: str = doc("", "the main score of the task; default: by type")
+    class_weights: tuple[Positive, ...] = doc(
+        (), "weight of each class in the loss, in the order of labels"
     )
 
     def task(self, name: str) -> Task:
+        # YAML's true is the word true, as files write it.
+        labels = (str(x).lower() if isinstance(x, bool) else str(x) for x in self.labels)
         return Task(
             name=name,
-            type=self.type,
             text=(self.text,) if isinstance(self.text, str) else self.text,
-            label=self.label,
-            labels=tuple(canonical_label(label_text(label)) for label in self.labels),
-            range=self.range,
-            loss=self.loss,
-            score=self.score,
-            class_weights=self.class_weights,
+            labels=tuple(map(canonical_label, labels)),
+            **{key: getattr(self, key) for key in SAME_IN_TASK},
         )
 
     def files(self) -> dict[str, str]:
-        named = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {split: file for split, file in named.items() if file is not None}
-
-
-def label_text(label: Label) -> str:
-    """A label as files write it: YAML's true is the word true."""
-    return str(label).lower() if isinstance(label, bool) else str(label)
+        files = {split: getattr(self, split) for split in ("train", "validation", "test")}
+        return {split: file for split, file in files.items() if file is not None}
 
 
 class Augment(Strict):
     """Random changes to training rows, new in every pass; rows that are scored are unchanged."""
 
-    word_dropout: Fraction = Field(
-        0.0, description="probability that a word is dropped; at least one word stays"
-    )
-    swap: tuple[str, ...] = Field(
-        (), description="pair tasks whose two texts are swapped in half of the rows"
-    )
+    word_dropout: Fraction = doc(0.0, "probability that a word is dropped; at least one word stays")
+    swap: tuple[str, ...] = doc((), "pair tasks whose two texts are swapped in half of the rows")
 
 
 class Stage(Strict):
     """A part of a run with its own rates, warm-up, decay and optimizer; the rest as in training."""
 
     steps: Count = Field(description="number of steps of this stage")
-    frozen: bool = Field(False, description="freeze the encoder in this stage, as `frozen+` does")
-    tasks: tuple[str, ...] = Field((), description="tasks that are trained; default: all")
-    schedule: ScheduleName | None = Field(None, description="default: as in training")
-    learning_rate: Positive | None = Field(None, description="default: as in training")
-    head_learning_rate: Positive | None = Field(None, description="default: as in training")
-    lr_scheduler_type: Decay | None = Field(
-        None, description="over this stage; default: as in training"
-    )
-    warmup_steps: Warmup | None = Field(
-        None, description="a number, or a fraction of this stage below 1; default: as in training"
+    frozen: bool = doc(False, "freeze the encoder in this stage, as `frozen+` does")
+    tasks: tuple[str, ...] = doc((), "tasks that are trained; default: all")
+    schedule: ScheduleName | None = doc(None, "default: as in training")
+    learning_rate: Positive | None = doc(None, "default: as in training")
+    head_learning_rate: Positive | None = doc(None, "default: as in training")
+    lr_scheduler_type: Decay | None = doc(None, "over this stage; default: as in training")
+    warmup_steps: Warmup | None = doc(
+        None, "a number, or a fraction of this stage below 1; default: as in training"
     )
 
 
 class Training(Strict):
     """How a network is trained. Keys follow transformers' names where it has one."""
 
-    pair: Literal["cross", "bi"] = Field(
-        "cross", description="a pair as one sequence with a separator, or as two sequences"
+    pair: Literal["cross", "bi"] = doc(
+        "cross", "a pair as one sequence with a separator, or as two sequences"
     )
-    pool: Pool = Field("mean", description="how a sequence becomes one vector")
-    features: Annotated[tuple[Feature, ...], Field(min_length=1)] = Field(
+    pool: Pool = doc("mean", "how a sequence becomes one vector")
+    features: Annotated[tuple[Feature, ...], Field(min_length=1)] = doc(
         ("difference", "product"),
-        description=f"input of a head for a bi pair: {', '.join(FEATURES)}, one or more",
+        f"input of a head for a bi pair: {', '.join(FEATURES)}, one or more",
     )
-    head: str | dict[str, Any] = Field(
-        "linear", description="linear, mlp, cosine; or its settings; or one per task"
+    head: str | dict[str, Any] = doc(
+        "linear", "linear, mlp, cosine; or its settings; or one per task"
     )
-    max_length: Annotated[int, Field(ge=3)] = Field(
-        256, description="tokens of a sequence; longer ones are truncated"
+    max_length: Annotated[int, Field(ge=3)] = doc(
+        256, "tokens of a sequence; longer ones are truncated"
     )
-    num_train_epochs: Positive = Field(3, description="an epoch is a pass over the largest task")
-    steps_per_epoch: Count | None = Field(None, description="length of an epoch, instead of a pass")
-    max_steps: Count | None = Field(None, description="total number of steps, instead of epochs")
-    per_task_batch_size: Count | dict[str, Count] = Field(
-        16, description="rows of a task in a step: a number, or one per task"
+    num_train_epochs: Positive = doc(3, "an epoch is a pass over the largest task")
+    steps_per_epoch: Count | None = doc(None, "length of an epoch, instead of a pass")
+    max_steps: Count | None = doc(None, "total number of steps, instead of epochs")
+    per_task_batch_size: Count | dict[str, Count] = doc(
+        16, "rows of a task in a step: a number, or one per task"
     )
-    learning_rate: Positive = Field(5e-5, description="learning rate of the encoder")
-    head_learning_rate: Positive = Field(1e-3, description="learning rate of heads and late layers")
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="factor on the rate for each layer further from the top"
+    learning_rate: Positive = doc(5e-5, "learning rate of the encoder")
+    head_learning_rate: Positive = doc(1e-3, "learning rate of heads and late layers")
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = doc(
+        1.0, "factor on the rate for each layer further from the top"
     )
-    lr_scheduler_type: Decay = Field("linear", description="decay of the learning rates")
-    warmup_steps: Warmup = Field(
-        0.1, description="warm-up steps: a number, or a fraction of all steps below 1"
+    lr_scheduler_type: Decay = doc("linear", "decay of the learning rates")
+    warmup_steps: Warmup = doc(0.1, "warm-up steps: a number, or a fraction of all steps below 1")
+    weight_decay: Annotated[float, Field(ge=0)] = doc(
+        0.01, "decoupled weight decay; not on biases and norms"
     )
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
-        0.01, description="decoupled weight decay; not on biases and norms"
-    )
-    adam_epsilon: Positive = Field(1e-6, description="AdamW's epsilon")
-    max_grad_norm: Annotated[float, Field(ge=0)] = Field(1.0, description="clipping; 0: none")
-    dropout: Fraction = Field(0.1, description="dropout of the encoder")
-    head_dropout: Fraction = Field(0.1, description="dropout before and inside the heads")
-    schedule: ScheduleName = Field(
+    adam_epsilon: Positive = doc(1e-6, "AdamW's epsilon")
+    max_grad_norm: Annotated[float, Field(ge=0)] = doc(1.0, "clipping; 0: none")
+    dropout: Fraction = doc(0.1, "dropout of the encoder")
+    head_dropout: Fraction = doc(0.1, "dropout before and inside the heads")
+    schedule: ScheduleName = doc(
         "together",
-        description="the next task. `together`: a batch of every task in each step; `in-turn`: "
+        "the next task. `together`: a batch of every task in each step; `in-turn`: "
         "one task's pass after the other; `mixed`: batches from the shuffled rows of all tasks; "
         "the others choose one task a step. `round-robin`: in turn; `staggered`: the largest task "
         "alone, then round-robin; drawn with probability proportional to rows^a: `random` a = 0, "
         "`sqrt` a = 0.5, `proportional` a = 1, `temperature` a = 1/T, `annealed` a from 1 in the "
         "first epoch to 0.2 in the last",
     )
-    temperature: Positive = Field(
-        2.0, description="T of `schedule: temperature`; 1 draws by size, a large T uniformly"
+    temperature: Positive = doc(
+        2.0, "T of `schedule: temperature`; 1 draws by size, a large T uniformly"
     )
-    staggered_share: Fraction = Field(
+    staggered_share: Fraction = doc(
         0.25,
-        description="fraction of steps for the largest task alone in `schedule: staggered`",
+        "fraction of steps for the largest task alone in `schedule: staggered`",
     )
     task_steps: dict[str, Count] = Field(
         default_factory=dict, description="maximum number of batches by task"
     )
-    train_tasks: tuple[str, ...] = Field(
-        (), description="tasks that are trained; the others are only scored; default: all"
+    train_tasks: tuple[str, ...] = doc(
+        (), "tasks that are trained; the others are only scored; default: all"
     )
-    stages: tuple[Stage, ...] = Field(
-        (), description="parts of the run, one after the other, instead of max_steps and epochs"
+    stages: tuple[Stage, ...] = doc(
+        (), "parts of the run, one after the other, instead of max_steps and epochs"
     )
-    augment: Augment | None = Field(None, description="changes to training rows; default: none")
+    augment: Augment | None = doc(None, "changes to training rows; default: none")
     loss_weights: dict[str, Annotated[float, Field(ge=0)]] | str = Field(
         default_factory=dict,
         description="weight of each task's loss by name (default 1; 0: not trained), "
         f"or a method: {', '.join(LOSS_WEIGHTS)}",
     )
-    dwa_steps: Count | None = Field(
+    dwa_steps: Count | None = doc(
         None,
-        description="steps between updates of `loss_weights: dwa`; "
+        "steps between updates of `loss_weights: dwa`; "
         "default: an epoch or a tenth of all steps, the smaller",
     )
-    gradients: str = Field(
+    gradients: str = doc(
         SUM,
-        description="how the tasks' gradients on shared weights are combined: "
+        "how the tasks' gradients on shared weights are combined: "
         f"{', '.join((SUM, *AGGREGATORS))}",
     )
-    eval_steps: Count | None = Field(None, description="steps between evaluations; default: epoch")
-    save_steps: Count | None = Field(None, description="steps between checkpoints; default: 1 min")
-    early_stopping: Count | None = Field(
-        None, description="evaluations without improvement before the run stops"
+    eval_steps: Count | None = doc(None, "steps between evaluations; default: epoch")
+    save_steps: Count | None = doc(None, "steps between checkpoints; default: 1 min")
+    early_stopping: Count | None = doc(None, "evaluations without improvement before the run stops")
+    best_by: Literal["overall", "overall_normalised"] = doc(
+        "overall", "the score on the selection half that chooses the best state"
     )
-    best_by: Literal["overall", "overall_normalised"] = Field(
-        "overall", description="the score on the selection half that chooses the best state"
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(11711, description="random seed")
-    threads: Count | None = Field(None, description="CPU threads; default: the number of cores")
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps, ...")
-    torch_compile: bool = Field(False, description="compile the feed-forward blocks")
-    report_to: Literal["none", Tracker] | tuple[Tracker, ...] = Field(
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = doc(11711, "random seed")
+    threads: Count | None = doc(None, "CPU threads; default: the number of cores")
+    device: str = doc("auto", "auto, cpu, cuda, cuda:1, mps, ...")
+    torch_compile: bool = doc(False, "compile the feed-forward blocks")
+    report_to: Literal["none", Tracker] | tuple[Tracker, ...] = doc(
         "none",
-        description="tensorboard, mlflow, wandb, trackio, or a list; no effect on training",
+        "tensorboard, mlflow, wandb, trackio, or a list; no effect on training",
     )
 
     @property
@@ -235,13 +217,9 @@ class Training(Strict):
         return self.model_copy(update={**own, "max_steps": stage.steps, "stages": ()})
 
     def reading(self, tasks: dict[str, Task]) -> Reading:
-        return Reading(
-            pair=self.pair,
-            pool=self.pool,
-            features=self.features,
-            max_length=self.max_length,
-            heads={name: head_shape(self.head, name, tasks) for name in tasks},
-        )
+        heads = {name: head_shape(self.head, name, tasks) for name in tasks}
+        same = {key: getattr(self, key) for key in ("pair", "pool", "features", "max_length")}
+        return Reading(heads=heads, **same)
 
 
 def head_shape(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> HeadShape:
