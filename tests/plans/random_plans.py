@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from building import DEPTH, NAMES, THREE_TASKS
-from mops.plans.layout import all_owners, find_rate
+from mops.plans.layout import all_owners, rates_for
 from mops.plans.routes import find_routes
 from mops.plans.rows import (
     GATE,
@@ -112,8 +112,9 @@ def can_leave_identity(plan: SharingPlan) -> bool:
     """Where the part that starts at zero is frozen, no other part of its addition ever learns."""
     for route in find_routes(plan, THREE_TASKS, DEPTH, "pooler").values():
         for site in (site for sites in route.adapters for site in sites):
-            rates = {part: find_rate(plan, owner) for part, owner in site.parts.items()}
-            if any(rates.values()) and not rates[KINDS[site.addition.kind].parts[-1]]:
+            rates = rates_for(plan, site.parts.values())
+            last = site.parts[KINDS[site.addition.kind].parts[-1]]
+            if any(rates.values()) and not rates[last]:
                 return False
     return True
 

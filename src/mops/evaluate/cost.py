@@ -13,7 +13,7 @@ from mops.config.methods import SUM
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
 from mops.data.tokens import TokenTable
 from mops.plans.layout import Layout
-from mops.plans.sizes import row_flops
+from mops.plans.sizes import forward_flops
 
 FLOAT_BYTES = 4
 
@@ -45,14 +45,19 @@ class RoutePiece:
 def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[RoutePiece]:
     """From the bottom to the top: each layer and its additions, then late layers and the head."""
     route, encoder = layout.routes[task], layout.encoder
+
+    def mean_flops(depth: int, **changed: Any) -> float:
+        """Forward FLOPs of a part of the route for one row, the mean over the table."""
+        part, shape = replace(route, **changed), replace(encoder, depth=depth)
+        pairs = table.counted_lengths
+        return sum(forward_flops(part, shape, n) * count for n, count in pairs) / len(table)
+
     yield RoutePiece(0, (route.embeddings,), 0.0)
     for n, stops in enumerate(route.adapters):
         layer = route.layers[n : n + 1]
-        bare = replace(encoder, depth=len(layer))
-        flops = row_flops(replace(route, layers=layer, adapters=()), bare, table)
+        flops = mean_flops(len(layer), layers=layer, adapters=())
         yield RoutePiece(n + 1, tuple(owner for parts in layer for owner in parts.values()), flops)
-        added = replace(route, layers=(), adapters=(stops,))
-        flops = row_flops(added, replace(encoder, depth=0), table)
+        flops = mean_flops(0, layers=(), adapters=(stops,))
         yield RoutePiece(n + 1, tuple(o for stop in stops for o in stop.parts.values()), flops)
     below = {owner for stage in route.stages for owner in stage}
     for owner in (owner for owner in route.owners if owner not in below):

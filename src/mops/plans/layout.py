@@ -9,7 +9,7 @@ from functools import cached_property
 
 from mops.errors import PlanError, nearest
 from mops.plans.routes import Owners, Route, find_routes, unique
-from mops.plans.rows import TRUNK_FROZEN, Feed, LayerRange, SharingPlan
+from mops.plans.rows import TRUNK_FROZEN, L2Pull, Rate, SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.plans.sizes import (
     TRUNK_SIZES,
@@ -143,18 +143,17 @@ def lay_out(
 
 
 def rates_for(plan: SharingPlan, owners: Iterable[str]) -> dict[str, float]:
-    return {owner: find_rate(plan, owner) for owner in owners}
-
-
-def find_rate(plan: SharingPlan, owner: str) -> float:
-    """The factor of the first rate row that matches an owner."""
-    for row in plan.rates:
-        if fnmatchcase(owner, row.owner):
-            return row.factor
-    raise PlanError(
-        f"plan {plan.name!r}: no rate covers {owner!r}; rows are "
-        f"{', '.join(row.owner for row in plan.rates)}. Add '*' as the last row; 0 freezes"
-    )
+    """Owner -> the factor of the first rate row that matches it."""
+    rates = {}
+    for owner in owners:
+        factors = [row.factor for row in plan.rates if fnmatchcase(owner, row.owner)]
+        if not factors:
+            raise PlanError(
+                f"plan {plan.name!r}: no rate covers {owner!r}; rows are "
+                f"{', '.join(row.owner for row in plan.rates)}. Add '*' as the last row; 0 freezes"
+            )
+        rates[owner] = factors[0]
+    return rates
 
 
 # ------------------------------------------------------------------ plans that do not fit
@@ -174,9 +173,10 @@ def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[
         )
     ranges = [row.layers for row in plan.copies] + [row.layers for row in plan.additions]
     for layers in ranges:
-        if layers is not None and not is_range(layers, depth):
+        first, last = (n + depth if n < 0 else n for n in layers or (0, 0))
+        if not 0 <= first <= depth or not 0 <= last < depth or last < first < depth:
             yield (
-                f"the layers {list(layers)} do not exist: the encoder has only {depth} "
+                f"the layers {list(layers or ())} do not exist: the encoder has only {depth} "
                 f"(0 to {depth - 1}, the lower first; a range from {depth} on is empty)"
             )
     grouped = [[task for group in row.groups for task in group] for row in plan.grouped_rows]
@@ -188,21 +188,15 @@ def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[
             yield f"no task {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
 
 
-def is_range(layers: LayerRange, depth: int) -> bool:
-    first, last = (n + depth if n < 0 else n for n in layers)
-    return 0 <= first <= depth and 0 <= last < depth and (first <= last or first == depth)
-
-
 def idle_patterns(plan: SharingPlan, tasks: Sequence[Task], depth: int) -> Iterator[str]:
     """Rate and pull rows that match no owner."""
     owners = all_owners(plan, tasks, depth)
-    patterns = [("rate", row.owner) for row in plan.rates]
-    patterns += [("pull", row.owner) for row in plan.pull]
-    for key, pattern in patterns:
-        if not any(fnmatchcase(owner, pattern) for owner in owners):
+    rows: tuple[Rate | L2Pull, ...] = (*plan.rates, *plan.pull)
+    for row in rows:
+        if not any(fnmatchcase(owner, row.owner) for owner in owners):
             yield (
-                f"the {key} for {pattern!r} matches no owner; owners are called "
-                f"{owners[0]}, {owners[1]}, ..., {owners[-1]}"
+                f"the {'rate' if isinstance(row, Rate) else 'pull'} for {row.owner!r} matches no "
+                f"owner; owners are called {owners[0]}, {owners[1]}, ..., {owners[-1]}"
             )
 
 
@@ -216,24 +210,18 @@ def impossible_feeds(
     plan: SharingPlan, routes: Mapping[str, Route], tasks: Mapping[str, Task], reading: Reading
 ) -> Iterator[str]:
     """Feeds without a shared trunk, a suitable head or matching texts."""
-    if plan.feeds and not any(route.feeds for route in routes.values()):
+    feeds = [feed for route in routes.values() for feed in route.feeds]
+    if plan.feeds and not feeds:
         yield "no task feeds another; it needs two tasks or more"
-    for feed in (feed for route in routes.values() for feed in route.feeds):
-        for problem in feed_problems(feed, routes, tasks, reading):
-            yield f"{feed.source!r} cannot feed {feed.target!r}: {problem}"
-
-
-def feed_problems(
-    feed: Feed, routes: Mapping[str, Route], tasks: Mapping[str, Task], reading: Reading
-) -> Iterator[str]:
-    source, target = routes[feed.source], routes[feed.target]
-    if source.stages != target.stages:
-        yield "they do not share the encoder"
-    if reading.texts_apart(tasks[feed.source].is_pair) and not tasks[feed.target].is_pair:
-        yield "with pair: bi it answers two texts, and the later task has one"
-    if reading.head(feed.target).kind == "cosine":
-        yield "a cosine head accepts only the two vectors; give the later task another head"
-    if feed.what == "hidden" and reading.head(feed.source).kind != "mlp":
-        yield "its head has no hidden layer; set training.head to mlp, or feed the logits"
-    if len({other.combine for other in target.feeds}) > 1:
-        yield "all feeds into one task are combined in the same way, concat or attention"
+    for feed in feeds:
+        target, cannot = routes[feed.target], f"{feed.source!r} cannot feed {feed.target!r}:"
+        if routes[feed.source].stages != target.stages:
+            yield f"{cannot} they do not share the encoder"
+        if reading.texts_apart(tasks[feed.source].is_pair) and not tasks[feed.target].is_pair:
+            yield f"{cannot} with pair: bi it answers two texts, and the later task has one"
+        if reading.head(feed.target).kind == "cosine":
+            yield f"{cannot} a cosine head reads only two vectors; give the later task another head"
+        if feed.what == "hidden" and reading.head(feed.source).kind != "mlp":
+            yield f"{cannot} it has no hidden layer; set training.head to mlp, or feed the logits"
+        if len({other.combine for other in target.feeds}) > 1:
+            yield f"{cannot} a task's feeds are combined in the same way, concat or attention"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from pydantic import Field
 
 from mops.errors import PlanError, nearest
 from mops.plans.shapes import STRICT, Activation
+from mops.yaml_io import type_adapter
 
 LAYER_PARTS = ("attention", "feedforward", "norms")
 PARTS = ("embeddings", *LAYER_PARTS, "pooler")
@@ -163,13 +164,8 @@ class SharingPlan:
 
     def to_data(self) -> dict[str, Any]:
         """Plain lists and mappings, for YAML and JSON."""
-        return {key: _plain(value) for key, value in asdict(self).items() if value}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+        data = type_adapter(SharingPlan).dump_python(self, mode="json")
+        return {key: value for key, value in data.items() if value}
 
 
 # ------------------------------------------------------------------ contradictions

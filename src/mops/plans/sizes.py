@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from mops.errors import PlanError
 from mops.plans.routes import AdapterSite, Route
@@ -120,16 +119,15 @@ class HeadInput:
 def head_input(
     task: Task, feeds: Sequence[Feed], tasks: Sequence[Task], reading: Reading, width: int
 ) -> HeadInput:
-    by_name = {other.name: other for other in tasks}
-    fed = tuple(feed_width(feed, by_name[feed.source], task, reading) for feed in feeds)
+    sources, fed = {other.name: other for other in tasks}, []
+    for feed in feeds:
+        source = sources[feed.source]
+        # A single-text task answers each text of a pair that is read as two sequences.
+        texts = 2 if reading.texts_apart(task.is_pair) and not source.is_pair else 1
+        is_hidden = feed.what == "hidden"
+        fed.append(texts * (reading.head(source.name).width if is_hidden else source.outputs))
     combine = feeds[0].combine if feeds else "concat"
-    return HeadInput(width, reading.vectors(task.is_pair), fed, combine)
-
-
-def feed_width(feed: Feed, source: Task, target: Task, reading: Reading) -> int:
-    """A single-text task answers each text of a pair that is read as two sequences."""
-    texts = 2 if reading.texts_apart(target.is_pair) and not source.is_pair else 1
-    return texts * (reading.head(source.name).width if feed.what == "hidden" else source.outputs)
+    return HeadInput(width, reading.vectors(task.is_pair), tuple(fed), combine)
 
 
 def head_size(task: Task, reading: Reading, inputs: HeadInput) -> int:
@@ -156,18 +154,3 @@ def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
         if adapter.addition.kind == "pal":
             per_token += 2 * length * addition_size(adapter.addition, encoder)
     return 2 * length * per_token
-
-
-class CountedRows(Protocol):
-    """Tokenised rows, as far as their cost is concerned."""
-
-    @property
-    def counted_lengths(self) -> tuple[tuple[int, int], ...]: ...  # (tokens, sequences)
-
-    def __len__(self) -> int: ...
-
-
-def row_flops(route: Route, encoder: EncoderShape, rows: CountedRows) -> float:
-    """Forward FLOPs of the encoder for one row, averaged over the rows."""
-    pairs = rows.counted_lengths
-    return sum(forward_flops(route, encoder, length) * count for length, count in pairs) / len(rows)
