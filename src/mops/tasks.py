@@ -118,10 +118,8 @@ def answer_problems(task: Task) -> Iterator[str]:
 def method_problems(task: Task) -> Iterator[str]:
     """A loss or a score that does not fit the answers."""
     kind, labels = TYPES[task.type], len(task.labels)
-    for key, value, allowed in (
-        ("loss", task.loss, kind.losses),
-        ("score", task.score, kind.scores),
-    ):
+    methods = ("loss", task.loss, kind.losses), ("score", task.score, kind.scores)
+    for key, value, allowed in methods:
         if value and value not in allowed:
             yield f"{key} {value!r} does not fit a {task.type}; allowed: {', '.join(allowed)}"
     if task.loss == "binary_cross_entropy" and labels not in (0, 2):

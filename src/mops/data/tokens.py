@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
+    from tokenizers import Tokenizer
 
 Ints = NDArray[np.int32]
 Texts = tuple[str, ...]  # the one or two texts of a row
@@ -90,12 +91,17 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> TokenTable:
     """The texts of rows as sequences: one per row, or with `bi` pairs one per text."""
-    apart = reading.texts_apart(bool(texts) and len(texts[0]) == 2)
+    most, apart = reading.max_length, reading.texts_apart(bool(texts) and len(texts[0]) == 2)
     ids: list[Ints] = [np.zeros(0, np.int32)]
     types: list[Ints] = [np.zeros(0, np.int32)]
     cut = 0
     for start in range(0, len(texts), CHUNK):
-        for encoding in encode(tokenizer, texts[start : start + CHUNK], reading, apart):
+        tokenizer.enable_truncation(most)  # shortens the longer text of a pair first
+        rows = [
+            tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
+        ]
+        inputs = chain(*rows) if apart else (row if len(row) == 2 else row[0] for row in rows)
+        for encoding in tokenizer.encode_batch(list(inputs)):
             ids.append(np.array(encoding.ids, dtype=np.int32))
             types.append(np.array(encoding.type_ids, dtype=np.int32))
             cut += bool(encoding.overflowing)
@@ -106,16 +112,6 @@ def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> 
         per_row=2 if apart else 1,
         cut=cut,
     )
-
-
-def encode(
-    tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, apart: bool
-) -> list[Encoding]:
-    tokenizer.enable_truncation(reading.max_length)  # shortens the longer text of a pair first
-    rows = [tuple(shorten(tokenizer, text, reading.max_length) for text in row) for row in texts]
-    if apart:
-        return list(tokenizer.encode_batch([text for row in rows for text in row]))
-    return list(tokenizer.encode_batch([row if len(row) == 2 else row[0] for row in rows]))
 
 
 def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:
