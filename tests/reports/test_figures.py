@@ -221,7 +221,8 @@ def test_colours_are_legible_on_light_and_dark(ground: str) -> None:
 
 
 def test_a_candidate_has_one_colour_in_all_pictures(source: Source, pictures: Pictures) -> None:
-    expected = {look.place: look.colour for look in candidate_looks(source).values()}
+    looks = candidate_looks(source).values()
+    expected = {int(look.gid.removeprefix("candidate-")): look.colour for look in looks}
     assert len(set(expected.values())) == len(expected) == 6
     for picture in pictures.values():
         for element in ElementTree.fromstring(picture.svg).iter():

@@ -71,7 +71,7 @@ def test_density_holds_every_row() -> None:
 def test_calibration_error_by_its_definition() -> None:
     sure = [0.55, 0.58, 0.95, 0.95, 0.97, 1.0]
     found = confidence_bins(answered(CLASSES, [0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2], sure))
-    assert [(one.centre, one.rows, one.accuracy) for one in found] == [
+    assert [(centre, rows, accuracy) for centre, rows, _, accuracy in found] == [
         (0.55, 2, 0.5),
         (0.95, 4, 0.75),
     ]

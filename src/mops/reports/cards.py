@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mops.config.recipe import to_recipe
 from mops.errors import MopsError
 from mops.reports.figures.style import Picture
 from mops.reports.plan_figure import draw_plan
-from mops.reports.source import Source, TrialFiles
+from mops.reports.source import Source
 from mops.surveys.results.results import CandidateResult
 from mops.surveys.results.tables import COSTS, cost_cell, estimate_cell
 from mops.tables import to_minus
@@ -61,19 +62,14 @@ def make_card(
     if not trials:
         return Card(one.name, one.plan, picture, facts=facts, warnings=warnings)
     selections = [trial.result.selection for trial in trials]
-    known = [-math.inf if selection is None else selection for selection in selections]
-    best = trials[known.index(max(known))]
+    best = trials[int(np.argmax([-np.inf if score is None else score for score in selections]))]
     recipe = best.recipe.to_data()
     changed = format_yaml({"plan": recipe["plan"], **differences(recipe, base)})
-    return Card(one.name, one.plan, picture, changed, repeat_command(source, best), facts, warnings)
-
-
-def repeat_command(source: Source, trial: TrialFiles) -> str:
-    """A survey keeps the recipe of every trial, also of those without a folder."""
-    kept = source.folder / "recipes" / f"{trial.result.id}.yaml"
-    own = kept if source.survey and kept.is_file() else trial.folder / "recipe.yaml"
-    out = shlex.quote(f"runs/{trial.result.id}-again")
-    return f"mops train --config {shlex.quote(str(own))} --out {out}"
+    # A survey keeps the recipe of every trial, also of those without a folder.
+    kept = source.folder / "recipes" / f"{best.result.id}.yaml"
+    config = str(kept if source.survey and kept.is_file() else best.folder / "recipe.yaml")
+    words = ("mops", "train", "--config", config, "--out", f"runs/{best.result.id}-again")
+    return Card(one.name, one.plan, picture, changed, shlex.join(words), facts, warnings)
 
 
 def complete(base: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,6 +20,7 @@ from mops.reports.errors import why_changed
 from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.recommend import count_of
+from mops.surveys.results.results import Results
 from mops.surveys.results.tables import describe_rows
 from mops.tables import EMPTY, Cell, Table, number_cell
 from mops.yaml_io import parse_yaml
@@ -60,21 +61,32 @@ class Section:
 
 def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section, ...]:
     """All sections; `left_out` are sentences about content that the report had to drop."""
+    data, data_lines = data_table(source)
+    machines = count_machines(source)
+    rows = tuple(
+        (Cell(name), Cell(value), number_cell(count, "{:,}"))
+        for name, values in machines.items()
+        for value, count in values.most_common()
+    )
+    table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
     seeds = source.results.seeds
     counted = f"{count_of(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
-    return (
-        data_section(source),
-        Section("Selection and reporting rows", tuple(selection_lines(source))),
-        Section("Seeds and statistics", (counted, *STATISTICS)),
-        machine_section(source),
-        Section("Warnings", tuple(warning_lines(source))),
-        Section("Missing and unreadable", tuple(missing_lines(source, left_out))),
-        Section("Pretraining data of the encoder", tuple(encoder_lines(source))),
+    topics: dict[str, tuple[Iterable[str], Table | None]] = {
+        "Data": (data_lines, data),
+        "Selection and reporting rows": (selection_lines(source.results), None),
+        "Seeds and statistics": ((counted, *STATISTICS), None),
+        "Machine and versions": (machine_lines(source, machines), table),
+        "Warnings": (warning_lines(source.results), None),
+        "Missing and unreadable": (missing_lines(source, left_out), None),
+        "Pretraining data of the encoder": (encoder_lines(source), None),
+    }
+    return tuple(
+        Section(title, tuple(line if line.endswith(".") else f"{line}." for line in lines), own)
+        for title, (lines, own) in topics.items()
     )
 
 
-def selection_lines(source: Source) -> Iterator[str]:
-    results = source.results
+def selection_lines(results: Results) -> Iterator[str]:
     if not results.candidates:
         yield "No trial is finished, so nothing was selected yet."
         return
@@ -87,29 +99,21 @@ def selection_lines(source: Source) -> Iterator[str]:
         )
 
 
-def machine_section(source: Source) -> Section:
-    """Each fact about the machines with its values and the number of trials that have it."""
+def count_machines(source: Source) -> dict[str, Counter[str]]:
+    """Fact about the machine or package -> its values with the number of trials that have it."""
     counts: dict[str, Counter[str]] = {}
-    for trial in source.trials:
-        meta = trial.record.meta_info
+    for meta in (trial.record.meta_info for trial in source.trials):
         for name, value in {**{n: getattr(meta, n) for n in MACHINE}, **meta.packages}.items():
             counts.setdefault(name, Counter())[str(value)] += 1
-    rows = tuple(
-        (Cell(name), Cell(value), number_cell(count, "{:,}"))
-        for name, values in counts.items()
-        for value, count in values.most_common()
-    )
-    table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
-    varying = [name for name, values in counts.items() if len(values) > 1]
-    return Section("Machine and versions", tuple(machine_lines(source, varying)), table)
+    return counts
 
 
-def machine_lines(source: Source, varying: Sequence[str]) -> Iterator[str]:
+def machine_lines(source: Source, machines: Mapping[str, Counter[str]]) -> Iterator[str]:
     records = [trial.record for trial in source.trials]
     if not records:
         yield "No record can be read."
         return
-    if varying:
+    if varying := [name for name, values in machines.items() if len(values) > 1]:
         yield (
             f"Trials differ in {', '.join(varying)}, so their training times are not comparable "
             "and the last digits of scores may differ."
@@ -124,41 +128,35 @@ def machine_lines(source: Source, varying: Sequence[str]) -> Iterator[str]:
         yield "Some trials were trained as one batch; each is given an equal share of its time."
 
 
-def warning_lines(source: Source) -> Iterator[str]:
+def warning_lines(results: Results) -> list[str]:
     """Flags of the whole survey, then each warning of a training once with its candidates."""
     candidates: dict[str, list[str]] = {}
-    for one in source.results.candidates:
+    for one in results.candidates:
         for warning in (warning for trial in one.trials for warning in trial.warnings):
             candidates.setdefault(warning, []).append(one.name)
-    lines = [caveat.text for caveat in source.results.caveats]
+    lines = [caveat.text for caveat in results.caveats]
     for warning, names in candidates.items():
         trainings = count_of(len(names), "training")
         lines.append(f"{list_names(list(dict.fromkeys(names)))} ({trainings}): {warning}")
-    yield from map(full_stop, lines or ["There are no warnings."])
+    return lines or ["There are no warnings."]
 
 
-def missing_lines(source: Source, left_out: Sequence[str]) -> Iterator[str]:
+def missing_lines(source: Source, left_out: Sequence[str]) -> list[str]:
     results = source.results
-    lines = [
-        *source.unreadable,
-        *(f"{one.name} is left out: {one.reason}" for one in results.in_state("left out")),
-        *(f"{one.name} failed: {one.reason}" for one in results.in_state("failed")),
-        *left_out,
-    ]
+    lines = list(source.unreadable)
+    for state, verb in (("left out", "is left out"), ("failed", "failed")):
+        lines += [f"{one.name} {verb}: {one.reason}" for one in results.in_state(state)]
+    lines += left_out
     if waiting := results.in_state("waiting"):
         lines.append(f"{count_of(len(waiting), 'trial')} not finished: results may change")
     complete = "Nothing: every record was read, and its predictions give the recorded scores."
-    yield from map(full_stop, lines or [complete])
-
-
-def full_stop(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+    return lines or [complete]
 
 
 # ------------------------------------------------------------------ data
 
 
-def data_section(source: Source) -> Section:
+def data_table(source: Source) -> tuple[Table, list[str]]:
     """Rows per split, duplicates and leaks; constant baselines; rows that were skipped."""
     rows: list[Cells] = []
     lines: list[str] = []
@@ -172,12 +170,11 @@ def data_section(source: Source) -> Section:
                 rows.append((Cell(task), Cell(name), *counts))
             lines += baseline_and_leaks(report)
     metas = [trial.record.meta_info for trial in source.trials]
-    lines += map(full_stop, dict.fromkeys(note for meta in metas for note in meta.data_notes))
+    lines += dict.fromkeys(note for meta in metas for note in meta.data_notes)
     files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
     if len(files) > 1:
         lines.append(f"Not all trials read the same files: there are {len(files)} different sets.")
-    table = Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE)
-    return Section("Data", tuple(lines), table)
+    return Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE), lines
 
 
 def examine_tasks(source: Source) -> dict[str, tuple[TrialFiles, TaskReport | str]]:

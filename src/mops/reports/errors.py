@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from mops.errors import MopsError, RunError
 from mops.evaluate.metrics import score
 from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
 from mops.files import file_digest
-from mops.reports.source import Source, TrialFiles
+from mops.reports.source import JUDGES, Source, TrialFiles
 from mops.tables import Cell, Table, number_cell, with_minus_signs
 
 FEW, MOST = 4, 8  # candidates that are compared
@@ -27,13 +26,9 @@ WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 FEWEST = 3  # rows of a correlation
-JUDGES = {"report": "the report half of validation", "test": "the test rows"}
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Texts = tuple[str, ...]
-
-
-# ------------------------------------------------------------------ answers
 
 
 class Answers(NamedTuple):
@@ -51,43 +46,17 @@ def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
     return Answers(trial, rows)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The answers of several candidates to the same rows."""
 
+    rows: PredictionRows  # ids, labels and targets of all; predictions of the first candidate
+    names: tuple[str, ...]  # of the candidates
     answers: tuple[Answers, ...]
+    losses: list[Values | None]  # None where a file has none
+    mean_losses: Values | None
+    errors: Values  # candidates x rows: 0 or 1 for classes, the distance to the label for values
+    wrong: Mask  # candidates x rows
     left_out: tuple[str, ...]  # candidates without usable predictions, and why
-
-    @property
-    def rows(self) -> PredictionRows:
-        """Ids, labels and targets are the same for all; predictions are the first candidate's."""
-        return self.answers[0].rows
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(one.trial.candidate for one in self.answers)
-
-    @cached_property
-    def losses(self) -> list[Values | None]:
-        """By candidate; None where its file has none."""
-        return [one.rows.numbers("loss") for one in self.answers]
-
-    @cached_property
-    def mean_losses(self) -> Values | None:
-        known = [own for own in self.losses if own is not None]
-        return np.mean(known, axis=0) if known else None
-
-    @cached_property
-    def errors(self) -> Values:
-        """Candidates x rows: 0 or 1 for classes, the distance to the label for values."""
-        distance = np.abs([one.rows.values - self.rows.targets for one in self.answers])
-        return distance if self.rows.task.is_similarity else (distance > 0).astype(np.float64)
-
-    @cached_property
-    def wrong(self) -> Mask:
-        """Candidates x rows."""
-        low, high = self.rows.task.range or (0.0, 1.0)
-        return self.errors > FAR * (high - low)
 
 
 def compare_answers(source: Source, task: str) -> Comparison | None:
@@ -102,7 +71,17 @@ def compare_answers(source: Source, task: str) -> Comparison | None:
             answers.append(own)
         except RunError as error:
             left_out.append(f"{trial.candidate}: {error}")
-    return Comparison(tuple(answers), tuple(left_out)) if answers else None
+    if not answers:
+        return None
+    rows, names = answers[0].rows, tuple(one.trial.candidate for one in answers)
+    losses = [one.rows.numbers("loss") for one in answers]
+    known = [own for own in losses if own is not None]
+    mean = np.mean(known, axis=0) if known else None
+    errors = np.abs([one.rows.values - rows.targets for one in answers])
+    errors = errors if rows.task.is_similarity else (errors > 0).astype(np.float64)
+    low, high = rows.task.range or (0.0, 1.0)
+    wrong = errors > FAR * (high - low)
+    return Comparison(rows, names, tuple(answers), losses, mean, errors, wrong, tuple(left_out))
 
 
 def compared_candidates(source: Source, task: str) -> list[str]:

@@ -20,6 +20,8 @@ from mops.surveys.results.judge import judge_run, judge_survey
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results, TrialResult, read_results
 
+JUDGES = {"report": "the report half of validation", "test": "the test rows"}
+
 
 @dataclass(frozen=True)
 class TrialFiles:

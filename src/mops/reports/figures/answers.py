@@ -22,6 +22,7 @@ FEW, MOST = 6, 12  # so many classes have shares and counts; shares alone
 LETTERS = 9  # of a class
 CELLS = 24  # of a range, each way
 BINS = 10  # of confidence
+Bin = tuple[float, int, float, float]  # centre, rows, mean confidence, accuracy
 
 
 class AnswerChart(NamedTuple):
@@ -125,18 +126,6 @@ def draw_cells(
     axes.imshow(values, cmap=tint, vmin=0, interpolation="nearest", aspect="auto", **options)
 
 
-# ------------------------------------------------------------------ calibration
-
-
-class Bin(NamedTuple):
-    """Predictions of about the same confidence."""
-
-    centre: float
-    rows: int
-    confidence: float  # mean
-    accuracy: float
-
-
 def confidences(answers: Answers) -> NDArray[np.float64] | None:
     """In the predicted class; None for values, and for files without confidences."""
     sure = None if answers.rows.task.is_similarity else answers.rows.numbers("confidence")
@@ -144,7 +133,7 @@ def confidences(answers: Answers) -> NDArray[np.float64] | None:
 
 
 def confidence_bins(answers: Answers) -> list[Bin]:
-    """Bins of equal width; empty ones are left out."""
+    """Bins of equal width with their predictions; empty ones are left out."""
     sure = confidences(answers)
     if sure is None:
         return []
@@ -152,7 +141,7 @@ def confidence_bins(answers: Answers) -> list[Bin]:
     places = np.minimum((sure * BINS).astype(int), BINS - 1)
     groups = [(n, places == n) for n in range(BINS)]
     return [
-        Bin((n + 0.5) / BINS, int(own.sum()), float(sure[own].mean()), float(is_right[own].mean()))
+        ((n + 0.5) / BINS, int(own.sum()), float(sure[own].mean()), float(is_right[own].mean()))
         for n, own in groups
         if own.any()
     ]
@@ -163,18 +152,18 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 
     Naeini et al. 2015, Obtaining Well Calibrated Probabilities Using Bayesian Binning.
     """
-    gaps = [one.rows * abs(one.accuracy - one.confidence) for one in bins]
-    return sum(gaps) / sum(one.rows for one in bins)
+    gaps = [rows * abs(accuracy - confidence) for _, rows, confidence, accuracy in bins]
+    return sum(gaps) / sum(rows for _, rows, *_ in bins)
 
 
 def draw_reliability(axes: Axes, answers: Answers, look: Look) -> None:
     """A bar per bin; the short line across is its mean confidence."""
     bins = confidence_bins(answers)
-    for centre, count, confidence, accuracy in bins:
+    for centre, rows, confidence, accuracy in bins:
         axes.bar(centre, accuracy, width=0.84 / BINS, color=look.colour, alpha=0.45)
         ends = centre - 0.5 / BINS, centre + 0.5 / BINS
         axes.hlines(confidence, *ends, color=style.PALE, linewidth=1.2)
-        text = str(count) if count < 1000 else f"{count / 1000:.1f}k"
+        text = str(rows) if rows < 1000 else f"{rows / 1000:.1f}k"
         axes.text(centre, 0.02, text, ha="center", va="bottom", fontsize=8)
     axes.plot([0, 1], [0, 1], color=style.PALE, linewidth=0.9, linestyle="--")
     axes.text(0.03, 0.97, f"error {calibration_error(bins):.3f}", va="top")

@@ -113,9 +113,9 @@ def draw_lines(
         return
     names = {name for own in lines.values() for name in own}
     notable = [look for name, look in looks.items() if name in names and look.is_notable]
-    legend: list[style.LegendEntry] = [(look.name, look.colour, look) for look in notable]
+    legend: list[style.LegendEntry] = [(o.name, o.colour, o.marker, o.gid) for o in notable]
     if others := len(names) - len(notable):
-        legend.append((f"{others} others", style.OTHER, None))
+        legend.append((f"{others} others", style.OTHER, "", None))
     figure, panels = style.make_panels(list(lines), xlabel=unit, legend=legend)
     for axes, own in zip(panels, lines.values(), strict=True):
         draw_panel(axes, own, looks)

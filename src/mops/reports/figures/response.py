@@ -52,7 +52,7 @@ def draw_responses(source: Source) -> Iterator[Picture]:
         hues = [{looks[one.name].colour for _, one in line.points} for line in lines]
         colours = [own.pop() if len(own) == 1 else style.PALE for own in hues]
         coloured = list(zip(lines, colours, strict=True))
-        legend = [(line.label, colour, None) for line, colour in coloured if line.label]
+        legend = [(line.label, colour, "", None) for line, colour in coloured if line.label]
         figure, panels = style.make_panels(keys, xlabel=label, legend=legend)
         for axes, score in zip(panels, keys, strict=True):
             draw_panel(axes, coloured, score, looks, lowest)

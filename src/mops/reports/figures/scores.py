@@ -29,17 +29,9 @@ TASK_CAPTION = (
     "significantly different in overall score; filled marks: the block of the best. The vertical "
     "line is {baseline}; * significantly different from it."
 )
-# Where a name may stand: offset in points, horizontal and vertical alignment.
-SIDES = (
-    ((8, 0), "left", "center"),
-    ((-8, 0), "right", "center"),
-    ((0, 8), "center", "bottom"),
-    ((0, -8), "center", "top"),
-    ((6, 10), "left", "bottom"),
-    ((-6, 10), "right", "bottom"),
-    ((6, -10), "left", "top"),
-    ((-6, -10), "right", "top"),
-)
+# Where a name may stand: its offset in points.
+OFFSETS = ((8, 0), (-8, 0), (0, 8), (0, -8), (6, 10), (-6, 10), (6, -10), (-6, -10))
+ACROSS, UP = ("center", "left", "right"), ("center", "bottom", "top")  # by the offset's sign
 TIMES = ((3600.0, ", hours"), (60.0, ", minutes"), (1.0, ", seconds"), (1e-3, ", milliseconds"))
 COUNTS = ((1e6, ", millions"), (1.0, ""))
 COSTS = {  # cost -> its label, and its units: the largest that the largest value reaches is used
@@ -57,9 +49,6 @@ class CostPoint(NamedTuple):
     score: float
     candidate: CandidateResult
     look: Look
-
-
-# ------------------------------------------------------------------ against costs
 
 
 def draw_pareto(source: Source) -> Iterator[Picture]:
@@ -98,20 +87,11 @@ def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
 def cost_points(source: Source, cost: str) -> tuple[list[CostPoint], str]:
     """Candidates that learnt the same tasks, and the unit of their costs."""
     looks, candidates = style.candidate_looks(source), source.results.candidates
-    known = {
-        one.name: float(value)
-        for one in candidates
-        if one.tasks == candidates[0].tasks and (value := getattr(one.costs, cost))
-    }
-    units = COSTS[cost][1]
-    most = max(known.values(), default=0)
+    alike = [one for one in candidates if one.tasks == candidates[0].tasks]
+    known = [(value, one) for one in alike if (value := getattr(one.costs, cost))]
+    units, most = COSTS[cost][1], max((value for value, _ in known), default=0)
     factor, unit = next((unit for unit in units if most >= unit[0]), units[-1])
-    points = [
-        CostPoint(known[one.name] / factor, one.overall.mean, one, looks[one.name])
-        for one in candidates
-        if one.name in known
-    ]
-    return points, unit
+    return [CostPoint(v / factor, o.overall.mean, o, looks[o.name]) for v, o in known], unit
 
 
 def pareto_front(points: Sequence[CostPoint]) -> list[CostPoint]:
@@ -149,8 +129,8 @@ def name_points(
             f"{look.name}\n{look.role}" if look.role else look.name, point[:2], (0, 0),
             textcoords="offset points", weight="bold" if look.role else "normal", gid=look.gid,
         )  # fmt: skip
-        for side in (*SIDES, SIDES[0]):  # the first one again where none is free
-            text.set(position=side[0], ha=side[1], va=side[2])
+        for x, y in (*OFFSETS, OFFSETS[0]):  # the first one again where none is free
+            text.set(position=(x, y), ha=ACROSS[np.sign(x)], va=UP[np.sign(y)])
             box = text.get_window_extent()
             is_inside = axes.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
             is_inside = is_inside and axes.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
@@ -185,7 +165,11 @@ def draw_scores(source: Source) -> Iterator[Picture]:
     results = source.results
     if not results.candidates:
         return
-    looks, heights = style.candidate_looks(source), row_heights(results)
+    looks = style.candidate_looks(source)
+    # Blocks of candidates that do not differ are set apart.
+    blocks = [(one.reference, one.tie) for one in results.candidates]
+    gaps = GAP * np.cumsum([a != b for a, b in pairwise([blocks[0], *blocks])])
+    heights = {one.name: n + gaps[n] for n, one in enumerate(results.candidates)}
     names = [looks[name].name for name in heights]
     lowest = max(heights.values()) + 0.5
     keys = {"overall": "mean of the tasks", **results.tasks}
@@ -206,13 +190,6 @@ def draw_scores(source: Source) -> Iterator[Picture]:
             label.set(color=style.INK, gid=looks[name].gid, fontweight=weight)
     caption = TASK_CAPTION.format(baseline=results.baseline)
     yield style.to_picture(figure, "scores", "Scores of all candidates", caption)
-
-
-def row_heights(results: Results) -> Mapping[str, float]:
-    """Candidate -> its row; blocks of candidates that do not differ are set apart."""
-    blocks = [(one.reference, one.tie) for one in results.candidates]
-    borders = np.cumsum([a != b for a, b in pairwise([blocks[0], *blocks])])
-    return {one.name: n + GAP * borders[n] for n, one in enumerate(results.candidates)}
 
 
 def draw_panel(

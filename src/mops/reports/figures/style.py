@@ -30,11 +30,10 @@ MARKERS = ("o", "s", "^", "D", "v", "p", ">", "<")
 OTHER = "#808890"  # candidates beyond those
 WIDTH = 460.0  # points; a phone shows a chart at three quarters of that
 TOP, RIGHT, BOTTOM, LEFT = 22.0, 18.0, 38.0, 50.0  # margins of a panel for its texts
-LEGEND_LINE = 17.5
 WIDE = 20  # largest value / smallest value from which an axis is logarithmic
 LONGEST = 26  # characters of a candidate's name
-LegendEntry = tuple[str, str, "Look | None"]  # label, colour, look of a candidate
-SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+LegendEntry = tuple[str, str, str, str | None]  # label, colour, marker, gid
+SVG = "http://www.w3.org/2000/svg"
 
 
 @contextmanager
@@ -90,10 +89,10 @@ def to_inline(file: str, title: str) -> str:
     with the gid `candidate-N` get `data-candidate`, by which the page finds a candidate's marks.
     """
     ElementTree.register_namespace("", SVG)
-    ElementTree.register_namespace("xlink", XLINK)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(file)
-    for tag in ("metadata", "defs"):  # the first defs hold only a style for all elements
-        for child in root.findall(f"{{{SVG}}}{tag}")[:1]:
+    for child in (root.find(f"{{{SVG}}}metadata"), root.find(f"{{{SVG}}}defs")):
+        if child is not None:  # the first defs hold only a style for all elements
             root.remove(child)
     used = set(re.findall(r"#([\w-]+)", file))
     for element in root.iter():
@@ -122,15 +121,11 @@ class Look(NamedTuple):
     """How a candidate appears in every chart."""
 
     name: str  # shortened
-    place: int  # in the results; the page finds its marks by it
+    gid: str  # candidate-N for the Nth of the results; the page finds its marks by it
     colour: str
     marker: str
     role: str  # "recommended", "baseline", both or nothing
     is_notable: bool  # named where there is no room for all
-
-    @property
-    def gid(self) -> str:
-        return f"candidate-{self.place}"
 
 
 def candidate_looks(source: Source) -> dict[str, Look]:
@@ -149,7 +144,7 @@ def candidate_looks(source: Source) -> dict[str, Look]:
     for place, (name, short) in enumerate(zip(plans, short_names(list(plans)), strict=True)):
         style = styles.get(keys[name], (OTHER, MARKERS[0]))
         role = ", ".join(role for role, owner in roles.items() if owner == name)
-        looks[name] = Look(short, place, *style, role, name in notable)
+        looks[name] = Look(short, f"candidate-{place}", *style, role, name in notable)
     return looks
 
 
@@ -215,22 +210,20 @@ def make_panels(
 
 
 def add_legend(figure: Figure, entries: Sequence[LegendEntry]) -> float:
-    """Lines above the charts; returns their height."""
+    """Lines above the charts; returns their height in points."""
     from matplotlib.lines import Line2D
 
     if not entries:
         return 0.0
-    handles = [
-        Line2D([], [], color=colour, marker=look.marker if look else "", markersize=4.5)
-        for _, colour, look in entries
-    ]
-    labels = [label for label, *_ in entries]
+    labels, colours, markers, gids = zip(*entries, strict=True)
+    styles = zip(colours, markers, strict=True)
+    handles = [Line2D([], [], color=own, marker=mark, markersize=4.5) for own, mark in styles]
     columns = max(1, int(WIDTH / (6.2 * max(map(len, labels)) + 42)))
     legend = figure.legend(handles, labels, loc="upper left", ncols=columns, borderaxespad=0.2)
-    for line, text, (*_, look) in zip(legend.get_lines(), legend.get_texts(), entries, strict=True):
-        for artist in (line, text) if look else ():
-            artist.set_gid(look.gid if look else None)
-    return LEGEND_LINE * -(-len(labels) // columns)
+    for line, text, gid in zip(legend.get_lines(), legend.get_texts(), gids, strict=True):
+        line.set_gid(gid)
+        text.set_gid(gid)
+    return 17.5 * -(-len(labels) // columns)
 
 
 def set_log_ticks(axes: Axes, values: Sequence[float]) -> None:

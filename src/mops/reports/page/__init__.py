@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mops.reports.source import JUDGES, Source
 from mops.tables import Cell, Table, escape_markdown, markdown_lines, markdown_table
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
     from mops.reports.errors import Example
     from mops.reports.report import Report
-    from mops.reports.source import Source
 
 HERE = Path(__file__).parent
-JUDGES = {"report": "the report half of validation", "test": "the test files"}
 LONG = 60  # characters of a text that gets a wide column
 MOST_ROWS = 10  # worst rows of a task in the Markdown file
 # 0.550 | ± 0.030 | (+0.012*), or +0.053 | | [+0.011, +0.094]*
