@@ -10,10 +10,10 @@ from pathlib import Path
 from torch import Tensor
 from torch.nn import Parameter
 
-from mops.errors import RecipeError, RunError
+from mops.errors import EncoderError, RecipeError, RunError
 from mops.files import atomic_write
 from mops.model.network import Network
-from mops.model.pretrained import read_tensors, write_tensors
+from mops.model.pretrained import check_tensors, read_tensors, write_tensors
 from mops.training.step import Learner
 
 STATE, BEST = "state/state.safetensors", "state/best.safetensors"  # in the folder of a run
@@ -43,7 +43,7 @@ class TrainerState:
 
 def save_checkpoint(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
     """Write weights, Adam's moments and the state; `key` names the recipe and the data."""
-    tensors = {f"weights/{name}": tensor for name, tensor in learned_weights(learner.network)}
+    tensors = {f"weights/{name}": w for name, w in learned_weights(learner.network).items()}
     for name, parameter in updated_parameters(learner):
         for moment, tensor in learner.optimizer.state.get(parameter, {}).items():
             tensors[f"{moment}/{name}"] = tensor
@@ -90,13 +90,7 @@ def saved_step(path: Path) -> int:
 
 def save_best(path: Path, network: Network) -> None:
     with atomic_write(path) as draft:
-        write_tensors(draft, dict(learned_weights(network)))
-
-
-def load_best(path: Path, network: Network) -> None:
-    """Put the best weights back; without a file the last ones stay."""
-    if path.is_file():
-        restore_weights(path, network, read_tensors(path)[0])
+        write_tensors(draft, learned_weights(network))
 
 
 def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
@@ -110,27 +104,22 @@ def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
 
 def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors under a prefix, without it."""
-    start = f"{prefix}/"
-    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+    parts = {name: name.partition("/") for name in tensors}
+    return {rest: tensors[name] for name, (part, _, rest) in parts.items() if part == prefix}
 
 
-def learned_weights(network: Network) -> Iterator[tuple[str, Tensor]]:
+def learned_weights(network: Network) -> dict[str, Tensor]:
     """The weights of owners that learn; those that never do come from the pretrained files."""
-    for key, weight in network.weights().items():
-        owner, _, _ = key.partition(".")  # names of owners have no dots
-        if network.layout.rates[owner] > 0:
-            yield key, weight
+    rates = network.layout.rates  # names of owners have no dots
+    return {k: w for k, w in network.weights().items() if rates[k.partition(".")[0]] > 0}
 
 
 def restore_weights(path: Path, network: Network, weights: Mapping[str, Tensor]) -> None:
     """Fill what learns, strictly: nothing may be missing, left over or of another shape."""
-    ours = dict(learned_weights(network))
-    wrong = set(ours) ^ set(weights)
-    wrong |= {k for k in set(ours) & set(weights) if ours[k].shape != weights[k].shape}
-    if wrong:
-        raise RunError(
-            f"{path} does not fit its recipe: {len(wrong)} tensors are missing, left over or of "
-            f"another shape, such as {min(wrong)!r}; delete the run folder and start again"
-        )
+    ours = learned_weights(network)
+    try:
+        check_tensors(path, weights, ours)
+    except EncoderError as cause:
+        raise RunError(f"{cause}; delete the run folder and start again") from cause
     for key, weight in ours.items():
         weight.copy_(weights[key])

@@ -5,8 +5,10 @@ Shapes: T tasks, P numbers in all shared weights.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +22,17 @@ if TYPE_CHECKING:
     from torchjd.aggregation import Aggregator
 
 
-class Gradients(Stateful, Protocol):
-    """Fills `.grad` of every weight, summed over all processes; returns this process's loss."""
+class Sum(Stateful):
+    """One backward pass of the sum of all terms."""
 
     def backward(
         self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """Fill `.grad` of every weight, summed over all processes; returns this process's loss."""
+        loss = total_of(terms)
+        loss.backward()  # type: ignore[no-untyped-call]
+        group.sum_gradients(network.parameters())
+        return loss
 
 
 def total_of(terms: Mapping[str, Tensor]) -> Tensor:
@@ -33,19 +40,7 @@ def total_of(terms: Mapping[str, Tensor]) -> Tensor:
     return sum(terms.values(), start=torch.zeros((), device=device))
 
 
-class Sum(Gradients):
-    """One backward pass of the sum of all terms."""
-
-    def backward(
-        self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
-    ) -> Tensor:
-        loss = total_of(terms)
-        loss.backward()  # type: ignore[no-untyped-call]
-        group.sum_gradients(network.parameters())
-        return loss
-
-
-class Combined(Gradients):
+class Combined(Stateful):
     """One gradient per task, combined over the weights that tasks of the step share.
 
     A task's gradient is one vector over all shared weights, as in PCGrad (Yu et al. 2020), with
@@ -55,8 +50,10 @@ class Combined(Gradients):
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.aggregators: dict[tuple[str, ...], Aggregator] = {}  # by tasks: some have state
+        # by tasks: some have state
+        self.aggregators: dict[tuple[str, ...], Aggregator] = defaultdict(
+            partial(build_aggregator, name)
+        )
 
     def backward(
         self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
@@ -71,20 +68,18 @@ class Combined(Gradients):
         is_nonzero = jacobian_TP.any(dim=1).tolist()
         tasks = tuple(task for task, is_kept in zip(terms, is_nonzero, strict=True) if is_kept)
         rows_TP = jacobian_TP if all(is_nonzero) else jacobian_TP[is_nonzero]
-        spread(self.combine(tasks, rows_TP), shared, reached)
+        combined_P = self.combine(tasks, rows_TP)
+        pieces = torch.split(combined_P, [parameter.numel() for parameter in shared])
+        for piece, parameter, is_reached in zip(pieces, shared, reached, strict=True):
+            parameter.grad = piece.view_as(parameter) if is_reached else None
         return total_of(terms)
 
     def combine(self, tasks: tuple[str, ...], rows_TP: Tensor) -> Tensor:
         # Solvers fail on NaN; the trainer reports it after the step.
         if len(tasks) < 2 or not rows_TP.isfinite().all():
             return rows_TP.sum(dim=0)
-        combined_P: Tensor = self.aggregator(tasks)(rows_TP)
+        combined_P: Tensor = self.aggregators[tasks](rows_TP)
         return combined_P
-
-    def aggregator(self, tasks: tuple[str, ...]) -> Aggregator:
-        if tasks not in self.aggregators:
-            self.aggregators[tasks] = build_aggregator(self.name)
-        return self.aggregators[tasks]
 
     def state(self) -> Mapping[str, Tensor]:
         return {
@@ -96,11 +91,14 @@ class Combined(Gradients):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         for joined in {key.partition("/")[0] for key in state}:
             tasks = tuple(joined.split("+"))
-            aggregator = self.aggregator(tasks)
+            aggregator = self.aggregators[tasks]
             aggregator(torch.zeros(len(tasks), 1))  # its buffers are made at the first call
             aggregator.load_state_dict(
                 {k.partition("/")[2]: v for k, v in state.items() if k.partition("/")[0] == joined}
             )
+
+
+Gradients = Sum | Combined
 
 
 def build_gradients(name: str) -> Gradients:
@@ -113,9 +111,6 @@ def build_aggregator(name: str) -> Aggregator:
     row = AGGREGATORS[name]
     aggregator: Aggregator = getattr(torchjd.aggregation, row.kind)(**row.options)
     return aggregator
-
-
-# ------------------------------------------------------------------ one gradient per task
 
 
 def shared_parameters(network: Network, tasks: Iterable[str]) -> list[nn.Parameter]:
@@ -149,10 +144,3 @@ def split_gradients(
                 piece.copy_(gradient.to_dense().flatten())
                 reached[i] = True
     return jacobian_TP, reached
-
-
-def spread(vector_P: Tensor, parameters: Sequence[nn.Parameter], reached: Sequence[bool]) -> None:
-    """Write the combined vector into `.grad`; a weight that no task reaches gets none."""
-    pieces = torch.split(vector_P, [parameter.numel() for parameter in parameters])
-    for piece, parameter, is_reached in zip(pieces, parameters, reached, strict=True):
-        parameter.grad = piece.view_as(parameter) if is_reached else None

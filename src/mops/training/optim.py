@@ -74,7 +74,7 @@ def rate_factor(stage: PlannedStage, step: int) -> float:
     kind, done, total = stage.training.lr_scheduler_type, step - stage.first, len(stage)
     warmup = warmup_steps(stage.training, total)
     if done < warmup:
-        return RISES.get(kind, linear_rise)((done + 1) / (warmup + 1))
+        return RISES[kind]((done + 1) / (warmup + 1))
     return FALLS[kind]((done - warmup) / max(1, total - warmup))
 
 
@@ -84,10 +84,6 @@ def warmup_steps(training: Training, total: int) -> int:
     return round(given * total) if given < 1 else round(given)
 
 
-def linear_rise(fraction: float) -> float:
-    return fraction
-
-
 def half_cosine(fraction: float) -> float:
     return (1 + math.cos(math.pi * fraction)) / 2
 
@@ -95,6 +91,7 @@ def half_cosine(fraction: float) -> float:
 # One-cycle (Smith and Topin 2018), with the start and the end of torch's OneCycleLR.
 START, END = 1 / 25, 1 / (25 * 1e4)
 RISES: dict[str, Callable[[float], float]] = {
+    **dict.fromkeys(("none", "linear", "cosine"), float),
     "one-cycle": lambda fraction: 1 + (START - 1) * half_cosine(fraction),
 }
 FALLS: dict[str, Callable[[float], float]] = {
@@ -164,20 +161,17 @@ BUFFERS = WeakIdKeyDictionary()  # parameter -> zeros, between two steps
 
 def clip(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
     """Clip all gradients by their joint norm, which is returned; 0: do not clip."""
-    gradients = [gradient_values(p) for p in parameters if p.grad is not None]
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad.values())
+        elif parameter.grad is not None:
+            gradients.append(parameter.grad)
     norm = nn.utils.get_total_norm(gradients)
     if largest and norm > largest:
         torch._foreach_mul_(gradients, largest / (norm + 1e-6))
     return norm
-
-
-def gradient_values(parameter: nn.Parameter) -> Tensor:
-    """The stored numbers of a gradient, dense or sparse."""
-    assert parameter.grad is not None
-    if not parameter.grad.is_sparse:
-        return parameter.grad
-    parameter.grad = parameter.grad.coalesce()
-    return parameter.grad.values()
 
 
 @contextmanager

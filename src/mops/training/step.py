@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mops.config.training import Training
 from mops.data.batches import Batch
@@ -170,30 +170,24 @@ def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:
     """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
     unreached: list[str] = []
     for task, loss in losses.items():
-        layout = network.layout
-        owners = [o for o in layout.routes[task].trained if network.rates[o] and layout.sizes[o]]
-        reached = reached_owners(network, loss, owners) if loss.requires_grad else set()
-        unreached += [f"{task} -> {owner}" for owner in owners if owner not in reached]
+        owners = [o for o in network.layout.routes[task].trained if network.rates[o]]
+        places = [(owner, p) for owner in owners for p in network.bank[owner].parameters()]
+        weights = [parameter for _, parameter in places]
+        gradients = (
+            torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+            if loss.requires_grad
+            else [None] * len(places)
+        )
+        is_reached = dict.fromkeys((owner for owner, _ in places), False)
+        for (owner, _), gradient in zip(places, gradients, strict=True):
+            is_reached[owner] |= gradient is not None and bool(gradient.to_dense().any())
+        unreached += [f"{task} -> {owner}" for owner in is_reached if not is_reached[owner]]
     if unreached:
         raise GuardError(
             f"no gradient reaches {len(unreached)} owners that should learn "
             f"(task -> owner): {', '.join(unreached[:6])}; the loss is cut off from them, "
             "or their gradient is zero everywhere"
         )
-
-
-def reached_owners(network: Network, loss: Tensor, owners: list[str]) -> set[str]:
-    """The owners that get a gradient other than zero, and those without parameters."""
-    members = [(owner, p) for owner in owners for p in network.bank[owner].parameters()]
-    gradients = torch.autograd.grad(
-        loss, [parameter for _, parameter in members], retain_graph=True, allow_unused=True
-    )
-    moved = {
-        owner
-        for (owner, _), gradient in zip(members, gradients, strict=True)
-        if gradient is not None and bool(gradient.to_dense().any())
-    }
-    return moved | (set(owners) - {owner for owner, _ in members})
 
 
 def gradient_shares(
@@ -211,15 +205,11 @@ def gradient_shares(
     learner.network.train()
     norms = {}
     for task, batch in batches.items():
-        terms = scaled(learner.weighting.weigh(compute(learner.network, batch)), batch)
-        norms[task] = float(gradient_norm(terms[task], shared))
+        term = scaled(learner.weighting.weigh(compute(learner.network, batch)), batch)[task]
+        gradients = (
+            torch.autograd.grad(term, shared, allow_unused=True) if term.requires_grad else ()
+        )
+        parts = [gradient.to_dense().norm() for gradient in gradients if gradient is not None]
+        norms[task] = float(torch.stack(parts).norm()) if parts else 0.0
     total = sum(norms.values())
     return {task: norm / total for task, norm in norms.items()} if total else {}
-
-
-def gradient_norm(term: Tensor, parameters: list[nn.Parameter]) -> Tensor:
-    if not term.requires_grad:
-        return torch.zeros(())
-    gradients = torch.autograd.grad(term, parameters, allow_unused=True)
-    norms = [gradient.to_dense().norm() for gradient in gradients if gradient is not None]
-    return torch.stack(norms).norm() if norms else torch.zeros(())

@@ -28,12 +28,13 @@ from mops.data.batches import Batch, TaskData
 from mops.data.schedule import PlannedStage, Schedule, TaskBudget
 from mops.errors import RunError
 from mops.model.network import Network
+from mops.model.pretrained import read_tensors
 from mops.training.checkpoint import (
     BEST,
     STATE,
     TrainerState,
-    load_best,
     load_checkpoint,
+    restore_weights,
     save_best,
     save_checkpoint,
     saved_step,
@@ -294,7 +295,8 @@ class Trainer:
         """Training is over: go back to the best state, if any, without gradients and moments."""
         self.learner.optimizer.zero_grad(set_to_none=True)
         self.learner.optimizer.state.clear()
-        load_best(self.folder / BEST, self.network)
+        if (path := self.folder / BEST).is_file():
+            restore_weights(path, self.network, read_tensors(path)[0])
 
     def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """A line of the curve, which the first process writes."""
