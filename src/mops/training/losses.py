@@ -6,8 +6,8 @@ are kept: each network has a loss of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -88,11 +88,13 @@ class Stateful(Protocol):
 
     def state(self) -> Mapping[str, Tensor]:
         """The tensors that a resumed run needs."""
-        return {}
+        return {name: parameter.detach() for name, parameter in self.parameters().items()}
 
+    @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Put a saved state back."""
-        return
+        for name, parameter in self.parameters().items():
+            parameter.copy_(state[name])
 
 
 class Weighting(Stateful, Protocol):
@@ -152,37 +154,7 @@ class Uncertainty(Weighting):
     def parameters(self) -> Mapping[str, nn.Parameter]:
         return self.log_variances
 
-    def state(self) -> Mapping[str, Tensor]:
-        return {task: s.detach() for task, s in self.log_variances.items()}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for task, s in self.log_variances.items():
-                s.copy_(state[task])
-
-
-@dataclass
-class Interval:
-    """The losses of one task that dwa keeps."""
-
-    total: float = 0.0  # of the losses in this interval
-    count: float = 0.0
-    last: float = 0.0  # mean loss of the last interval with the task, 0: none yet
-    before: float = 0.0  # and of the one before
-
-    def close(self) -> None:
-        """End the interval; one without the task leaves the means as they are."""
-        if self.count:
-            self.before, self.last = self.last, self.total / self.count
-            self.total, self.count = 0.0, 0.0
-
-    @property
-    def rate(self) -> float:
-        """How fast the loss falls, r in the paper; 1 before there are two intervals."""
-        return self.last / self.before if self.before else 1.0
-
-
-@dataclass
 class Dwa(Weighting):
     """Dynamic weight average (Liu, Johns and Davison 2019, equation 7).
 
@@ -190,34 +162,32 @@ class Dwa(Weighting):
     before, T = 2; all weights are 1 in the first two intervals.
     """
 
-    tasks: tuple[str, ...]
-    every: int  # steps of an interval; an epoch in the paper
-    seen: dict[str, Interval] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.seen = {task: Interval() for task in self.tasks}
+    def __init__(self, tasks: Iterable[str], every: int) -> None:
+        self.every = every  # steps of an interval; an epoch in the paper
+        # Task -> sum and number of its losses in this interval, mean loss of the last interval
+        # with the task and of the one before (0: none yet).
+        self.seen = {task: [0.0, 0.0, 0.0, 0.0] for task in tasks}
 
     def weights(self) -> dict[str, float]:
-        rates = torch.tensor([seen.rate for seen in self.seen.values()], dtype=torch.float64)
-        shares = torch.softmax(rates / TEMPERATURE, dim=0).tolist()
-        return {task: len(shares) * share for task, share in zip(self.tasks, shares, strict=True)}
+        rates = [last / before if before else 1.0 for *_, last, before in self.seen.values()]
+        rates_K = torch.tensor(rates, dtype=torch.float64)
+        shares = torch.softmax(rates_K / TEMPERATURE, dim=0).tolist()
+        return {task: len(shares) * share for task, share in zip(self.seen, shares, strict=True)}
 
     def note(self, losses: Mapping[str, float], step: int) -> None:
         for task, loss in losses.items():
-            self.seen[task].total += loss
-            self.seen[task].count += 1
+            self.seen[task][0] += loss
+            self.seen[task][1] += 1
         if (step + 1) % self.every == 0:
-            for seen in self.seen.values():
-                seen.close()
+            for task, (total, count, last, _) in self.seen.items():
+                if count:
+                    self.seen[task] = [0.0, 0.0, total / count, last]
 
     def state(self) -> Mapping[str, Tensor]:
-        return {
-            task: torch.tensor(astuple(seen), dtype=torch.float64)
-            for task, seen in self.seen.items()
-        }
+        return {task: torch.tensor(seen, dtype=torch.float64) for task, seen in self.seen.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        self.seen = {task: Interval(*state[task].tolist()) for task in self.tasks}
+        self.seen = {task: state[task].tolist() for task in self.seen}
 
 
 # word of the recipe -> how it is built
@@ -225,7 +195,7 @@ WEIGHTINGS: dict[str, Callable[[Training, Tasks, Schedule, torch.device], Weight
     "uncertainty": lambda training, tasks, schedule, device: Uncertainty(tasks, device),
     # an interval is an epoch, at most a tenth of all steps
     "dwa": lambda training, tasks, schedule, device: Dwa(
-        tuple(tasks),
+        tasks,
         training.dwa_steps or max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS)),
     ),
 }
