@@ -22,7 +22,7 @@ import transformers
 import mops
 from building import HEADS, INNER, VOCABULARY, WIDTH, WORDS, shake, tiny_tokenizer
 from mops.config.recipe import Recipe
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 
 SOURCE = Path(mops.__file__).parents[1]
 TRAIN_ROWS = {"sentiment": 60, "paraphrase": 30, "similarity": 20}
@@ -133,7 +133,7 @@ def world() -> World:
     return made
 
 
-class StopAt(Silent):
+class StopAt(Watcher):
     """Breaks off after a step, as a crash would."""
 
     def __init__(self, step: int) -> None:

@@ -19,7 +19,8 @@ from mops.errors import RecipeError, RunError, UsageError
 from mops.model.pretrained import read_weights
 from mops.training.mlm.run import Pretrained
 from mops.training.step import StepFacts
-from mops.training.trainer import Interrupted, Silent, Trainer
+from mops.training.tracking import Watcher
+from mops.training.trainer import Interrupted, Trainer
 from running import World, world
 
 STEPS = 12
@@ -153,7 +154,7 @@ def test_record_and_folder(made: World, whole: Pretrained) -> None:
 # ------------------------------------------------------------------ going on
 
 
-class Stopping(Silent):
+class Stopping(Watcher):
     """Asks the run to stop, kindly or not, after a step."""
 
     def __init__(self, step: int, number: signal.Signals = signal.SIGINT) -> None:
@@ -164,7 +165,7 @@ class Stopping(Silent):
             os.kill(os.getpid(), self.number)
 
 
-class Killing(Silent):
+class Killing(Watcher):
     """Ends a run at once, as a kill does: nothing is saved any more."""
 
     def __init__(self, step: int) -> None:

@@ -20,7 +20,7 @@ from mops.evaluate.conflicts import GradientProducts, make_cells, owner_series
 from mops.model.network import Network
 from mops.training.conflicts import conflicts, measure, shared_owners
 from mops.training.step import StepFacts, compute_losses
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 from running import World, one_core, world
 
 
@@ -143,7 +143,7 @@ def test_opposite_labels_conflict() -> None:
 # ------------------------------------------------------------------ a whole measurement
 
 
-class Losses(Silent):
+class Losses(Watcher):
     """Remembers what each step did."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from mops.data.schedule import plan_steps
 from mops.store import Store
 from mops.training import frozen
 from mops.training.feature_cache import FeatureCache
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 from running import StopAt, World, world
 
 LAYERS = "layers:FSI"  # of the world's encoder, which has three
@@ -30,7 +30,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> World:
     return found
 
 
-class Listening(Silent):
+class Listening(Watcher):
     def __init__(self) -> None:
         self.phases: list[str] = []
 

@@ -15,7 +15,7 @@ from building import THREE_TASKS
 from mops.errors import GuardError, RunError
 from mops.evaluate.evaluate import suspicious
 from mops.training import losses, trainer
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 from running import world
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
@@ -27,7 +27,7 @@ def healthy_world() -> None:
     world()
 
 
-class Counting(Silent):
+class Counting(Watcher):
     """Remembers the steps that were taken."""
 
     def __init__(self) -> None:

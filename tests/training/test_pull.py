@@ -22,7 +22,7 @@ from mops.training.optim import build_optimizer, keep_anchors, pull
 from mops.training.prepare import prepare
 from mops.training.run import build_trainer
 from mops.training.step import compute_losses
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 from running import world
 from stepping import take_step
 
@@ -242,7 +242,7 @@ def test_a_resumed_run_pulls_to_the_first_weights(tmp_path: Path) -> None:
     ready = prepare(recipe, lambda _: None)
     first = build_trainer(tmp_path, ready)
     begun = {key: value.clone() for key, value in first.learner.anchors.items()}
-    first.run(Silent())
+    first.run(Watcher())
     again = build_trainer(tmp_path, ready)
     assert again.state.step == first.state.step > 0
     assert begun and set(begun) == set(again.learner.anchors)

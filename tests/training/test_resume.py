@@ -13,7 +13,7 @@ from same_runs import assert_same_model
 import mops
 from mops.cli.main import main
 from mops.cli.screen import TrainingScreen
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 from running import World, run_python, world
 
 # A child that trains in forks of itself, each killed without a chance to tidy up.
@@ -24,13 +24,13 @@ from types import SimpleNamespace
 import torch._dynamo  # an optimizer imports it: here once, not in every fork
 import mops.training.run
 from mops.training import finish
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 from mops.predict import bundle
 
 def die(*given, **more):
     os.kill(os.getpid(), signal.SIGKILL)
 
-class Deadly(Silent):
+class Deadly(Watcher):
     def step(self, step, facts):
         if (moment, number) == ("step", step):
             die()
@@ -149,7 +149,7 @@ class Broken(Exception):
     """Stops a run in the middle, after its last save."""
 
 
-class Breaking(Silent):
+class Breaking(Watcher):
     def step(self, step: int, facts: object) -> None:
         if step == 7:
             raise Broken
@@ -212,7 +212,7 @@ def ask_at_step_5(step: int, number: signal.Signals) -> None:
 def test_asked_twice_it_stops_at_once(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Impatient(Silent):
+    class Impatient(Watcher):
         def step(self, step: int, facts: object) -> None:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)

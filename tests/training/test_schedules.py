@@ -15,7 +15,8 @@ from mops.data.samplers import SAMPLERS
 from mops.training.prepare import prepare
 from mops.training.run import Run, begin_folder, build_trainer
 from mops.training.step import compute_losses
-from mops.training.trainer import Silent, Trainer
+from mops.training.tracking import Watcher
+from mops.training.trainer import Trainer
 from running import TRAIN_ROWS, world, write_toy_data
 
 NAMES = ("sentiment", "paraphrase", "similarity")
@@ -68,7 +69,7 @@ def test_every_order_lowers_the_loss_of_a_fixed_batch(
         return sum(float(value.detach()) for value in losses.values())
 
     before = loss()
-    trainer.run(Silent())
+    trainer.run(Watcher())
     assert loss() < 0.9 * before
     assert trainer.state.step == 36
 
@@ -100,7 +101,7 @@ def test_the_loss_of_a_mixed_batch_counts_every_row_the_same(tmp_path: Path) -> 
 
 
 def test_doubts_are_told_before_the_first_step_and_recorded(tmp_path: Path) -> None:
-    class Listening(Silent):
+    class Listening(Watcher):
         told: list[Any] = []
 
         def planned(self, tasks: Any, doubts: Any) -> None:

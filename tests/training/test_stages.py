@@ -23,7 +23,8 @@ from mops.training.optim import build_optimizer, owner_rates
 from mops.training.prepare import prepare
 from mops.training.run import begin_folder, build_trainer
 from mops.training.step import Learner, check_reach, compute_losses
-from mops.training.trainer import Silent, Trainer
+from mops.training.tracking import Watcher
+from mops.training.trainer import Trainer
 from running import StopAt, world
 
 NO_WEIGHTS = Fixed({})
@@ -42,7 +43,7 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mops.evaluate.metrics.RESAMPLES", 5)
 
 
-class Looking(Silent):
+class Looking(Watcher):
     """Copies the weights after each step."""
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import mops
 from mops.config.recipe import to_recipe
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 
 
-class Stopper(Silent):
+class Stopper(Watcher):
     """At a step, SIGTERM goes to the other process."""
 
     def __init__(self, at: int, other: Path) -> None:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mops.training.tracking import Watcher
+
 if TYPE_CHECKING:
     from mops.data.schedule import TaskBudget
     from mops.record import RunScores
@@ -50,7 +52,7 @@ class ProgressBar:
         self.bar.update(self.row, **changes)
 
 
-class TrainingScreen(ProgressBar):
+class TrainingScreen(ProgressBar, Watcher):
     """The progress of a training."""
 
     def __init__(self, title: str) -> None:

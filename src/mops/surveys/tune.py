@@ -25,7 +25,7 @@ from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.results.judge import check_trial, compare_trials
 from mops.surveys.search_space import EVALUATIONS
 from mops.surveys.worker import train_trials
-from mops.training.trainer import Silent
+from mops.training.tracking import Watcher
 
 GRACE = 2  # evaluations before a trial may be stopped: the first one is hardly after the warm-up
 REDUCTION = 3  # one in so many trials goes on at each comparison
@@ -129,7 +129,7 @@ def train_trial(config: Mapping[str, Any]) -> None:
         train_trials(ledger.folder, [trial_id], reporter)
 
 
-class TuneReporter(Silent):
+class TuneReporter(Watcher):
     """A watcher that reports each evaluation to Tune once; Tune may end the work there."""
 
     def __init__(self, best_by: str) -> None:

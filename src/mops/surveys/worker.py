@@ -19,14 +19,13 @@ from mops.training.batched.run import train_many
 from mops.training.machine import keep_freed_memory
 from mops.training.run import train
 from mops.training.step import StepFacts
-from mops.training.tracking import Label
-from mops.training.trainer import Silent
+from mops.training.tracking import Label, Watcher
 
 INTERVAL = 0.5  # seconds between lines about steps
 INTERRUPTED = 130  # exit code: asked to stop, can go on later
 
 
-class ProgressLines(Silent):
+class ProgressLines(Watcher):
     """A training watcher that writes lines."""
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class ProgressLines(Silent):
         print(json.dumps({"total": self.total, **facts}), flush=True)
 
 
-def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Silent | None = None) -> None:
+def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Watcher | None = None) -> None:
     """Train the open trials that no other process trains."""
     ledger, watcher = Ledger(folder), watcher or ProgressLines()
     keep_freed_memory()
@@ -68,7 +67,7 @@ def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Silent | None 
                 note_failure(ledger, trial_id, error)
 
 
-def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Silent) -> None:
+def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Watcher) -> None:
     """Train trials as one batch; if that breaks off as a whole, they stay open."""
     try:
         results = train_many(

@@ -35,7 +35,7 @@ from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, prepare
 from mops.training.run import build_trainer
 from mops.training.step import compute_losses
-from mops.training.trainer import Silent, Watcher
+from mops.training.tracking import Watcher
 
 STEPS, EVERY = 200, 5
 FEWEST = 5  # measured steps, for a standard error that means something
@@ -55,7 +55,7 @@ def conflicts(
     check_request(recipe, steps, every)
     if out is not None and Path(out).is_file():
         raise UsageError(f"{out} is a file; name a folder with --out")
-    watcher = watcher or Silent()
+    watcher = watcher or Watcher()
     training = recipe.training.model_copy(
         update={"max_steps": steps, "stages": (), "task_steps": {}}
     )

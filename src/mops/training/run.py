@@ -32,8 +32,8 @@ from mops.training.prepare import (
     training_data,
 )
 from mops.training.step import build_learner
-from mops.training.tracking import Curve, Label, final_scores, label_of
-from mops.training.trainer import Objective, Silent, Trainer, Watcher
+from mops.training.tracking import Curve, Label, Watcher, final_scores, label_of
+from mops.training.trainer import Objective, Trainer
 from mops.yaml_io import read_yaml
 
 
@@ -63,7 +63,7 @@ def train(
     """
     folder = Path(out)
     with process_group() as group:  # the first process writes the files
-        watcher = watcher if watcher and group.is_first else Silent()
+        watcher = watcher if watcher and group.is_first else Watcher()
         ready = prepare(recipe, watcher.phase)
         group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
         if group.broadcast(group.is_first and is_finished(folder, ready)):

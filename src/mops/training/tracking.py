@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from filelock import FileLock
 
@@ -29,6 +29,10 @@ from mops.config.training import Training
 from mops.errors import RecipeError, RunError
 from mops.files import write_text
 from mops.record import RunScores
+
+if TYPE_CHECKING:
+    from mops.data.schedule import TaskBudget
+    from mops.training.step import StepFacts
 
 PROJECT = "mops"  # where the tracker's own variable names none
 PARAMETERS = 100  # that mlflow takes at once
@@ -46,6 +50,16 @@ Scalars = Mapping[str, float]
 
 class TrackerWarning(UserWarning):
     """A tracker failed; the run continues without it."""
+
+
+class Watcher:
+    """Learns how a run is going; this one does nothing. `scores` is the line of the curve."""
+
+    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
+    def begin(self, total: int, done: int) -> None: ...
+    def step(self, step: int, facts: StepFacts) -> None: ...
+    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
+    def phase(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True)

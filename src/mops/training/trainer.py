@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData
-from mops.data.schedule import PlannedStage, Schedule, TaskBudget
+from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import RunError
 from mops.model.network import Network
 from mops.model.pretrained import read_tensors
@@ -51,32 +51,12 @@ from mops.training.step import (
     refuse_nan,
     take_step,
 )
-from mops.training.tracking import Curve
+from mops.training.tracking import Curve, Watcher
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between checkpoints, unless save_steps is set
 TRIM_STEPS = 50  # between returns of free memory; after each step it would cost a fifth of its time
 KEPT_TIMES = 1000  # step times kept for the median
-
-
-class Watcher(Protocol):
-    """Someone who wants to know how a run is going; `scores` is the line of the curve."""
-
-    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
-    def begin(self, total: int, done: int) -> None: ...
-    def step(self, step: int, facts: StepFacts) -> None: ...
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
-    def phase(self, name: str) -> None: ...
-
-
-class Silent:
-    """A watcher that does nothing."""
-
-    def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None: ...
-    def begin(self, total: int, done: int) -> None: ...
-    def step(self, step: int, facts: StepFacts) -> None: ...
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None: ...
-    def phase(self, name: str) -> None: ...
 
 
 class Interrupted(KeyboardInterrupt):

@@ -43,8 +43,8 @@ from mops.training.run import (
     start_trainer,
     tracked,
 )
-from mops.training.tracking import Label, label_of, refuse_missing_trackers
-from mops.training.trainer import Silent, Trainer, Watcher, run_all
+from mops.training.tracking import Label, Watcher, label_of, refuse_missing_trackers
+from mops.training.trainer import Trainer, run_all
 
 # Bytes of the weights and moments of networks that are trained as one batch. With 384 wide vectors
 # a network has about 10 MiB. CPU time of its step on one thread, relative to that in a batch of
@@ -128,7 +128,7 @@ def train_many(
     Each folder gets what `train` writes into it. A run that fails returns its error and the others
     continue; the same call resumes interrupted runs. `labels` name the runs in trackers.
     """
-    watcher, folders = watcher or Silent(), [Path(out) for out in outs]
+    watcher, folders = watcher or Watcher(), [Path(out) for out in outs]
     if len(set(folders)) != len(recipes) or len(folders) != len(recipes):
         raise RecipeError(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "

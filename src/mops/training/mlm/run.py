@@ -50,8 +50,8 @@ from mops.training.mlm.model import (
 )
 from mops.training.prepare import Prepared, meta_info
 from mops.training.run import refuse_other_work, start_trainer, tracked
-from mops.training.tracking import label_of, refuse_missing_trackers
-from mops.training.trainer import Evaluation, Silent, Trainer, Watcher
+from mops.training.tracking import Watcher, label_of, refuse_missing_trackers
+from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
 BATCH_SIZE = 32  # texts per step
@@ -86,7 +86,7 @@ def pretrain(
 
     Labels and the plan play no part. An interrupted run resumes when it is called again.
     """
-    folder, watcher = Path(out), watcher or Silent()
+    folder, watcher = Path(out), watcher or Watcher()
     settings = pretraining_settings(recipe, batch_size, control_steps)
     ready = prepare_pretraining(recipe, watcher.phase)
     if is_finished(folder, ready, settings):
