@@ -52,15 +52,6 @@ class Level(NamedTuple):
     height: float
 
 
-class Arrow(NamedTuple):
-    """A feed from head to head; dashed where no gradient flows back."""
-
-    start: float
-    end: float
-    rise: float
-    is_dashed: bool
-
-
 class Key(NamedTuple):
     """An entry of the legend."""
 
@@ -164,13 +155,14 @@ class Diagram:
         is_for_all = len(box.users) == len(self.tasks) > 1
         return "shared by all" if is_for_all else " + ".join(box.users)
 
-    def arrows(self) -> Iterator[Arrow]:
+    def arrows(self) -> Iterator[tuple[float, float, float, bool]]:
+        """Feeds from head to head: start, end, rise, and whether no gradient flows back."""
         for target, route in self.layout.routes.items():
             for n, feed in enumerate(route.feeds):
                 start = self.left_of(feed.source) + self.column * 0.62
                 end = self.left_of(target) + self.column * (0.3 + 0.08 * n)
                 distance = abs(self.tasks.index(target) - self.tasks.index(feed.source))
-                yield Arrow(start, end, 14.0 + 7.0 * distance, feed.gradient == "stop")
+                yield start, end, 14.0 + 7.0 * distance, feed.gradient == "stop"
 
     def legend(self) -> Iterator[Key]:
         """Entries for what the figure shows."""
@@ -233,9 +225,8 @@ def order_tasks(layout: Layout, rows: Sequence[Level]) -> tuple[str, ...]:
     tasks = tuple(layout.tasks)
     if len(tasks) > MOST_PERMUTED:
         return tasks
-    forms = {tuple(cells.values()): cells for row in rows for cells in row.slices}
-
-    def count_borders(order: tuple[str, ...]) -> int:
-        return sum(cells[a] != cells[b] for cells in forms.values() for a, b in pairwise(order))
-
-    return min(permutations(tasks), key=count_borders)
+    forms = {tuple(cells.values()): cells for row in rows for cells in row.slices}.values()
+    return min(
+        permutations(tasks),
+        key=lambda order: sum(own[a] != own[b] for own in forms for a, b in pairwise(order)),
+    )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FEW_LOG, FEW = 4, 8  # so many values all get their ticks
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
-Candidates = Sequence[CandidateResult]
 Points = Sequence[tuple[float, CandidateResult]]
 
 
@@ -100,7 +99,7 @@ def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, s
 # ------------------------------------------------------------------ numbers of the recipe
 
 
-def setting_responses(candidates: Candidates) -> Iterator[Response]:
+def setting_responses(candidates: Sequence[CandidateResult]) -> Iterator[Response]:
     """For each number among the settings; keys that always change together count once."""
     flat = {one.name: dict(flatten(one.settings)) for one in candidates}
     keys = list(dict.fromkeys(key for settings in flat.values() for key in settings))
@@ -111,24 +110,21 @@ def setting_responses(candidates: Candidates) -> Iterator[Response]:
             continue
         linked = [key, *(o for o in keys if o != key and are_linked(list(flat.values()), key, o))]
         done |= set(linked)
-        lines = tuple(lines_along(key, [k for k in keys if k not in linked], candidates, flat))
+        points = [(flat[o.name][key], o) for o in candidates if is_number(flat[o.name].get(key))]
+        others = [k for k in keys if k not in linked]
+        rest = {one.name: {k: flat[one.name].get(k) for k in others} for _, one in points}
+        varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
+        groups = join_equal(points, rest, fewest=2)
+        lines = tuple(ResponseLine(name_line(rest[g[0][1].name], varied), g) for g in groups)
         if lines:
             names = [name.rpartition("training.")[2] for name in linked]
             yield Response(names[0].replace(".", "-"), " = ".join(names), lines)
 
 
-def lines_along(
-    key: str, others: Sequence[str], candidates: Candidates, flat: Mapping[str, Mapping[str, Any]]
-) -> Iterator[ResponseLine]:
-    """Groups of candidates that are equal in all other keys."""
-    varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
-    points = [(flat[o.name][key], o) for o in candidates if is_number(flat[o.name].get(key))]
-    rest = {one.name: [flat[one.name].get(other) for other in others] for _, one in points}
-    for line in join_equal(points, rest, fewest=2):
-        values = {k: flat[line[0][1].name].get(k) for k in varied}
-        known = {k: abbreviate(value) for k, value in values.items() if value not in (None, [], {})}
-        names = (v if k == "plan" else f"{k.rpartition('.')[2]}={v}" for k, v in known.items())
-        yield ResponseLine(", ".join(names), line)
+def name_line(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """The settings that tell this line from the others."""
+    known = {k: abbreviate(settings[k]) for k in varied if settings[k] not in (None, [], {})}
+    return ", ".join(v if k == "plan" else f"{k.rpartition('.')[2]}={v}" for k, v in known.items())
 
 
 def join_equal(points: Points, rest: Mapping[str, Any], *, fewest: int) -> Iterator[Points]:
