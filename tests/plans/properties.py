@@ -21,7 +21,7 @@ from building import (
 )
 from mops.config.training import Training
 from mops.data.batches import Batch
-from mops.model.encoder import ACTIVATIONS
+from mops.model.blocks import ACTIVATIONS
 from mops.model.network import Network
 from mops.plans.parser import read_plan
 from mops.plans.rows import SharingPlan

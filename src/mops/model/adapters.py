@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mops.model.attention import Dropout, attend
-from mops.model.encoder import Dense, product
+from mops.model.blocks import Dense, product
 from mops.model.pack import Buckets
 from mops.plans.routes import AdapterSite
 from mops.plans.rows import GATE

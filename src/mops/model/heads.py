@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.model.attention import Dropout
-from mops.model.encoder import ACTIVATIONS, Dense
+from mops.model.blocks import ACTIVATIONS, Dense
 from mops.plans.shapes import HeadShape, Reading
 from mops.plans.sizes import HeadInput
 from mops.tasks import Task

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mops.model.adapters import build_part
-from mops.model.encoder import ACTIVATIONS, Dense, build_trunk, encode
+from mops.model.blocks import ACTIVATIONS, Dense
+from mops.model.encoder import build_trunk, encode
 from mops.model.heads import build_head
 from mops.model.pack import Pack
 from mops.plans.layout import Layout

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 from mops.data.batches import split_batches
 from mops.data.tokens import load_tokenizer
 from mops.files import atomic_write, write_text
-from mops.model.encoder import ACTIVATIONS, Dense, encode
+from mops.model.blocks import ACTIVATIONS, Dense
+from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import (

@@ -1,0 +1,127 @@
+"""The blocks of BERT on packed tokens; each is one owner of the bank (Devlin et al. 2019).
+
+Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I the inner width of
+the feed-forward, S segments.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mops.model.attention import Dropout, attend
+from mops.model.pack import Buckets, Tokens
+from mops.plans.shapes import EncoderShape
+
+ACTIVATIONS: dict[str, nn.Module] = {
+    "gelu": nn.GELU(),
+    "gelu_new": nn.GELU(approximate="tanh"),
+    "gelu_pytorch_tanh": nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU(),
+    "tanh": nn.Tanh(),
+}
+FEWEST_ROWS = 16  # of a matrix product
+
+
+def product(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None = None) -> Tensor:
+    """x W^T + b, where the bits of a row do not depend on the other rows.
+
+    Products of few rows run on kernels whose order of summation depends on the number of rows
+    (measured with MKL: fewer than 12 rows on two threads). So few rows are padded with zeros.
+    """
+    rows = input_RN.shape[0]
+    if rows < FEWEST_ROWS:
+        input_RN = F.pad(input_RN, (0, 0, 0, FEWEST_ROWS - rows))
+    return F.linear(input_RN, weight_MN, bias_M)[:rows]
+
+
+class Dense(nn.Linear):
+    """A linear layer with `product`; a single output is a plain sum, for the same reason."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.out_features == 1:
+            return (input * self.weight).sum(1, keepdim=True) + self.bias
+        return product(input, self.weight, self.bias)
+
+
+class Embeddings(nn.Module):
+    """Word + position + token type, normalised."""
+
+    def __init__(self, shape: EncoderShape, dropout: float) -> None:
+        super().__init__()
+        # A text uses few of the rows, so the gradient is sparse.
+        self.word = nn.Embedding(shape.words, shape.width, sparse=True)
+        self.position = nn.Embedding(shape.positions, shape.width)
+        self.token_type = nn.Embedding(shape.types, shape.width) if shape.types else None
+        self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
+        self.dropout = Dropout(dropout)
+        self.first_position = shape.first_position
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        positions_T = tokens.positions_T + self.first_position
+        embedded_TD = self.word(tokens.ids_T) + self.position(positions_T)
+        if self.token_type is not None:
+            embedded_TD = embedded_TD + self.token_type(tokens.types_T)
+        return self.dropout(self.norm(embedded_TD))
+
+
+class Attention(nn.Module):
+    """softmax(Q K^T / sqrt(d)) V within each segment, and its output projection.
+
+    It has two steps, `query_key_value` and the call, so that an adapter can add in between.
+    """
+
+    def __init__(self, shape: EncoderShape, dropout: float) -> None:
+        super().__init__()
+        self.heads = shape.heads
+        self.query_key_value = Dense(shape.width, 3 * shape.width)
+        self.output = Dense(shape.width, shape.width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, qkv_TE: Tensor, buckets: Buckets) -> Tensor:
+        mixed_TD = attend(qkv_TE, buckets, self.heads, self.dropout.active)
+        return self.dropout(self.output(mixed_TD))
+
+
+class FeedForward(nn.Module):
+    """W2 GELU(W1 x), in two steps: `inner`, then the call."""
+
+    def __init__(self, shape: EncoderShape, dropout: float) -> None:
+        super().__init__()
+        self.inner = Dense(shape.width, shape.inner)
+        self.activation = ACTIVATIONS[shape.activation]
+        self.output = Dense(shape.inner, shape.width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, inner_TI: Tensor) -> Tensor:
+        return self.dropout(self.output(self.activation(inner_TI)))
+
+
+class Norms(nn.Module):
+    """The two normalisations of a layer: after attention and after the feed-forward."""
+
+    def __init__(self, shape: EncoderShape, _: float) -> None:
+        super().__init__()
+        self.attention = nn.LayerNorm(shape.width, eps=shape.epsilon)
+        self.feedforward = nn.LayerNorm(shape.width, eps=shape.epsilon)
+
+
+class Pooler(nn.Module):
+    """tanh(W h_first)."""
+
+    def __init__(self, shape: EncoderShape, _: float) -> None:
+        super().__init__()
+        self.dense = Dense(shape.width, shape.width)
+
+    def forward(self, first_SD: Tensor) -> Tensor:
+        return torch.tanh(self.dense(first_SD))
+
+
+PARTS: dict[str, type[nn.Module]] = {
+    "embeddings": Embeddings,
+    "attention": Attention,
+    "feedforward": FeedForward,
+    "norms": Norms,
+    "pooler": Pooler,
+}
