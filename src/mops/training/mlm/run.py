@@ -248,10 +248,19 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     baseline = lines.get(CONTROL, lines[START])
     written = EncoderSource(str(trainer.folder), trainer.folder)
     network, _ = begin_network(ready, written, corpus)
+    points = {
+        "start": (0, lines[START]["held_out"]),
+        "baseline": (baseline["step"], baseline["held_out"]),
+        "end": (now.best_step, held_out_losses(network, corpus.held_out)),
+    }
     held_out = {
-        "start": held_out_point(0, lines[START]["held_out"]),
-        "baseline": held_out_point(baseline["step"], baseline["held_out"]),
-        "end": held_out_point(now.best_step, held_out_losses(network, corpus.held_out)),
+        name: {
+            "step": step,
+            "loss": losses["report"],
+            "perplexity": perplexity(losses["report"]),
+            "selection_loss": losses["selection"],
+        }
+        for name, (step, losses) in points.items()
     }
     steps = now.step - planned.first
     return {
@@ -275,16 +284,6 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     }
 
 
-def held_out_point(step: int, losses: Mapping[str, float]) -> dict[str, float]:
-    report, selection = losses["report"], losses["selection"]
-    return {
-        "step": step,
-        "loss": report,
-        "perplexity": perplexity(report),
-        "selection_loss": selection,
-    }
-
-
 def perplexity(loss: float) -> float:
     return math.exp(min(loss, 700.0))  # larger overflows
 
@@ -299,13 +298,12 @@ def find_warnings(held_out: Mapping[str, Mapping[str, float]], planned_steps: in
             "no state was better than the start: the written encoder is the one that it began "
             f"with; {remedy}"
         ]
-    warnings = {
-        f"held-out perplexity is not below the control: {before:.2f} when only the head learns, "
-        f"{after:.2f} with the encoder; the encoder itself has not gained; {remedy}": (
-            after >= before
-        ),
-        "the best evaluation is the last one: a larger budget may lower it further": (
-            best_step == planned_steps
-        ),
-    }
-    return [warning for warning, applies in warnings.items() if applies]
+    warnings = []
+    if after >= before:
+        warnings.append(
+            f"held-out perplexity is not below the control: {before:.2f} when only the head "
+            f"learns, {after:.2f} with the encoder; the encoder itself has not gained; {remedy}"
+        )
+    if best_step == planned_steps:
+        warnings.append("the best evaluation is the last one: a larger budget may lower it further")
+    return warnings
