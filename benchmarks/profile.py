@@ -44,7 +44,7 @@ MARKED = {
     ("mops.training.step", "pack_segments"): "packing and padding",
     ("benchmarks.training_step", "pack_segments"): "packing and padding",
     ("benchmarks.reference", "padded"): "packing and padding",
-    ("mops.training.step", "clip"): "clipping",
+    ("mops.training.optim", "clip"): "clipping",
     ("torch.nn.utils", "clip_grad_norm_"): "clipping",
 }
 OPTIMISER = "Optimizer."

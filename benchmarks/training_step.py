@@ -16,7 +16,7 @@ import mops
 from benchmarks.harness import arguments, compare_apart, limit, print_comparison, write_result
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
-from mops.data.schedule import PlannedStage, plan_steps
+from mops.data.schedule import PlannedStage
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
@@ -24,7 +24,7 @@ from mops.plans.sizes import forward_flops
 from mops.tasks import Task
 from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer
-from mops.training.prepare import Prepared, batch_maker, prepare, training_data
+from mops.training.prepare import Prepared, build_objective, prepare
 from mops.training.step import Learner, take_step
 
 TASKS = ("sentiment", "paraphrase", "similarity")
@@ -94,10 +94,12 @@ def prepare_case(case: Case) -> Prepared:
 
 
 def typical_batch(ready: Prepared, size: int) -> Batch:
-    rows = training_data(ready)
-    schedule = plan_steps({name: len(of) for name, of in rows.items()}, ready.recipe.training)
-    take = batch_maker(ready, rows)
-    drawn = [take({t: schedule.places(t, size * n, size) for t in rows}) for n in range(DRAWN)]
+    objective = build_objective(ready)
+    places = objective.schedule.places
+    drawn = [
+        objective.take({task: places(task, size * n, size) for task in objective.data})
+        for n in range(DRAWN)
+    ]
     return sorted(drawn, key=batch_tokens)[DRAWN // 2]
 
 

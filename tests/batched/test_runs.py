@@ -16,7 +16,7 @@ from mops.config.recipe import Recipe
 from mops.errors import RunError
 from mops.surveys import worker
 from mops.surveys.ledger import FINISHED
-from mops.training import trainer
+from mops.training import checkpoint
 from mops.training.batched import features
 from mops.training.batched import run as batched_run
 from mops.training.batched.run import batching_obstacle, train_many
@@ -141,9 +141,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(alone: list[Path], tmp_pat
     assert all(isinstance(run, mops.Run) for run in fine)
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(trainer, "save_checkpoint"), (batched_run, "conclude")]
-)
+@pytest.mark.parametrize(("module", "name"), [(checkpoint, "save"), (batched_run, "conclude")])
 def test_a_write_error_ends_only_its_own_run(
     module: Any, name: str, alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

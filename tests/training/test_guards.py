@@ -177,7 +177,7 @@ def test_what_a_guard_says_of_each_task_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "mops.training.finish.suspicious",
+        "mops.evaluate.evaluate.suspicious",
         lambda task, *values: [f"{task.name}: {len(values[0])} rows"],
     )
     run = mops.train(world().recipe("shared", training__max_steps=1), tmp_path / "run")

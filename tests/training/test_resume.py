@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import torch._dynamo  # an optimizer imports it: here once, not in every fork
 import mops.training.run
-from mops.training import finish
+from mops.evaluate import evaluate
 from mops.training.tracking import Watcher
 from mops.predict import bundle
 
@@ -43,13 +43,13 @@ class Deadly(Watcher):
 
 def train():
     if moment == "judging":  # the bundle is there, the predictions are not complete
-        write, written = finish.write_predictions, []
+        write, written = evaluate.write_predictions, []
         def write_some(*given, **named):
             write(*given, **named)
             written.append(1)
             if len(written) == number:
                 die()
-        finish.write_predictions = write_some
+        evaluate.write_predictions = write_some
     if moment == "writing":  # a draft of the bundle lies beside its place
         bundle.format_card = die
     if moment == "recorded":  # the record is written, the state not yet removed

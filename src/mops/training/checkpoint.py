@@ -41,7 +41,7 @@ class TrainerState:
     processes: int = 1  # that train one network
 
 
-def save_checkpoint(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
+def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
     """Write weights, Adam's moments and the state; `key` names the recipe and the data."""
     tensors = {f"weights/{name}": w for name, w in learned_weights(learner.network).items()}
     for name, parameter in updated_parameters(learner):
@@ -53,7 +53,7 @@ def save_checkpoint(path: Path, learner: Learner, state: TrainerState, key: str)
         write_tensors(draft, tensors, {"progress": json.dumps(asdict(state)), "key": key})
 
 
-def load_checkpoint(path: Path, learner: Learner, key: str) -> TrainerState:
+def load(path: Path, learner: Learner, key: str) -> TrainerState:
     """Put saved weights, moments and states back."""
     try:
         tensors, facts = read_tensors(path)

@@ -12,25 +12,12 @@ import numpy as np
 
 from mops.data.dataset import encode_targets
 from mops.data.schedule import schedule_warnings, task_budgets
+from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
-from mops.evaluate.evaluate import (
-    Answerer,
-    answer_dataset,
-    judge,
-    score_table,
-    suspicious,
-    write_predictions,
-)
+from mops.evaluate.evaluate import Answerer
 from mops.files import write_text
 from mops.predict.bundle import Bundle, load_bundle, save_bundle, write_facts
-from mops.record import (
-    Record,
-    RunCosts,
-    RunInfo,
-    StageTraining,
-    TaskTraining,
-    TrainInfo,
-)
+from mops.record import Record, RunCosts, RunInfo, StageTraining, TaskTraining, TrainInfo
 from mops.training.machine import peak_memory
 from mops.training.prepare import Prepared, meta_info
 from mops.training.trainer import Trainer
@@ -69,7 +56,7 @@ def finish(
     record = Record(
         run_info=run_info(ready, trainer),
         train_info=training,
-        scores=score_table(dataset.tasks, scores, untrained),
+        scores=evaluate.score_table(dataset.tasks, scores, untrained),
         costs=run_costs(trainer, training),
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
@@ -84,17 +71,17 @@ def judge_run(
     """Predictions of every split as files, their scores, and what looks wrong with them."""
     scores: dict[str, Any] = {name: {} for name in ready.dataset.tasks}
     warnings: list[str] = []
-    answered = answer_dataset(answerer, ready.dataset, ready.recipe.training.seed)
+    answered = evaluate.answer_dataset(answerer, ready.dataset, ready.recipe.training.seed)
     for name, split, rows, answers in answered:
         tell(f"scored {name} {split}")
-        scores[name] |= judge(answers, rows, split)
+        scores[name] |= evaluate.judge(answers, rows, split)
         if split != "train":
             path = trainer.folder / "predictions" / f"{name}-{split}.csv"
-            write_predictions(path, rows, answers, is_halved=split == "validation")
+            evaluate.write_predictions(path, rows, answers, is_halved=split == "validation")
         if split == "validation":
             targets = encode_targets(answers.task, rows)
             known = ~np.isnan(targets)
-            warnings += suspicious(answers.task, targets[known], answers.values[known])
+            warnings += evaluate.suspicious(answers.task, targets[known], answers.values[known])
     return scores, warnings
 
 

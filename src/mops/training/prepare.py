@@ -19,7 +19,7 @@ from mops.config.training import Training
 from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
 from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.examples import Row, half
-from mops.data.schedule import Place, Schedule, generator
+from mops.data.schedule import Place, Schedule, generator, plan_steps
 from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
@@ -88,31 +88,6 @@ def meta_info(ready: Prepared) -> MetaInfo:
     )
 
 
-def training_data(ready: Prepared) -> dict[str, TaskData]:
-    return {
-        name: task_data(ready, name, splits["train"].good)
-        for name, splits in ready.dataset.splits.items()
-    }
-
-
-def batch_maker(
-    ready: Prepared, data: Mapping[str, TaskData]
-) -> Callable[[Mapping[str, Sequence[Place]]], Batch]:
-    """What makes a batch of chosen training rows, augmented where the recipe says so."""
-    training, splits = ready.recipe.training, ready.dataset.splits
-    if training.augment is None:
-        return partial(take_rows, data)
-    texts = {name: [row.texts for row in splits[name]["train"].good] for name in data}
-    return AugmentedRows(
-        data=data,
-        texts=texts,
-        tokenizer=ready.source.tokenizer,
-        reading=ready.layout.reading,
-        augment=training.augment,
-        seed=training.seed,
-    ).take
-
-
 def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
     """The selection half of each validation split; a fixed sample of a large one."""
     selection = {}
@@ -139,6 +114,7 @@ def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
 # ------------------------------------------------------------------ the objective
 
 TaskScores = Mapping[str, Mapping[str, float]]
+TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
 
 
 @dataclass(kw_only=True)
@@ -151,7 +127,7 @@ class TaskObjective:
     schedule: Schedule
     data: Mapping[str, TaskData]
     selection: Mapping[str, TaskData]
-    take: Callable[[Mapping[str, Sequence[Place]]], Batch]
+    take: TakeRows
     group: ProcessGroup = ALONE
     packers: StagePackers = field(default_factory=StagePackers)
     logged: Sequence[str] = ("loss", "losses", "gradient_norm", "loss_weights", "learning_rate")
@@ -201,3 +177,30 @@ class TaskObjective:
 
     def position(self, step: int) -> Mapping[str, Any]:
         return {"step": step, "epoch": round(step / self.schedule.steps_per_epoch, 4)}
+
+
+def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjective:
+    """The losses of all tasks; training rows are augmented where the recipe says so."""
+    training, splits = ready.recipe.training, ready.dataset.splits
+    rows = {name: task_splits["train"].good for name, task_splits in splits.items()}
+    data = {name: task_data(ready, name, own) for name, own in rows.items()}
+    take: TakeRows = partial(take_rows, data)
+    if training.augment is not None:
+        take = AugmentedRows(
+            data=data,
+            texts={name: [row.texts for row in own] for name, own in rows.items()},
+            tokenizer=ready.source.tokenizer,
+            reading=ready.layout.reading,
+            augment=training.augment,
+            seed=training.seed,
+        ).take
+    sizes = {name: len(own) for name, own in data.items()}
+    selection = selection_rows(ready).items()
+    return TaskObjective(
+        training=training,
+        schedule=plan_steps(sizes, group.joined(training)),
+        data=data,
+        selection={name: task_data(ready, name, own) for name, own in selection},
+        take=take,
+        group=group,
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe, differing_key
-from mops.data.schedule import plan_steps, schedule_warnings, task_budgets
+from mops.data.schedule import schedule_warnings, task_budgets
 from mops.errors import RecipeError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
@@ -22,15 +22,7 @@ from mops.training.checkpoint import TrainerState
 from mops.training.distributed import ALONE, ProcessGroup, process_group
 from mops.training.finish import Answering, finish
 from mops.training.machine import restored_threads
-from mops.training.prepare import (
-    Prepared,
-    TaskObjective,
-    batch_maker,
-    prepare,
-    selection_rows,
-    task_data,
-    training_data,
-)
+from mops.training.prepare import Prepared, build_objective, prepare
 from mops.training.step import build_learner
 from mops.training.tracking import Curve, Label, Watcher, final_scores, label_of
 from mops.training.trainer import Objective, Trainer
@@ -52,10 +44,7 @@ class Run:
 
 @restored_threads()
 def train(
-    recipe: Recipe,
-    out: str | Path,
-    watcher: Watcher | None = None,
-    label: Label | None = None,
+    recipe: Recipe, out: str | Path, watcher: Watcher | None = None, label: Label | None = None
 ) -> Run:
     """Train what the recipe says into the folder `out`; resumes an interrupted run.
 
@@ -113,18 +102,7 @@ def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) ->
         for owner, module in network.bank.items():
             if owner.startswith("feedforward"):
                 module.compile(dynamic=True)
-    data = training_data(ready)
-    sizes = {name: len(rows) for name, rows in data.items()}
-    selection = selection_rows(ready).items()
-    objective = TaskObjective(
-        training=training,
-        schedule=plan_steps(sizes, group.joined(training)),
-        data=data,
-        selection={name: task_data(ready, name, rows) for name, rows in selection},
-        take=batch_maker(ready, data),
-        group=group,
-    )
-    return start_trainer(folder, ready, network, objective, group)
+    return start_trainer(folder, ready, network, build_objective(ready, group), group)
 
 
 def start_trainer(

@@ -13,21 +13,13 @@ from torch import Tensor
 from mops.config.training import Training
 from mops.data.batches import Batch
 from mops.data.schedule import PlannedStage, Schedule
-from mops.errors import GuardError, RunError
+from mops.errors import GuardError
 from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
+from mops.training import optim
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.gradients import Gradients, Sum, build_gradients, shared_parameters
 from mops.training.losses import Stateful, Weighting, build_weighting, loss_of
-from mops.training.optim import (
-    Anchors,
-    build_optimizer,
-    clip,
-    dense_gradients,
-    keep_anchors,
-    pull,
-    rate_factor,
-)
 
 LossFunction = Callable[[Network, Batch], Mapping[str, Tensor]]  # task -> loss
 
@@ -40,14 +32,14 @@ class Learner:
     optimizer: torch.optim.Optimizer
     weighting: Weighting
     gradients: Gradients = field(default_factory=Sum)
-    anchors: Anchors = field(default_factory=dict)
+    anchors: optim.Anchors = field(default_factory=dict)
     group: ProcessGroup = ALONE
 
     def enter_stage(self, stage: PlannedStage) -> None:
         """Freeze and unfreeze owners as the stage says; its optimizer starts without moments."""
         self.network.set_rates(stage.rates(self.network.layout))
         learned = self.weighting.parameters().values()
-        self.optimizer = build_optimizer(self.network, stage.training, learned)
+        self.optimizer = optim.build_optimizer(self.network, stage.training, learned)
 
     @property
     def stateful(self) -> dict[str, Stateful]:
@@ -63,10 +55,10 @@ def build_learner(
     weighting = build_weighting(training, network.layout.tasks, schedule, device)
     learner = Learner(
         network=network,
-        optimizer=build_optimizer(network, training, weighting.parameters().values()),
+        optimizer=optim.build_optimizer(network, training, weighting.parameters().values()),
         weighting=weighting,
         gradients=build_gradients(training.gradients),
-        anchors=keep_anchors(network),
+        anchors=optim.keep_anchors(network),
         group=group,
     )
     for stage in reversed(schedule.stages):
@@ -125,11 +117,11 @@ def take_step(
     learner.optimizer.zero_grad(set_to_none=True)
     loss = learner.gradients.backward(network, terms, group)
     group.sum_gradients(weighting.parameters().values())
-    pull(network, learner.anchors, stage.training)
-    norm = clip(network.parameters(), stage.training.max_grad_norm)
+    optim.pull(network, learner.anchors, stage.training)
+    norm = optim.clip(network.parameters(), stage.training.max_grad_norm)
     for parameters in learner.optimizer.param_groups:
-        parameters["lr"] = parameters["base"] * rate_factor(stage, step)
-    with dense_gradients(network):
+        parameters["lr"] = parameters["base"] * optim.rate_factor(stage, step)
+    with optim.dense_gradients(network):
         learner.optimizer.step()
     sums = group.sum({t: batch.parts.get(t, 1.0) * float(x.detach()) for t, x in losses.items()})
     total = group.sum({"loss": float(loss.detach())})["loss"]
@@ -152,18 +144,6 @@ def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
 
 
 # ------------------------------------------------------------------ checks
-
-GUARDED_STEP = 3  # parts that start at zero pass no gradient before their first update
-SHARE_STEPS = 50  # steps between measurements; one takes about as long as a step
-
-
-def refuse_nan(facts: StepFacts, step: int) -> None:
-    if not facts.is_finite:
-        raise RunError(
-            f"step {step + 1}: the loss or its gradient is not a number "
-            f"(losses {dict(facts.losses)}); "
-            "lower training.learning_rate or training.head_learning_rate"
-        )
 
 
 def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:

@@ -29,34 +29,19 @@ from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import RunError
 from mops.model.network import Network
 from mops.model.pretrained import read_tensors
-from mops.training.checkpoint import (
-    BEST,
-    STATE,
-    TrainerState,
-    load_checkpoint,
-    restore_weights,
-    save_best,
-    save_checkpoint,
-    saved_step,
-)
+from mops.training import checkpoint
+from mops.training.checkpoint import BEST, STATE, TrainerState
 from mops.training.machine import Prefetch, give_back_memory, stop_requests
 from mops.training.optim import rate_factor
-from mops.training.step import (
-    GUARDED_STEP,
-    SHARE_STEPS,
-    Learner,
-    StepFacts,
-    check_reach,
-    gradient_shares,
-    refuse_nan,
-    take_step,
-)
+from mops.training.step import Learner, StepFacts, check_reach, gradient_shares, take_step
 from mops.training.tracking import Curve, Watcher
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between checkpoints, unless save_steps is set
 TRIM_STEPS = 50  # between returns of free memory; after each step it would cost a fifth of its time
 KEPT_TIMES = 1000  # step times kept for the median
+GUARDED_STEP = 3  # parts that start at zero pass no gradient before their first update
+SHARE_STEPS = 50  # steps between measurements; one takes about as long as a step
 
 
 class Interrupted(KeyboardInterrupt):
@@ -162,7 +147,12 @@ class Trainer:
     def note_step(self, facts: StepFacts) -> None:
         """Check and count the step that was taken; now and then log it."""
         now, stage = self.state, self.schedule.stage_at(self.state.step)
-        refuse_nan(facts, now.step)
+        if not facts.is_finite:
+            raise RunError(
+                f"step {now.step + 1}: the loss or its gradient is not a number (losses "
+                f"{dict(facts.losses)}); lower training.learning_rate or "
+                "training.head_learning_rate"
+            )
         shares: Mapping[str, float] = {}
         if self.learner.group.is_first:
             self.check_gradients()
@@ -245,7 +235,7 @@ class Trainer:
         if is_best:
             now.best_score, now.best_step = score, self.objective.position(now.step)["step"]
             now.evaluations_since_best = 0
-            save_best(self.folder / BEST, self.network)
+            checkpoint.save_best(self.folder / BEST, self.network)
         elif score is not None:
             now.evaluations_since_best += 1
         patience = self.training.early_stopping
@@ -258,8 +248,8 @@ class Trainer:
         path, learner = self.folder / STATE, self.learner
         if not path.is_file():
             return
-        learner.enter_stage(self.schedule.stage_at(saved_step(path)))
-        self.state = load_checkpoint(path, learner, self.key)
+        learner.enter_stage(self.schedule.stage_at(checkpoint.saved_step(path)))
+        self.state = checkpoint.load(path, learner, self.key)
 
     def cut_curve(self) -> None:
         """Forget lines that were written after the checkpoint that this run resumes from."""
@@ -268,7 +258,7 @@ class Trainer:
 
     def save(self) -> None:
         if self.learner.group.is_first:
-            save_checkpoint(self.folder / STATE, self.learner, self.state, self.key)
+            checkpoint.save(self.folder / STATE, self.learner, self.state, self.key)
             self.saved_at = time.monotonic()
 
     def restore_best(self) -> None:
@@ -276,7 +266,7 @@ class Trainer:
         self.learner.optimizer.zero_grad(set_to_none=True)
         self.learner.optimizer.state.clear()
         if (path := self.folder / BEST).is_file():
-            restore_weights(path, self.network, read_tensors(path)[0])
+            checkpoint.restore_weights(path, self.network, read_tensors(path)[0])
 
     def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """A line of the curve, which the first process writes."""
