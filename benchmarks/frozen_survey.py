@@ -31,8 +31,8 @@ import mops
 from benchmarks.harness import arguments, limit, write_result
 from benchmarks.training_step import data_name
 from mops.config.recipe import Recipe
-from mops.training.batched.features import build_table, pooled_features
-from mops.training.batched.run import frozen_network
+from mops.training.batched.features import build_table
+from mops.training.batched.run import frozen_features
 from mops.training.machine import own_cores
 from mops.training.prepare import prepare
 from mops.training.run import build_trainer
@@ -147,8 +147,8 @@ class Survey:
     def encode(self) -> int:
         """All texts through the frozen encoder into the cache; how many sequences there are."""
         ready = prepare(self.setting.recipe((BASELINE, 1e-3, EVENLY), threads=None), len)
-        features = pooled_features(frozen_network(ready))
-        return sum(len(features(task, build_table(ready, task).segments)) for task in TASKS)
+        features = frozen_features(ready)
+        return sum(len(features.pooled(task, build_table(ready, task).segments)) for task in TASKS)
 
     def stages(self) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (

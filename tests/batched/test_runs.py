@@ -17,9 +17,9 @@ from mops.errors import RunError
 from mops.surveys import worker
 from mops.surveys.ledger import FINISHED
 from mops.training import checkpoint
-from mops.training.batched import features
 from mops.training.batched import run as batched_run
 from mops.training.batched.run import batching_obstacle, train_many
+from mops.training.feature_cache import FeatureCache
 from running import StopAt, world
 
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -171,13 +171,14 @@ def test_small_batches_give_the_same_and_texts_are_encoded_once(
     monkeypatch.setenv("MOPS_CACHE", "off")
     tasks: list[str] = []
 
-    def count(network: Any, task: str, segments: Any) -> np.ndarray:
+    def count(cache: FeatureCache, task: str, segments: Any) -> np.ndarray:
         tasks.append(task)
+        assert not cache.features
         assert len({segment.ids.tobytes() for segment in segments}) == len(segments)
-        return compute(network, task, segments)
+        return pooled(cache, task, segments)
 
-    compute = features.compute_pooled
-    monkeypatch.setattr(features, "compute_pooled", count)
+    pooled = FeatureCache.pooled
+    monkeypatch.setattr(FeatureCache, "pooled", count)
     outs = [tmp_path / str(n) for n in range(2)]
     train_many(recipes()[:2], outs)
     assert tasks == ["sentiment", "paraphrase", "similarity"]
@@ -200,6 +201,24 @@ def test_small_batches_give_the_same_and_texts_are_encoded_once(
 def test_runs_that_cannot_be_batched(plan: str, settings: dict[str, Any], reason: str) -> None:
     recipe = world().recipe(plan, **{f"training__{key}": v for key, v in settings.items()})
     assert reason in batching_obstacle(recipe)
+
+
+def test_a_plan_of_any_name_that_freezes_the_encoder_is_batched() -> None:
+    learning, frozen = {"owner": "head*", "factor": 1}, {"owner": "*", "factor": 0}
+    faster, late = {"owner": "late*", "factor": 2}, {"per": ["task"], "width": 8}
+    plans = [
+        {"name": "mine", "rates": [learning, frozen]},
+        {
+            "name": "mine",
+            "rates": [learning, faster, frozen],
+            "late": [late],
+        },
+        {"name": "frozen+late:I", "rates": [learning, frozen], "late": [late]},
+        {"name": "frozen+late:I"},
+    ]
+    reasons = [batching_obstacle(world().recipe(plan)) for plan in plans]
+    assert reasons[:2] == ["", ""]
+    assert "freezes more than the encoder" in reasons[2] and "encoder learns" in reasons[3]
 
 
 def test_a_run_that_cannot_be_batched_is_refused_before_anything_is_written(tmp_path: Path) -> None:

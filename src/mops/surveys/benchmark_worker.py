@@ -36,14 +36,8 @@ from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.store import Store, find_store
 from mops.surveys.benchmark import BATCH
-from mops.training.feature_cache import (
-    FeatureCache,
-    digest_segment,
-    make_segments,
-    open_cache,
-    token_chunks,
-)
-from mops.training.frozen import fill_rows, reused_rows, windows
+from mops.training.feature_cache import FeatureCache, digest_segment, open_cache, token_chunks
+from mops.training.frozen import fill_rows, make_segments, reused_rows
 from mops.training.machine import keep_freed_memory, peak_memory
 from mops.training.prepare import prepare
 from mops.training.run import build_trainer
@@ -247,13 +241,12 @@ def sample_encoding(trainer: Trainer, sample: StageSample, scratch: Path) -> Enc
     chosen = {task: np.intersect1d(rows, sampled[task]) for task, rows in reused.items()}
     chunks = []
     for task, rows in chosen.items():
-        segments = make_segments(task, data[task].tokens, rows.tolist())
-        missing = cache.missing(cache.keys[task], segments) if segments else []
+        missing = cache.missing(cache.keys[task], make_segments(task, data[task], rows))
         chunks += [(cache.keys[task], chunk) for chunk in token_chunks(missing)]
     fill_rows(cache, data, chosen, lambda _: None)
     distinct: dict[tuple[str, bytes], int] = {}  # cache key and digest -> tokens
-    for task, window in windows(reused):
-        for segment in make_segments(task, data[task].tokens, window.tolist()):
+    for task, rows in reused.items():
+        for segment in make_segments(task, data[task], rows):
             distinct[cache.keys[task], digest_segment(segment)] = len(segment.ids)
     return EncodingSample(cache, chunks, len(distinct), sum(distinct.values()))
 

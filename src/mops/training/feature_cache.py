@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mops.data.batches import Segment
-from mops.data.tokens import TokenTable
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.pack import Pack
 from mops.model.packing import CachedPrefix, pack_segments
 from mops.plans.layout import Layout
-from mops.plans.routes import Route
 from mops.record import processor_name
 from mops.store import Store, StoredBlock, find_store
 
@@ -38,7 +36,6 @@ PACK_TOKENS = 2048  # per pack when the cache is filled: the fastest of 512 to 8
 BLOCK_BYTES = 8 * 2**20  # written at a time: what a kill may lose
 
 Floats = NDArray[np.float32]
-Report = Callable[[int, int], None]  # sequences done, sequences in total
 
 
 # ------------------------------------------------------------------ the frozen prefix
@@ -90,19 +87,15 @@ def prefix_keys(network: Network, prefix: FrozenPrefix) -> dict[str, str]:
     common += [network.pool.__name__] if prefix.is_pooled else []
     keys = {}
     for task, route in prefix.layout.routes.items():
-        facts = json.dumps([common, describe_route(route, weights)], sort_keys=True)
+        layers = [{part: weights[owner] for part, owner in layer.items()} for layer in route.layers]
+        additions = [
+            [[s.site, repr(s.addition), {p: weights[o] for p, o in s.parts.items()}] for s in sites]
+            for sites in route.adapters
+        ]
+        stages = [weights[route.embeddings], *layers, *additions]
+        facts = json.dumps([common, stages], sort_keys=True)
         keys[task] = hashlib.sha256(facts.encode()).hexdigest()[:32]
     return keys
-
-
-def describe_route(route: Route, weights: Mapping[str, str]) -> list[Any]:
-    """The stages of a route with the digests of their weights."""
-    layers = [{part: weights[owner] for part, owner in layer.items()} for layer in route.layers]
-    additions = [
-        [[a.site, repr(a.addition), {p: weights[o] for p, o in a.parts.items()}] for a in adapters]
-        for adapters in route.adapters
-    ]
-    return [weights[route.embeddings], *layers, *additions]
 
 
 def digest_weights(module: nn.Module) -> str:
@@ -185,11 +178,13 @@ def open_cache(network: Network, store: Store | None = None) -> FeatureCache | N
 
 
 class FeatureCache:
-    """The outputs of a network's frozen prefix, sequence by sequence."""
+    """The outputs of a network's frozen prefix, sequence by sequence; without a store, computed."""
 
-    def __init__(self, network: Network, prefix: FrozenPrefix, store: Store) -> None:
+    def __init__(self, network: Network, prefix: FrozenPrefix, store: Store | None) -> None:
         self.network, self.prefix, self.is_pooled = network, prefix, prefix.is_pooled
         self.device = next(network.parameters()).device
+        # Pooled vectors are small: all are cached. Hidden states are large: only if used twice.
+        self.least_uses = 1 if prefix.is_pooled else 2
         for owner in prefix.owners:
             network.bank[owner].eval()
         shape = network.layout.encoder
@@ -199,13 +194,18 @@ class FeatureCache:
             "layers": prefix.layers,
         }
         self.keys = prefix_keys(network, prefix)  # task -> key
-        self.features = {key: FeatureBlocks(store, key, about) for key in self.keys.values()}
+        self.features = {
+            key: FeatureBlocks(store, key, about) for key in self.keys.values() if store
+        }
         self.found = self.computed = 0  # sequences that `fill` found and computed
 
     # -------------------------------------------------------------- fill
 
     def fill(
-        self, task: str, segments: Iterable[Segment], report: Report = lambda *_: None
+        self,
+        task: str,
+        segments: Iterable[Segment],
+        report: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """Compute and store the missing features of a task's sequences, each sequence once.
 
@@ -273,23 +273,19 @@ class FeatureCache:
 
     def read(self, key: str, segments: Sequence[Segment]) -> list[Floats]:
         """The features of each segment; those that are missing are computed together."""
-        cached = [self.features[key].get(segment) for segment in segments]
+        blocks = self.features.get(key)
+        cached = [blocks.get(segment) if blocks else None for segment in segments]
         missing = [s for s, features in zip(segments, cached, strict=True) if features is None]
-        computed = iter(self.compute(key, missing) if missing else ())
+        chunks = (self.compute(key, chunk) for chunk in token_chunks(missing))
+        computed = chain.from_iterable(chunks)
         return [next(computed) if features is None else features for features in cached]
 
     def pooled(self, task: str, segments: Sequence[Segment]) -> Floats:
         """The pooled vector of each segment, before any pooler; filled if missing."""
-        self.fill(task, segments)
-        chunks = [segments[n : n + PACK_TOKENS] for n in range(0, len(segments), PACK_TOKENS)]
-        rows = [row for chunk in chunks for row in self.read(self.keys[task], chunk)]
-        width = self.network.layout.encoder.width
-        return np.concatenate([np.zeros((0, width), np.float32), *rows])
-
-
-def make_segments(task: str, table: TokenTable, rows: Iterable[int]) -> list[Segment]:
-    """The sequences of some rows of a table."""
-    return [Segment(*sequence, (task,)) for row in rows for sequence in table.row(row)]
+        if self.features:
+            self.fill(task, segments)
+        empty = np.zeros((0, self.network.layout.encoder.width), np.float32)
+        return np.concatenate([empty, *self.read(self.keys[task], segments)])
 
 
 def token_chunks(segments: Sequence[Segment]) -> list[Sequence[Segment]]:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.batches import TaskData
+from mops.data.batches import Segment, TaskData
 from mops.data.schedule import PlannedStage, Schedule
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.training.checkpoint import TrainerState
-from mops.training.feature_cache import FeatureCache, make_segments, open_cache
+from mops.training.feature_cache import FeatureCache, open_cache
+
+if TYPE_CHECKING:
+    from mops.training.prepare import TaskObjective
 
 WINDOW = 8192  # rows whose sequences are in memory at a time
 Rows = NDArray[np.int64]
-
-
-class TaskRows(Protocol):
-    """The rows of a run and their schedule, which decide what is cached."""
-
-    schedule: Schedule
-    data: Mapping[str, TaskData]
-    selection: Mapping[str, TaskData]
 
 
 @dataclass(frozen=True)
@@ -38,17 +33,16 @@ class StagePackers:
 
 
 def fill_cache(
-    rows: TaskRows, network: Network, state: TrainerState, tell: Callable[[str], None]
+    objective: TaskObjective, network: Network, state: TrainerState, tell: Callable[[str], None]
 ) -> StagePackers:
     """Fill the cache for the steps and evaluations that are left in the current stage."""
-    started, step = time.perf_counter(), state.step
-    schedule, selection, stage = rows.schedule, rows.selection, rows.schedule.stage_at(step)
-    cache = open_cache(network)
+    started, step, schedule = time.perf_counter(), state.step, objective.schedule
+    cache, stage, selection = open_cache(network), schedule.stage_at(step), objective.selection
     if cache is None:
         return StagePackers()
     reused = reused_rows(cache, schedule, stage, step)
-    fill_rows(cache, rows.data, reused, tell)
-    is_evaluated = evaluations_left(schedule, stage, step) >= least_uses(cache)
+    fill_rows(cache, objective.data, reused, tell)
+    is_evaluated = evaluations_left(schedule, stage, step) >= cache.least_uses
     if is_evaluated:
         fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
     state.frozen_seconds += time.perf_counter() - started
@@ -61,19 +55,12 @@ def fill_cache(
     )
 
 
-def least_uses(cache: FeatureCache) -> int:
-    """Pooled vectors are small: all are cached. Hidden states are large: only if used twice."""
-    return 1 if cache.is_pooled else 2
-
-
 def reused_rows(
     cache: FeatureCache, schedule: Schedule, stage: PlannedStage, step: int
 ) -> dict[str, Rows]:
     """Task -> the training rows to cache for the steps left; none if texts are augmented."""
-    if stage.training.augment:
-        return {}
-    uses = count_uses(schedule, stage, step)
-    return {task: np.flatnonzero(counts >= least_uses(cache)) for task, counts in uses.items()}
+    uses = {} if stage.training.augment else count_uses(schedule, stage, step)
+    return {task: np.flatnonzero(counts >= cache.least_uses) for task, counts in uses.items()}
 
 
 def count_uses(schedule: Schedule, stage: PlannedStage, step: int) -> dict[str, Rows]:
@@ -101,16 +88,20 @@ def fill_rows(
 ) -> None:
     """Cache the sequences of some rows of each task."""
     total, before = sum(map(len, rows.values())), 0
-    for task, window in windows(rows):
-
-        def report(done: int, of: int, before: int = before, here: int = len(window)) -> None:
-            tell(f"computing frozen layers, {before + here * done // of:,} of {total:,} rows")
-
-        cache.fill(task, make_segments(task, data[task].tokens, window.tolist()), report)
-        before += len(window)
-
-
-def windows(rows: Mapping[str, Rows]) -> Iterator[tuple[str, Rows]]:
     for task, chosen in rows.items():
         for first in range(0, len(chosen), WINDOW):
-            yield task, chosen[first : first + WINDOW]
+            window = chosen[first : first + WINDOW]
+
+            def report(done: int, parts: int, row: int = before, rows: int = len(window)) -> None:
+                row += rows * done // parts
+                tell(f"computing frozen layers, {row:,} of {total:,} rows")
+
+            cache.fill(task, make_segments(task, data[task], window), report)
+            before += len(window)
+
+
+def make_segments(task: str, data: TaskData, rows: Rows) -> Iterator[Segment]:
+    """The sequences of some rows."""
+    for row in rows.tolist():
+        for sequence in data.tokens.row(row):
+            yield Segment(*sequence, (task,))

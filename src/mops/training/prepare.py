@@ -64,14 +64,20 @@ class Prepared:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def prepare(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
+def prepare(
+    recipe: Recipe,
+    tell: Callable[[str], None],
+    read: Callable[[Recipe], Dataset] = read_dataset,
+    find: Callable[[str], EncoderSource] = find_encoder,
+) -> Prepared:
+    """Check a recipe and read what it names; several runs share what `read` and `find` keep."""
     device = prepare_machine(recipe.training)
     check_solver_installed(recipe.training.gradients)
     refuse_missing_trackers(recipe.training)
     tell("reading data")
-    dataset = read_dataset(recipe)
+    dataset = read(recipe)
     recipe = recipe.with_labels(dataset.tasks)
-    source = find_encoder(recipe.encoder)
+    source = find(recipe.encoder)
     return Prepared(recipe, dataset, source, recipe.layout(dataset.tasks, source.shape), device)
 
 

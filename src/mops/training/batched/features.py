@@ -1,37 +1,35 @@
-"""Feature tables: the frozen vectors of all rows of a task, shared by the runs of a batch.
+"""Feature tables: the frozen vectors of all rows of a task, shared by the runs of a batch, and the
+objective of a run that reads them.
 
-Shapes: R rows, K sequences of a row, U distinct sequences that are needed, D width.
+Shapes: R rows, K sequences of a row, P training rows in the order in which a run takes them,
+U distinct sequences that are needed, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from mops.data.batches import Segment, TaskData
+from mops.data.batches import Batch, Segment, TaskData
+from mops.data.schedule import Schedule, shuffled
 from mops.data.tokens import tokenise_cached
+from mops.evaluate.metrics import score
 from mops.model.network import Network
-from mops.model.packing import pack_segments
-from mops.predict.inference import (
-    Predictions,
-    decide,
-    find_distinct,
-    pool_segments,
-)
+from mops.predict.bundle import Bundle
+from mops.predict.inference import Predictions, decide, find_distinct
 from mops.tasks import Task
-from mops.training.feature_cache import open_cache
-from mops.training.prepare import Prepared, task_data
+from mops.training.checkpoint import TrainerState
+from mops.training.feature_cache import FeatureCache, Floats
+from mops.training.losses import loss_of
+from mops.training.prepare import Prepared, TaskObjective, TaskScores, task_data
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-# (task, distinct sequences) -> the pooled vector of each, before the pooler
-Features = Callable[[str, Sequence[Segment]], Floats]
 CHUNK = 8192  # vectors that pass late layers and heads at a time; bounds memory
 
 
@@ -48,20 +46,20 @@ class FeatureTable:
     pooled_UD: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     vectors_UD: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # after the pooler
 
-    def find_rows(self, texts: Sequence[tuple[str, ...]]) -> Ints:
+    def find_rows(self, texts: Iterable[tuple[str, ...]]) -> Ints:
         return np.array([self.row_numbers[row] for row in texts], dtype=np.int64)
 
-    def fill(self, rows_R: Ints, features: Features, poolers: Sequence[nn.Module]) -> None:
-        """Compute the vectors of these rows, each distinct sequence once."""
+    def fill(self, rows_R: Ints, cache: FeatureCache) -> None:
+        """Look up or compute the vectors of these rows, each distinct sequence once."""
+        name, network = self.task.name, cache.network
         needed = np.unique(self.sequences_RK[rows_R])
         self.places[needed] = np.arange(len(needed))
-        vectors = features(self.task.name, [self.segments[n] for n in needed.tolist()])
-        self.pooled_UD = torch.from_numpy(np.require(vectors, np.float32, ("C", "W")))
-        self.vectors_UD = self.pooled_UD
+        vectors = cache.pooled(name, [self.segments[n] for n in needed.tolist()])
+        self.pooled_UD = self.vectors_UD = torch.from_numpy(vectors)
         with torch.no_grad():
-            for pooler in poolers:
+            for owner in network.layout.routes[name].pooler:
                 parts = torch.split(self.vectors_UD, CHUNK)
-                self.vectors_UD = torch.cat([pooler(part) for part in parts])
+                self.vectors_UD = torch.cat([network.bank[owner](part) for part in parts])
 
     def find_vectors(self, rows_R: Ints) -> Tensor:
         """The places of the vectors of these rows, R K."""
@@ -82,12 +80,35 @@ class FeatureTable:
 FeatureTables = Mapping[str, FeatureTable]
 
 
+def build_table(ready: Prepared, name: str) -> FeatureTable:
+    """Tokenise every row of a task, of all splits; the table has no vectors yet."""
+    splits = dict(ready.dataset.splits[name])
+    training = task_data(ready, name, splits["train"].good)
+    texts = {"train": [row.texts for row in splits.pop("train").good]}
+    tokens = {"train": training.tokens}
+    for split, data in splits.items():
+        texts[split] = [row.texts for row in data.rows]
+        tokens[split] = tokenise_cached(ready.source.tokenizer, texts[split], ready.layout.reading)
+    segments, numbers = find_distinct(tokens, slice(None))
+    sequences = np.concatenate([numbers[split] for split in texts if texts[split]])
+    rows = (row for split in texts.values() for row in split)
+    return FeatureTable(
+        task=training.task,
+        training=training,
+        row_numbers={row: number for number, row in enumerate(rows)},
+        segments=[Segment(s.ids, s.types, (name,)) for s in segments],
+        sequences_RK=sequences.reshape(-1, training.tokens.per_row),
+        places=np.full(len(segments), -1, dtype=np.int64),
+    )
+
+
 @dataclass(frozen=True)
 class TablePredictor:
     """The predictions of a `Predictor`, for rows that are in feature tables."""
 
-    network: Network
     tables: FeatureTables
+    bundle: Bundle
+    device: str
 
     def predict_tasks(
         self, rows: Mapping[str, Sequence[tuple[str, ...]]], /
@@ -95,45 +116,83 @@ class TablePredictor:
         predictions = {}
         for name, texts in rows.items():
             table = self.tables[name]
-            outputs = table.outputs(self.network, table.find_rows(texts))
+            outputs = table.outputs(self.bundle.network, table.find_rows(texts))
             predictions[name] = decide(table.task, outputs)
         return predictions
 
 
-def build_table(ready: Prepared, name: str) -> FeatureTable:
-    """Tokenise every row of a task, of all splits; the table has no vectors yet."""
-    splits = dict(ready.dataset.splits[name])
-    rows = {"train": splits.pop("train").good} | {split: s.rows for split, s in splits.items()}
-    training = task_data(ready, name, rows["train"])
-    texts = {split: [row.texts for row in of] for split, of in rows.items()}
-    tokens = {
-        split: tokenise_cached(ready.source.tokenizer, of, ready.layout.reading)
-        for split, of in texts.items()
-        if split != "train"
-    }
-    segments, numbers = find_distinct({"train": training.tokens, **tokens}, slice(None))
-    sequences = np.concatenate([numbers[split] for split in rows if rows[split]])
-    return FeatureTable(
-        task=training.task,
-        training=training,
-        row_numbers={row: n for n, row in enumerate(t for of in texts.values() for t in of)},
-        segments=[Segment(s.ids, s.types, (name,)) for s in segments],
-        sequences_RK=sequences.reshape(-1, training.tokens.per_row),
-        places=np.full(len(segments), -1, dtype=np.int64),
-    )
+# ------------------------------------------------------------------ the rows of one run
 
 
-def pooled_features(network: Network) -> Features:
-    """From the feature cache; where it is off, from the frozen encoder."""
-    cache = open_cache(network)
-    return cache.pooled if cache else partial(compute_pooled, network)
+def training_rows(schedule: Schedule, task: str) -> Ints:
+    """The rows of all steps of a task, in the order of `Schedule.places`."""
+    wanted, size = schedule.rows_before(len(schedule))[task], schedule.sizes[task]
+    passes = [shuffled(size, schedule.seed, task, n) for n in range(-(-wanted // size))]
+    rows: Ints = np.concatenate([np.zeros(0, np.int64), *passes])[:wanted]
+    return rows
 
 
-def compute_pooled(network: Network, task: str, segments: Sequence[Segment]) -> Floats:
-    """The pooled vector of each segment, before any pooler."""
-    network.eval()
-    pack = partial(pack_segments, layout=network.layout)
-    with torch.inference_mode():
-        vectors_SD, places = pool_segments(network, segments, (task,), pack)
-    vectors: Floats = vectors_SD.numpy()[places[task]]
-    return vectors
+@dataclass(frozen=True)
+class RowOrder:
+    """The training rows that one run takes from one task, in order."""
+
+    vectors_PK: Tensor  # the places of their vectors in the feature table
+    targets_P: Tensor
+    tokens: Ints  # in all rows before each one
+
+
+@dataclass(frozen=True)
+class OrderedRows(Batch):
+    """The rows of a step as slices of each task's `RowOrder`."""
+
+    slices: Mapping[str, slice] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class FeatureObjective(TaskObjective):
+    """The tasks of one run, read from feature tables instead of texts."""
+
+    tables: FeatureTables
+    selection_rows: Mapping[str, Ints]  # in the feature tables
+
+    @cached_property
+    def orders(self) -> dict[str, RowOrder]:
+        orders = {}
+        for name, table in self.tables.items():
+            rows = training_rows(self.schedule, name)
+            lengths = table.training.tokens.row_lengths[rows]
+            orders[name] = RowOrder(
+                vectors_PK=table.find_vectors(rows),
+                targets_P=torch.as_tensor(table.training.targets[rows], dtype=torch.float32),
+                tokens=np.concatenate([[0], np.cumsum(lengths)]),
+            )
+        return orders
+
+    def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> OrderedRows:
+        before, rows = self.schedule.rows_before(step), self.schedule.steps[step]
+        chosen = rows if tasks is None else tasks
+        slices = {task: slice(before[task], before[task] + rows[task]) for task in chosen}
+        return OrderedRows((), {}, self.schedule.scale(step), slices=slices)
+
+    def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
+        """The losses of one network by itself."""
+        assert isinstance(batch, OrderedRows)
+        losses = {}
+        for task, rows in batch.slices.items():
+            order, table = self.orders[task], self.tables[task]
+            pooled_ND = table.pooled_UD[order.vectors_PK[rows].flatten()]
+            outputs_RO = network.task_outputs(task, pooled_ND)
+            losses[task] = loss_of(table.task, outputs_RO, order.targets_P[rows])
+        return losses
+
+    def enter_stage(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Nothing to do: the frozen layers are computed already."""
+
+    def selection_scores(self, network: Network) -> TaskScores:
+        scores = {}
+        for name, data in self.selection.items():
+            outputs = self.tables[name].outputs(network, self.selection_rows[name])
+            scores[name] = score(data.task, data.targets, decide(data.task, outputs).values)
+        return scores

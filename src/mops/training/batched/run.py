@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+import torch
 
-from mops.config.methods import SUM, check_solver_installed
+from mops.config.methods import SUM
 from mops.config.recipe import Recipe
 from mops.data.batches import take_rows
 from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.data.schedule import Schedule, plan_steps
-from mops.errors import RecipeError, RunError
+from mops.errors import MopsError, RecipeError, RunError
 from mops.evaluate.evaluate import sample
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
-from mops.model.sources import EncoderSource, find_encoder
-from mops.plans.rows import TRUNK_FROZEN
-from mops.predict.bundle import Bundle
+from mops.model.sources import find_encoder
+from mops.store import find_store
+from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
 from mops.training.batched.features import (
+    FeatureObjective,
     FeatureTable,
     FeatureTables,
     Ints,
     TablePredictor,
     build_table,
-    pooled_features,
+    training_rows,
 )
-from mops.training.batched.trainer import BatchedRuns, FeatureObjective, RowOrder, training_rows
 from mops.training.checkpoint import STATE, saved_step
-from mops.training.machine import prepare_machine, restored_threads
-from mops.training.prepare import Prepared, selection_rows, task_data
+from mops.training.feature_cache import FeatureCache, find_prefix
+from mops.training.machine import restored_threads
+from mops.training.prepare import Prepared, prepare, selection_rows, task_data
 from mops.training.run import (
     Run,
     begin_folder,
@@ -43,7 +47,8 @@ from mops.training.run import (
     start_trainer,
     tracked,
 )
-from mops.training.tracking import Label, Watcher, label_of, refuse_missing_trackers
+from mops.training.step import StepFacts
+from mops.training.tracking import Label, Watcher, label_of
 from mops.training.trainer import Trainer, run_all
 
 # Bytes of the weights and moments of networks that are trained as one batch. With 384 wide vectors
@@ -51,21 +56,26 @@ from mops.training.trainer import Trainer, run_all
 # eight (medians of two runs on a busy machine): alone 1.26, of two 1.13, of four 1.04, of sixteen
 # 0.97.
 BATCH_BYTES = 96 * 2**20
-MOMENT_BYTES = 12  # a weight and its two moments
-
 Results = dict[Path, Run | RunError]
 
 
 def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
     """Why a run cannot be trained in a batch with others; empty if it can."""
-    plan, training = recipe.sharing_plan(), recipe.training
-    rates, others = plan.rates[: len(TRUNK_FROZEN)], plan.rates[len(TRUNK_FROZEN) :]
+    training = recipe.training
+    try:
+        layout = recipe.layout(recipe.task_values(), find_encoder(recipe.encoder).shape)
+    except MopsError as error:  # the run itself will report it
+        return str(error)
+    routes = layout.routes.values()
+    trunk = {owner for route in routes for owner, _, _ in route.trunk}
     obstacles = {
-        "its encoder learns (write the plan as frozen+...)": rates != TRUNK_FROZEN,
-        "its plan adds something inside the encoder": bool(plan.additions),
-        "its plan has feeds": bool(plan.feeds),
-        "its plan has pull rows": bool(plan.pull),
-        "its plan freezes more than the encoder": any(row.factor == 0 for row in others),
+        "its encoder learns (write the plan as frozen+...)": any(layout.rates[o] for o in trunk),
+        "its plan adds something inside the encoder": bool(layout.plan.additions),
+        "its plan has feeds": bool(layout.plan.feeds),
+        "its plan has pull rows": bool(layout.plan.pull),
+        "its plan freezes more than the encoder": not all(
+            rate for owner, rate in layout.rates.items() if owner not in trunk
+        ),
         "training.stages is set": bool(training.stages),
         "training.gradients is not sum": training.gradients != SUM,
         "its loss weights are not fixed": isinstance(training.loss_weights, str),
@@ -97,9 +107,9 @@ class PlannedRun:
 
     @property
     def bytes(self) -> int:
-        """The memory of its weights and moments, without the encoder."""
+        """The memory of its weights, each with two moments, without the encoder."""
         sizes = self.ready.layout.sizes
-        return MOMENT_BYTES * sum(size for owner, size in sizes.items() if owner not in self.trunk)
+        return 12 * sum(size for owner, size in sizes.items() if owner not in self.trunk)
 
     @property
     def feature_key(self) -> Hashable:
@@ -135,7 +145,14 @@ def train_many(
             "every recipe needs a folder of its own"
         )
     labels = labels or [label_of(folder) for folder in folders]
-    ready = prepare_many(recipes, watcher.phase)
+    datasets: dict[str, Dataset] = {}
+
+    def read(recipe: Recipe) -> Dataset:
+        key = dataset_key(recipe)
+        return datasets.get(key) or datasets.setdefault(key, read_dataset(recipe))
+
+    find = cache(find_encoder)
+    ready = [prepare(recipe, watcher.phase, read, find) for recipe in recipes]
     runs = [PlannedRun(*facts) for facts in zip(ready, folders, labels, strict=True)]
     for run in runs:
         if reason := batching_obstacle(run.ready.recipe, run.ready.device):
@@ -143,31 +160,12 @@ def train_many(
                 f"{run.folder}: this run cannot be trained in a batch: {reason}; "
                 "train it alone with `mops train`"
             )
-    is_done = {run.folder: is_finished(run.folder, run.ready) for run in runs}
-    results: Results = {folder: finished_run(folder) for folder in folders if is_done[folder]}
-    open_runs = [run for run in runs if not is_done[run.folder]]
+    done = [run.folder for run in runs if is_finished(run.folder, run.ready)]
+    results: Results = {folder: finished_run(folder) for folder in done}
+    open_runs = [run for run in runs if run.folder not in done]
     for group in group_runs(open_runs, lambda run: run.feature_key):
         results |= train_group(group, watcher)
     return [results[folder] for folder in folders]
-
-
-def prepare_many(recipes: Sequence[Recipe], tell: Callable[[str], None]) -> list[Prepared]:
-    """`prepare` for every recipe; the same files are read once."""
-    datasets: dict[str, Dataset] = {}
-    sources: dict[str, EncoderSource] = {}
-    prepared = []
-    for recipe in recipes:
-        device = prepare_machine(recipe.training)
-        check_solver_installed(recipe.training.gradients)
-        refuse_missing_trackers(recipe.training)
-        if (key := dataset_key(recipe)) not in datasets:
-            tell("reading data")
-            datasets[key] = read_dataset(recipe)
-        source = sources.setdefault(recipe.encoder, find_encoder(recipe.encoder))
-        tasks = datasets[key].tasks
-        layout = recipe.layout(tasks, source.shape)
-        prepared.append(Prepared(recipe.with_labels(tasks), datasets[key], source, layout, device))
-    return prepared
 
 
 def group_runs(
@@ -179,16 +177,15 @@ def group_runs(
     return list(groups.values())
 
 
-def split_batches(runs: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
+def split_batches(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
     """Runs of similar size in batches of at most BATCH_BYTES, or of one run."""
-    batch: list[PlannedRun] = []
+    batches: list[list[PlannedRun]] = []
     for run in sorted(runs, key=lambda run: run.bytes):
-        if batch and sum(other.bytes for other in (*batch, run)) > BATCH_BYTES:
-            yield batch
-            batch = []
-        batch.append(run)
-    if batch:
-        yield batch
+        if batches and sum(other.bytes for other in (*batches[-1], run)) <= BATCH_BYTES:
+            batches[-1].append(run)
+        else:
+            batches.append([run])
+    return batches
 
 
 # ------------------------------------------------------------------ training
@@ -198,23 +195,22 @@ def train_group(runs: Sequence[PlannedRun], watcher: Watcher) -> Results:
     """Encode the texts of all runs once, then train the runs batch by batch."""
     watcher.phase("tokenising")
     tables = {name: build_table(runs[0].ready, name) for name in runs[0].ready.dataset.tasks}
-    encoder = frozen_network(runs[0].ready)
+    features = frozen_features(runs[0].ready)
     watcher.phase("encoding")
-    features = pooled_features(encoder)
-    for task, table in tables.items():
-        poolers = [encoder.bank[owner] for owner in encoder.layout.routes[task].pooler]
-        table.fill(needed_rows(runs, table), features, poolers)
+    for table in tables.values():
+        table.fill(needed_rows(runs, table), features)
     results: Results = {}
     for group in group_runs(runs, lambda run: run.step_key):
         for batch in split_batches(group):
-            results |= train_batch(batch, encoder, tables, watcher)
+            results |= train_batch(batch, features.network, tables, watcher)
     return results
 
 
-def frozen_network(ready: Prepared) -> Network:
+def frozen_features(ready: Prepared) -> FeatureCache:
+    """The pooled vectors of the frozen encoder; without a store, if the cache is off."""
     network = Network(ready.layout)
     load_pretrained(network, ready.source)
-    return network.eval()
+    return FeatureCache(network.eval(), find_prefix(network), find_store())
 
 
 def needed_rows(runs: Sequence[PlannedRun], table: FeatureTable) -> Ints:
@@ -224,7 +220,7 @@ def needed_rows(runs: Sequence[PlannedRun], table: FeatureTable) -> Ints:
     for run in runs:
         train = run.ready.dataset.splits[name]["train"]
         evaluated = sample(train, name, run.ready.recipe.training.seed)
-        rows.append(table.find_rows([row.texts for row in evaluated]))
+        rows.append(table.find_rows(row.texts for row in evaluated))
         rows.append(training_rows(run.schedule, name))
     return np.unique(np.concatenate(rows))
 
@@ -249,20 +245,13 @@ def train_batch(
         if trainers:
             run_all([trainer for _, trainer in trainers], BatchedRuns(), watcher)
         for run, trainer in trainers:
-            results[run.folder] = conclude_run(run, trainer, tables, watcher)
+            predictor = partial(TablePredictor, tables)
+            try:
+                done = trainer.error or conclude(run.ready, trainer, watcher, predictor)
+            except RunError as error:
+                done = error
+            results[run.folder] = done
     return results
-
-
-def conclude_run(
-    run: PlannedRun, trainer: Trainer, tables: FeatureTables, watcher: Watcher
-) -> Run | RunError:
-    def answer(bundle: Bundle, device: str) -> TablePredictor:
-        return TablePredictor(bundle.network, tables)
-
-    try:
-        return trainer.error or conclude(run.ready, trainer, watcher, answer)
-    except RunError as error:
-        return error
 
 
 def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> Trainer:
@@ -275,18 +264,54 @@ def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> T
         trunk={owner: encoder.bank[owner] for owner in run.trunk},
     )
     data = {name: table.training for name, table in tables.items()}
-    selection = selection_rows(ready)
+    selection = selection_rows(ready).items()
     objective = FeatureObjective(
         training=training,
         schedule=run.schedule,
         data=data,
-        selection={name: task_data(ready, name, rows) for name, rows in selection.items()},
+        selection={name: task_data(ready, name, rows) for name, rows in selection},
         take=partial(take_rows, data),
         tables=tables,
-        orders={name: RowOrder.plan(run.schedule, table) for name, table in tables.items()},
-        selection_rows={
-            name: tables[name].find_rows([row.texts for row in rows])
-            for name, rows in selection.items()
-        },
+        selection_rows={n: tables[n].find_rows(row.texts for row in rows) for n, rows in selection},
     )
     return start_trainer(run.folder, ready, network, objective)
+
+
+class BatchedRuns:
+    """A strategy of the trainer: the steps of runs with equal schedules are one computation.
+
+    Each run keeps its own state, curve, best weights and checkpoints, as if it ran alone.
+    """
+
+    def __init__(self) -> None:
+        self.runs: Sequence[Trainer] = ()
+        self.ensemble: Ensemble
+
+    def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
+        step, objectives = runs[0].state.step, [cast(FeatureObjective, r.objective) for r in runs]
+        if runs != self.runs:  # one has stopped or failed
+            self.runs = runs
+            self.ensemble = Ensemble(
+                [Member(r.network, r.learner.optimizer, r.schedule.stage_at(step)) for r in runs]
+            )
+        rows = objectives[0].make_batch(step)
+        started = time.perf_counter()
+        batches, tokens_N = {}, np.zeros(len(runs), np.int64)
+        for task, place in rows.slices.items():
+            orders = [objective.orders[task] for objective in objectives]
+            vectors_NT = torch.stack([order.vectors_PK[place].flatten() for order in orders])
+            batches[task] = FeatureBatch(
+                vectors_NTD=objectives[0].tables[task].vectors_UD[vectors_NT],
+                targets_NR=torch.stack([order.targets_P[place] for order in orders]),
+                scale=rows.scale[task],
+            )
+            tokens_N += [order.tokens[place.stop] - order.tokens[place.start] for order in orders]
+        facts = self.ensemble.take_step(batches, step)
+        seconds = (time.perf_counter() - started) / len(runs)
+        return [
+            replace(own, seconds=seconds, tokens=int(tokens))
+            for own, tokens in zip(facts, tokens_N, strict=True)
+        ]
+
+    def close(self) -> None:
+        return
