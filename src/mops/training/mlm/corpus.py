@@ -17,6 +17,7 @@ from mops.data.examples import normalised
 from mops.data.schedule import generator, shuffled
 from mops.data.tokens import tokenise
 from mops.errors import DataError, EncoderError
+from mops.model.sources import EncoderSource
 from mops.plans.shapes import Reading
 
 if TYPE_CHECKING:
@@ -48,11 +49,7 @@ class Texts:
 
 
 def gather_texts(dataset: Dataset) -> Texts:
-    """Texts that differ only in case, punctuation and spaces count as one.
-
-    The held-out ones have the lowest hashes, whatever the seed and the order of files. Texts in one
-    row with them are left out: a pair is often one sentence in two wordings.
-    """
+    """The distinct texts: those that differ only in case, punctuation and spaces count as one."""
     splits = dataset.splits.values()
     training = [row.texts for task in splits for row in task["train"].good]
     spellings: dict[str, str] = {}
@@ -67,7 +64,9 @@ def gather_texts(dataset: Dataset) -> Texts:
     }
     usable = set(spellings) - evaluated
     count = min(MOST, max(FEWEST, round(HELD_OUT_FRACTION * len(usable))), len(usable) // 5)
+    # the lowest hashes, whatever the seed and the order of files
     held_out = sorted(usable, key=lambda key: hashlib.sha256(key.encode()).digest())[:count]
+    # also without texts in one row with them: a pair is often one sentence in two wordings
     rows, chosen = ({normalised(text) for text in texts} for texts in training), set(held_out)
     train = sorted(usable.difference(*(keys for keys in rows if keys & chosen)))
     if count < 2 or not train:
@@ -215,3 +214,8 @@ def build_corpus(
         "report_words": sum(len(masked.places) for masked in held_out["report"]),
     }
     return Corpus(train, held_out, vocabulary, counts)
+
+
+def read_corpus(dataset: Dataset, source: EncoderSource, reading: Reading) -> Corpus:
+    vocabulary = read_vocabulary(source.tokenizer, source.shape.words)
+    return build_corpus(gather_texts(dataset), source.tokenizer, vocabulary, reading)

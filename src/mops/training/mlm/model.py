@@ -21,19 +21,11 @@ from torch.nn import functional as F
 from mops.data.batches import split_batches
 from mops.data.tokens import load_tokenizer
 from mops.files import atomic_write, write_text
+from mops.model import pretrained
 from mops.model.blocks import ACTIVATIONS, Dense
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
-from mops.model.pretrained import (
-    TRUNK,
-    foreign_tensors,
-    load_pretrained,
-    plain_name,
-    read_tensors,
-    read_weights,
-    write_tensors,
-)
 from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, weights_file
 from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
@@ -97,7 +89,7 @@ WORDS = "embeddings.word_embeddings.weight"
 def load_head(head: nn.Module, source: EncoderSource) -> bool:
     """Fill the head from the encoder's file; False, and unchanged, when it has no tied head."""
     names, state = HEADS[source.shape.family], head.state_dict()
-    theirs = read_weights(weights_file(source.folder), source.shape.family)
+    theirs = pretrained.read_weights(weights_file(source.folder), source.shape.family)
     tensors = {ours: theirs.get(name) for ours, name in names.places().items()}
     is_there = all(t is not None and t.shape == state[n].shape for n, t in tensors.items())
     output = theirs.get(f"{names.output}.weight", theirs[WORDS])
@@ -140,7 +132,7 @@ def begin_network(ready: Prepared, source: EncoderSource, corpus: Corpus) -> tup
     """The encoder of a folder with its word head, or with a new one where it has none."""
     training = ready.recipe.training
     network = build_network(ready.layout, training.dropout, training.seed)
-    load_pretrained(network, source)
+    pretrained.load_pretrained(network, source)
     head = network.bank[head_owner(network)]
     is_new = not load_head(head, source)
     if is_new:
@@ -188,7 +180,7 @@ def chunks(sequences: Sequence[Masked]) -> Iterator[list[Masked]]:
     return split_batches(sorted(sequences, key=length), length, TOKENS)
 
 
-BASE = (*TRUNK, "pooler.")  # transformers puts the family before these names
+BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts the family before these names
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt",
@@ -213,7 +205,7 @@ def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None
         with atomic_write(folder / TOKENIZER_FILES[0]) as draft:
             load_tokenizer(source.folder).save(str(draft))
     with atomic_write(folder / WEIGHTS) as draft:
-        write_tensors(draft, foreign_weights(network, source))
+        pretrained.write_tensors(draft, foreign_weights(network, source))
 
 
 def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor]:
@@ -221,11 +213,11 @@ def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor
     family, head = source.shape.family, network.bank[head_owner(network)].state_dict()
     names = HEADS[family]
     # query, key and value are views of one tensor
-    ours = {name: tensor.cpu().clone() for name, tensor in foreign_tensors(network)}
+    ours = {name: tensor.cpu().clone() for name, tensor in pretrained.foreign_tensors(network)}
     ours |= {theirs: head[name].cpu() for name, theirs in names.places().items()}
     kept = {}
-    for name, tensor in read_tensors(weights_file(source.folder))[0].items():
-        plain = plain_name(name, family)
+    for name, tensor in pretrained.read_tensors(weights_file(source.folder))[0].items():
+        plain = pretrained.plain_name(name, family)
         if plain not in ours and plain not in (f"{names.output}.weight", f"{names.output}.bias"):
             kept[plain if plain.startswith(BASE) else name] = tensor
     return {

@@ -32,22 +32,8 @@ from mops.plans.shapes import Reading, check_length
 from mops.record import read_curve
 from mops.training.checkpoint import TrainerState
 from mops.training.machine import prepare_machine, restored_threads
-from mops.training.mlm.corpus import (
-    TEXT,
-    Corpus,
-    MaskedBatch,
-    build_corpus,
-    gather_texts,
-    read_vocabulary,
-)
-from mops.training.mlm.model import (
-    begin_network,
-    head_owner,
-    held_out_losses,
-    lay_out_words,
-    masked_loss,
-    write_encoder,
-)
+from mops.training.mlm import model
+from mops.training.mlm.corpus import TEXT, Corpus, MaskedBatch, read_corpus
 from mops.training.prepare import Prepared, meta_info
 from mops.training.run import refuse_other_work, start_trainer, tracked
 from mops.training.tracking import Watcher, label_of, refuse_missing_trackers
@@ -89,9 +75,9 @@ def pretrain(
     folder, watcher = Path(out), watcher or Watcher()
     settings = pretraining_settings(recipe, batch_size, control_steps)
     ready = prepare_pretraining(recipe, watcher.phase)
-    if is_finished(folder, ready, settings):
+    if record := finished_record(folder, ready, settings):
         shutil.rmtree(folder / "state", ignore_errors=True)  # a kill may have left it
-        return Pretrained(folder, read_json(folder / RECORD), was_finished=True)
+        return Pretrained(folder, record, was_finished=True)
     watcher.phase("tokenising")
     objective, trainer = build_trainer(folder, ready, batch_size, control_steps)
     remove_drafts(folder)
@@ -103,12 +89,13 @@ def pretrain(
         trainer.run(watcher)
         trainer.restore_best()
         watcher.phase("writing")
-        write_encoder(folder, trainer.network, ready.source)
+        model.write_encoder(folder, trainer.network, ready.source)
         record = {"settings": settings, **build_record(ready, trainer, objective)}
-        write_text(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(record, indent=2, ensure_ascii=False)
+        write_text(folder / RECORD, f"{text}\n")
         trainer.curve.end({"final/perplexity": record["held_out"]["end"]["perplexity"]})
     shutil.rmtree(folder / "state", ignore_errors=True)
-    return Pretrained(folder, read_json(folder / RECORD))
+    return Pretrained(folder, json.loads(text))
 
 
 def pretraining_settings(
@@ -137,21 +124,19 @@ def prepare_pretraining(recipe: Recipe, tell: Callable[[str], None]) -> Prepared
     dataset = read_dataset(recipe)
     training = Training.model_validate(recipe.training.model_dump(include=USED))
     recipe = recipe.model_copy(update={"plan": DEFAULT, "training": training})
-    return Prepared(recipe, dataset, source, lay_out_words(source.shape, reading), device)
+    return Prepared(recipe, dataset, source, model.lay_out_words(source.shape, reading), device)
 
 
-def is_finished(folder: Path, ready: Prepared, settings: dict[str, Any]) -> bool:
-    """Whether this very encoder is already there; refuses a folder that holds another one."""
+def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> dict[str, Any]:
+    """The record of this very encoder, empty if unfinished; refuses another one's folder."""
     if not holds(folder, RECORD, SETTINGS, kind="pretraining"):
-        return False
-    record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
-    there = record["settings"] if record else read_json(folder / SETTINGS)
-    refuse_other_work(folder, "pretraining", (there, settings), record.get("meta_info"), ready)
-    return bool(record)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text("utf-8")))
+        return {}
+    is_there = (folder / RECORD).is_file()
+    facts = json.loads((folder / (RECORD if is_there else SETTINGS)).read_text("utf-8"))
+    record: dict[str, Any] = facts if is_there else {"settings": facts}
+    there = record["settings"], settings
+    refuse_other_work(folder, "pretraining", there, record.get("meta_info"), ready)
+    return record if is_there else {}
 
 
 def build_trainer(
@@ -159,16 +144,14 @@ def build_trainer(
 ) -> tuple[MaskedWords, Trainer]:
     """At its first step, or at the next one of an interrupted run."""
     training = ready.recipe.training
-    tokenizer, reading = ready.source.tokenizer, ready.layout.reading
-    vocabulary = read_vocabulary(tokenizer, ready.source.shape.words)
-    corpus = build_corpus(gather_texts(ready.dataset), tokenizer, vocabulary, reading)
-    network, is_new_head = begin_network(ready, ready.source, corpus)
+    corpus = read_corpus(ready.dataset, ready.source, ready.layout.reading)
+    network, is_new_head = model.begin_network(ready, ready.source, corpus)
     if not is_new_head:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
     epoch = training.steps_per_epoch or math.ceil(len(corpus.train) / batch_size)
     steps = training.max_steps or max(1, round(training.num_train_epochs * epoch))
     control = steps if control_steps is None else control_steps
-    head = network.bank[head_owner(network)].state_dict()
+    head = network.bank[model.head_owner(network)].state_dict()
     objective = MaskedWords(
         corpus=corpus,
         schedule=plan_phases(training, epoch, control, steps),
@@ -214,18 +197,18 @@ class MaskedWords:
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         assert isinstance(batch, MaskedBatch)
-        return {TEXT: masked_loss(network, batch.sequences)}
+        return {TEXT: model.masked_loss(network, batch.sequences)}
 
     def enter_stage(
         self, network: Network, state: TrainerState, tell: Callable[[str], None]
     ) -> None:
         """Put the initial head back: the control leaves no trace."""
         if state.step == self.schedule.stage_at(state.step).first:
-            network.bank[head_owner(network)].load_state_dict(self.initial_head)
+            network.bank[model.head_owner(network)].load_state_dict(self.initial_head)
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         """The losses of both held-out halves; a state of the control is never the best."""
-        losses = held_out_losses(network, self.corpus.held_out)
+        losses = model.held_out_losses(network, self.corpus.held_out)
         is_control = self.position(step)["phase"] == CONTROL
         facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
         return Evaluation(None if is_control else -losses["selection"], facts)
@@ -247,20 +230,11 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     lines = {line["phase"]: line for line in curve if "held_out" in line}
     baseline = lines.get(CONTROL, lines[START])
     written = EncoderSource(str(trainer.folder), trainer.folder)
-    network, _ = begin_network(ready, written, corpus)
-    points = {
-        "start": (0, lines[START]["held_out"]),
-        "baseline": (baseline["step"], baseline["held_out"]),
-        "end": (now.best_step, held_out_losses(network, corpus.held_out)),
-    }
+    network, _ = model.begin_network(ready, written, corpus)
     held_out = {
-        name: {
-            "step": step,
-            "loss": losses["report"],
-            "perplexity": perplexity(losses["report"]),
-            "selection_loss": losses["selection"],
-        }
-        for name, (step, losses) in points.items()
+        "start": held_out_point(0, lines[START]["held_out"]),
+        "baseline": held_out_point(baseline["step"], baseline["held_out"]),
+        "end": held_out_point(now.best_step, model.held_out_losses(network, corpus.held_out)),
     }
     steps = now.step - planned.first
     return {
@@ -282,6 +256,12 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
         "curve": curve,
         "meta_info": asdict(meta_info(ready)),
     }
+
+
+def held_out_point(step: int, losses: Mapping[str, float]) -> dict[str, float]:
+    loss, selection = losses["report"], losses["selection"]
+    facts = {"step": step, "loss": loss, "perplexity": perplexity(loss)}
+    return {**facts, "selection_loss": selection}
 
 
 def perplexity(loss: float) -> float:
