@@ -125,44 +125,32 @@ def place_and_part(owner: str) -> tuple[str, str]:
     return (part if layer is None else f"layer {layer}"), part
 
 
-def owner_series(products: GradientProducts) -> list[CosineSeries]:
-    """For each owner and each pair of tasks that pass it."""
-    grams = []
+def pair_series(products: GradientProducts) -> tuple[list[CosineSeries], list[CosineSeries]]:
+    """For each pair of tasks: on each owner that both pass, and on all owners of a place together.
+
+    From the bottom of the encoder to its top, then places without a layer.
+    """
+    grams: dict[tuple[str, str, str, tuple[str, str]], Values] = {}
     for owner, gram in products.grams.items():
         place, part = place_and_part(owner)
         for pair in combinations(products.users[owner], 2):
-            grams.append(({"place": place, "part": part, "owner": owner, "tasks": pair}, gram))
-    return make_series(grams, products.tasks)
-
-
-def place_series(products: GradientProducts) -> list[CosineSeries]:
-    """For each place and pair: all weights there that both pass, as one gradient."""
-    sums: dict[tuple[str, tuple[str, str]], Values] = {}
-    for owner, gram in products.grams.items():
-        place, _ = place_and_part(owner)
-        for pair in combinations(products.users[owner], 2):
-            sums[place, pair] = sums.get((place, pair), 0.0) + gram
-    grams = [
-        ({"place": at, "part": WHOLE, "tasks": pair}, gram) for (at, pair), gram in sums.items()
-    ]
-    return make_series(grams, products.tasks)
-
-
-def make_series(
-    grams: Sequence[tuple[Mapping[str, Any], Values]], tasks: Sequence[str]
-) -> list[CosineSeries]:
-    """From the bottom of the encoder to its top, then what has no layer."""
+            whole = place, WHOLE, "", pair
+            grams[place, part, owner, pair] = gram
+            grams[whole] = grams.get(whole, 0.0) + gram
 
     def height(series: CosineSeries) -> tuple[int, int]:
         place = series.names["place"]
         layer = layer_number(place)
         return (0 if place == "embeddings" else 2, 0) if layer is None else (1, layer)
 
-    return sorted((compute_cosines(gram, tasks, names) for names, gram in grams), key=height)
+    names = ("place", "part", "owner", "tasks")
+    named = ((gram, dict(zip(names, key, strict=True))) for key, gram in grams.items())
+    series = sorted((compute_cosines(*each, products.tasks) for each in named), key=height)
+    return [s for s in series if s.names["owner"]], [s for s in series if not s.names["owner"]]
 
 
 def compute_cosines(
-    gram_NThTh: Values, tasks: Sequence[str], names: Mapping[str, Any]
+    gram_NThTh: Values, names: Mapping[str, Any], tasks: Sequence[str]
 ) -> CosineSeries:
     """Each batch of one task with each of the other: batches as large as those of `own`."""
     a, b = (tasks.index(name) for name in names["tasks"])
@@ -176,6 +164,15 @@ def compute_cosines(
 
 
 # ------------------------------------------------------------------ over the steps
+
+
+def judge(products: GradientProducts) -> dict[str, Any]:
+    """The fields of `Conflicts` that follow from the measurement."""
+    by_owner, by_place = pair_series(products)
+    owners, places = make_cells(by_owner), make_cells(by_place)
+    averages = (*average_pairs(by_owner), *average_pairs(by_place))
+    advice = advise(owners, places)
+    return {"owners": owners, "places": places, "averages": averages, "advice": advice}
 
 
 def make_cells(series: Sequence[CosineSeries]) -> tuple[CosineCell, ...]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.config.recipe import Recipe, differing_key
@@ -16,16 +15,7 @@ from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
-from mops.evaluate.conflicts import (
-    Conflicts,
-    GradientProducts,
-    advise,
-    average_pairs,
-    make_cells,
-    owner_series,
-    place_series,
-    read_conflicts,
-)
+from mops.evaluate.conflicts import Conflicts, GradientProducts, Values, judge, read_conflicts
 from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
 from mops.model.network import Network
@@ -37,7 +27,6 @@ from mops.training.run import build_trainer
 from mops.training.step import compute_losses
 from mops.training.tracking import Watcher
 
-STEPS, EVERY = 200, 5
 FEWEST = 5  # measured steps, for a standard error that means something
 Halves = Mapping[str, tuple[Batch, Batch]]  # two independent batches of each task
 
@@ -47,8 +36,8 @@ def conflicts(
     recipe: Recipe,
     out: str | Path | None = None,
     *,
-    steps: int = STEPS,
-    every: int = EVERY,
+    steps: int = 200,
+    every: int = 5,
     watcher: Watcher | None = None,
 ) -> Conflicts:
     """Train for some steps and measure where gradients disagree; `out` gets conflicts.json."""
@@ -56,27 +45,87 @@ def conflicts(
     if out is not None and Path(out).is_file():
         raise UsageError(f"{out} is a file; name a folder with --out")
     watcher = watcher or Watcher()
-    training = recipe.training.model_copy(
-        update={"max_steps": steps, "stages": (), "task_steps": {}}
-    )
+    changes = {"max_steps": steps, "stages": (), "task_steps": {}}
+    training = recipe.training.model_copy(update=changes)
     ready = prepare(recipe.model_copy(update={"training": training}), watcher.phase)
-    check_sharing(ready.layout)
+    if not shared_owners(ready.layout):
+        raise PlanError(
+            f"plan {ready.layout.plan.name!r}: no two tasks train the same weights, so nothing can "
+            "conflict; take a plan that shares some (`mops plans` draws them)"
+        )
     path = Path(out) / "conflicts.json" if out is not None else None
     if path is not None and path.exists():
         return read_same(path, ready, every)
-    result = build_result(ready, every, train_and_measure(ready, every, watcher))
+    result = measure_run(ready, steps, every, watcher)
     if path is not None:
         write_text(path, result.to_json())
     return result
 
 
+def read_same(path: Path, ready: Prepared, every: int) -> Conflicts:
+    """The result of an earlier call; refuses the result of another measurement."""
+    result = read_conflicts(path)
+    difference = differing_key(
+        {**result.recipe, "every": result.info["every"]}, {**ready.recipe.to_data(), "every": every}
+    )
+    if difference or result.info["key"] != ready.key:
+        reason = difference or "the data or the encoder's weights have changed"
+        raise RecipeError(
+            f"{path.parent} holds another measurement ({reason}); "
+            "name another folder with --out, or delete this one"
+        )
+    return result
+
+
+def check_request(recipe: Recipe, steps: int, every: int) -> None:
+    if len(recipe.tasks) < 2:
+        raise RecipeError(
+            f"conflicts are measured between tasks, and there is only {', '.join(recipe.tasks)}; "
+            "name two or more with --tasks, or add one under `tasks`"
+        )
+    untrained = [name for name in recipe.tasks if not recipe.training.learns(name)]
+    if untrained:
+        raise RecipeError(
+            f"{', '.join(untrained)}: not trained (training.train_tasks, loss_weights), so its "
+            "gradients mean nothing; leave it out with --tasks"
+        )
+    if every < 1 or steps < FEWEST * every:
+        raise UsageError(
+            f"{steps} steps, measured every {every}: at least {FEWEST} measured steps are needed "
+            f"and `every` is 1 or more; take --steps {FEWEST * max(every, 1)} or a smaller --every"
+        )
+
+
 # ------------------------------------------------------------------ measuring
+
+
+def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Conflicts:
+    products = train_and_measure(ready, every, watcher)
+    tasks, training = list(ready.layout.tasks), ready.recipe.training
+    return Conflicts(
+        info={
+            "plan": ready.layout.plan.name,
+            "encoder": ready.source.name,
+            "tasks": tasks,
+            "seed": training.seed,
+            "steps": steps,
+            "every": every,
+            "measured_steps": list(range(every, steps + 1, every)),
+            "batch_sizes": {task: training.batch_size(task) for task in tasks},
+            "level": LEVEL,
+            "stderr": "over measured steps",
+            "key": ready.key,
+        },
+        recipe=ready.recipe.to_data(),
+        machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
+        **judge(products),
+    )
 
 
 def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> GradientProducts:
     """Take the steps of `mops train`, bit for bit: a measurement changes and draws nothing."""
     watcher.phase("tokenising")
-    measured: list[dict[str, NDArray[np.float64]]] = []
+    measured: list[dict[str, Values]] = []
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # for the curve, which is dropped
         trainer = build_trainer(Path(scratch), ready)
         watcher.begin(len(trainer.schedule), 0)
@@ -100,14 +149,12 @@ def draw_halves(data: Mapping[str, TaskData], training: Training, step: int) -> 
         size = min(training.batch_size(task), len(rows) // 2)
         draw = generator(training.seed, "conflicts", task, str(step))
         numbers = draw.choice(len(rows), 2 * size, replace=False).tolist()
-        halves[task] = (
-            make_batch(data, {task: numbers[:size]}),
-            make_batch(data, {task: numbers[size:]}),
-        )
+        first, second = numbers[:size], numbers[size:]
+        halves[task] = make_batch(data, {task: first}), make_batch(data, {task: second})
     return halves
 
 
-def measure(network: Network, halves: Halves) -> dict[str, NDArray[np.float64]]:
+def measure(network: Network, halves: Halves) -> dict[str, Values]:
     """Owner -> T h T h, the dot products of the gradients of all unweighted losses on its weights.
 
     They are 0 for a task that does not train the owner. Dropout is off: it would add noise.
@@ -128,7 +175,7 @@ def measure(network: Network, halves: Halves) -> dict[str, NDArray[np.float64]]:
     return {owner: dot_products(own).reshape(shape) for owner, own in gradients.items()}
 
 
-def dot_products(gradients: Sequence[Sequence[Tensor]]) -> NDArray[np.float64]:
+def dot_products(gradients: Sequence[Sequence[Tensor]]) -> Values:
     """Every gradient with every other; a gradient is one tensor per parameter."""
     products = np.zeros((len(gradients), len(gradients)))
     for i, first in enumerate(gradients):
@@ -145,79 +192,3 @@ def shared_owners(layout: Layout) -> list[str]:
         for owner, tasks in layout.trained_by.items()
         if len(tasks) > 1 and layout.rates[owner] > 0 and layout.sizes[owner]
     ]
-
-
-# ------------------------------------------------------------------ results
-
-
-def build_result(ready: Prepared, every: int, measured: GradientProducts) -> Conflicts:
-    by_owner, by_place = owner_series(measured), place_series(measured)
-    owners, places = make_cells(by_owner), make_cells(by_place)
-    tasks, training = list(ready.layout.tasks), ready.recipe.training
-    steps = training.max_steps or 0
-    return Conflicts(
-        info={
-            "plan": ready.layout.plan.name,
-            "encoder": ready.source.name,
-            "tasks": tasks,
-            "seed": training.seed,
-            "steps": steps,
-            "every": every,
-            "measured_steps": list(range(every, steps + 1, every)),
-            "batch_sizes": {task: training.batch_size(task) for task in tasks},
-            "level": LEVEL,
-            "stderr": "over measured steps",
-            "key": ready.key,
-        },
-        recipe=ready.recipe.to_data(),
-        machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
-        owners=owners,
-        places=places,
-        averages=(*average_pairs(by_owner), *average_pairs(by_place)),
-        advice=advise(owners, places),
-    )
-
-
-def read_same(path: Path, ready: Prepared, every: int) -> Conflicts:
-    """The result of an earlier call; refuses the result of another measurement."""
-    result = read_conflicts(path)
-    difference = differing_key(
-        {**result.recipe, "every": result.info["every"]}, {**ready.recipe.to_data(), "every": every}
-    )
-    if difference or result.info["key"] != ready.key:
-        reason = difference or "the data or the encoder's weights have changed"
-        raise RecipeError(
-            f"{path.parent} holds another measurement ({reason}); "
-            "name another folder with --out, or delete this one"
-        )
-    return result
-
-
-# ------------------------------------------------------------------ requests that make no sense
-
-
-def check_request(recipe: Recipe, steps: int, every: int) -> None:
-    if len(recipe.tasks) < 2:
-        raise RecipeError(
-            f"conflicts are measured between tasks, and there is only {', '.join(recipe.tasks)}; "
-            "name two or more with --tasks, or add one under `tasks`"
-        )
-    untrained = [name for name in recipe.tasks if not recipe.training.learns(name)]
-    if untrained:
-        raise RecipeError(
-            f"{', '.join(untrained)}: not trained (training.train_tasks, loss_weights), so its "
-            "gradients mean nothing; leave it out with --tasks"
-        )
-    if every < 1 or steps < FEWEST * every:
-        raise UsageError(
-            f"{steps} steps, measured every {every}: at least {FEWEST} measured steps are needed "
-            f"and `every` is 1 or more; take --steps {FEWEST * max(every, 1)} or a smaller --every"
-        )
-
-
-def check_sharing(layout: Layout) -> None:
-    if not shared_owners(layout):
-        raise PlanError(
-            f"plan {layout.plan.name!r}: no two tasks train the same weights, so nothing can "
-            "conflict; take a plan that shares some (`mops plans` draws them)"
-        )
