@@ -17,6 +17,7 @@ from mops.errors import RunError
 from mops.surveys import worker
 from mops.surveys.ledger import FINISHED
 from mops.training import checkpoint
+from mops.training import run as single_run
 from mops.training.batched import run as batched_run
 from mops.training.batched.run import batching_obstacle, train_many
 from mops.training.feature_cache import FeatureCache
@@ -141,7 +142,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(alone: list[Path], tmp_pat
     assert all(isinstance(run, mops.Run) for run in fine)
 
 
-@pytest.mark.parametrize(("module", "name"), [(checkpoint, "save"), (batched_run, "conclude")])
+@pytest.mark.parametrize(("module", "name"), [(checkpoint, "save"), (single_run, "conclude")])
 def test_a_write_error_ends_only_its_own_run(
     module: Any, name: str, alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +174,7 @@ def test_small_batches_give_the_same_and_texts_are_encoded_once(
 
     def count(cache: FeatureCache, task: str, segments: Any) -> np.ndarray:
         tasks.append(task)
-        assert not cache.features
+        assert cache.store is None
         assert len({segment.ids.tobytes() for segment in segments}) == len(segments)
         return pooled(cache, task, segments)
 

@@ -43,7 +43,7 @@ def test_how_far_a_plan_is_frozen(name: str) -> None:
     plan, reading, stages = PLANS[name]
     prefix = find_prefix(build_network(plan, reading=reading))
     assert prefix.stages == stages
-    assert prefix.layers == min(DEPTH, stages - 1)
+    assert prefix.layout.encoder.depth == min(DEPTH, stages - 1)
     assert prefix.is_pooled == (stages == POOLED and name != "top")
 
 

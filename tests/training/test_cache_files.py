@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_computed_each_time(encoder_folder: Any, tmp_path: 
     for limit, blocks in ((100, 0), (2**20, 1)):
         cache = opened(network, Store(tmp_path / str(limit), limit))
         cache.fill("sentiment", segments, lambda *done: told.append(done))
-        assert sum(len(features.paths) for features in cache.features.values()) == blocks
+        assert len(cache.blocks) == blocks
         expected = outputs_of(network, segments)
         with torch.inference_mode():
             found = network(cache.pack(segments))

@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -48,10 +47,6 @@ class FrozenPrefix:
     stages: int  # the embeddings, then each layer, then each place on top
     layout: Layout  # without everything above the prefix
     is_pooled: bool  # nothing in the encoder learns: a sequence is its pooled vector
-
-    @property
-    def layers(self) -> int:
-        return self.layout.encoder.depth
 
     @property
     def owners(self) -> set[str]:
@@ -106,63 +101,9 @@ def digest_weights(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------ on disk
-
-
 def digest_segment(segment: Segment) -> bytes:
     """128 bits of the token ids and token types."""
     return hashlib.blake2b(segment.ids.tobytes() + segment.types.tobytes(), digest_size=16).digest()
-
-
-class FeatureBlocks:
-    """The features under one key of the store; other processes may add blocks at any time."""
-
-    def __init__(self, store: Store, key: str, about: Mapping[str, Any]) -> None:
-        self.store, self.key, self.about = store, key, about
-        self.paths: set[Path] = set()  # of the blocks that are open
-        self.places: dict[bytes, tuple[StoredBlock, int]] = {}  # digest -> block, number in it
-        self.open_new()
-
-    def open_new(self) -> None:
-        """Open the blocks that were written since the last call."""
-        for block in self.store.blocks(KIND, self.key, known=self.paths):
-            self.enter(block)
-
-    def enter(self, block: StoredBlock) -> None:
-        self.paths.add(block.path)
-        for n, digest in enumerate(block.arrays["digests"]):
-            self.places[digest.tobytes()] = block, n
-
-    def get(self, segment: Segment) -> Floats | None:
-        """The features of a segment, mapped from disk; None if they are missing.
-
-        A block is verified before it is first used; the contents of a damaged one are missing.
-        """
-        block, n = self.places.get(digest_segment(segment), (None, 0))
-        if block is None:
-            return None
-        if not block.is_sound:
-            self.store.drop(block.path)
-            self.paths.discard(block.path)
-            self.places = {d: place for d, place in self.places.items() if place[0] is not block}
-            return None
-        first, end = block.arrays["starts"][n : n + 2].tolist()
-        values: Floats = block.arrays["values"][first:end]
-        return values
-
-    def add(self, segments: Sequence[Segment], features: Sequence[Floats]) -> bool:
-        """Write the features of some segments as a block; False if the store has no room."""
-        digests = b"".join(map(digest_segment, segments))
-        arrays = {
-            "digests": np.frombuffer(digests, np.uint64).reshape(-1, 2),
-            "starts": np.cumsum([0, *map(len, features)]),
-            "values": np.concatenate(features),
-        }
-        name = hashlib.blake2b(digests, digest_size=16).hexdigest()
-        block = self.store.add(KIND, self.key, arrays, self.about, name)
-        if block is not None:
-            self.enter(block)
-        return block is not None
 
 
 # ------------------------------------------------------------------ the cache
@@ -174,32 +115,77 @@ def open_cache(network: Network, store: Store | None = None) -> FeatureCache | N
     It is valid for the learning rates now in force: another stage may need another cache.
     """
     prefix, store = find_prefix(network), store or find_store()
-    return FeatureCache(network, prefix, store) if store and prefix.layers else None
+    return FeatureCache(network, prefix, store) if store and prefix.layout.encoder.depth else None
 
 
 class FeatureCache:
-    """The outputs of a network's frozen prefix, sequence by sequence; without a store, computed."""
+    """The outputs of a network's frozen prefix, sequence by sequence; without a store, computed.
+
+    Other processes may add blocks to the store at any time.
+    """
 
     def __init__(self, network: Network, prefix: FrozenPrefix, store: Store | None) -> None:
-        self.network, self.prefix, self.is_pooled = network, prefix, prefix.is_pooled
-        self.device = next(network.parameters()).device
+        self.network, self.prefix, self.store = network, prefix, store
+        self.is_pooled, self.device = prefix.is_pooled, next(network.parameters()).device
         # Pooled vectors are small: all are cached. Hidden states are large: only if used twice.
         self.least_uses = 1 if prefix.is_pooled else 2
         for owner in prefix.owners:
             network.bank[owner].eval()
         shape = network.layout.encoder
-        about = {
+        self.about = {
             "what": "pooled vectors" if prefix.is_pooled else "hidden states",
             "encoder": f"{shape.family} {shape.depth} x {shape.width}",
-            "layers": prefix.layers,
+            "layers": prefix.layout.encoder.depth,
         }
         self.keys = prefix_keys(network, prefix)  # task -> key
-        self.features = {
-            key: FeatureBlocks(store, key, about) for key in self.keys.values() if store
-        }
+        self.blocks: set[Path] = set()  # that are open
+        self.places: dict[tuple[str, bytes], tuple[StoredBlock, int]] = {}  # block, number in it
         self.found = self.computed = 0  # sequences that `fill` found and computed
+        for key in set(self.keys.values()):
+            self.open_new(key)
 
-    # -------------------------------------------------------------- fill
+    # -------------------------------------------------------------- the store
+
+    def open_new(self, key: str) -> None:
+        """Open the blocks that were written since the last call."""
+        for block in self.store.blocks(KIND, key, known=self.blocks) if self.store else ():
+            self.open(key, block)
+
+    def open(self, key: str, block: StoredBlock) -> None:
+        self.blocks.add(block.path)
+        for n, digest in enumerate(block.arrays["digests"]):
+            self.places[key, digest.tobytes()] = block, n
+
+    def get(self, key: str, segment: Segment) -> Floats | None:
+        """The features of a segment, mapped from disk; None if they are missing.
+
+        A block is verified before it is first used; the contents of a damaged one are missing.
+        """
+        block, n = self.places.get((key, digest_segment(segment)), (None, 0))
+        if block is None or self.store is None:
+            return None
+        if not block.is_sound:
+            self.store.drop(block.path)
+            self.blocks.discard(block.path)
+            self.places = {d: place for d, place in self.places.items() if place[0] is not block}
+            return None
+        first, end = block.arrays["starts"][n : n + 2].tolist()
+        values: Floats = block.arrays["values"][first:end]
+        return values
+
+    def add(self, key: str, segments: Sequence[Segment], features: Sequence[Floats]) -> bool:
+        """Write the features of some segments as a block; False if the store has no room."""
+        digests = b"".join(map(digest_segment, segments))
+        arrays = {
+            "digests": np.frombuffer(digests, np.uint64).reshape(-1, 2),
+            "starts": np.cumsum([0, *map(len, features)]),
+            "values": np.concatenate(features),
+        }
+        name = hashlib.blake2b(digests, digest_size=16).hexdigest()
+        block = self.store.add(KIND, key, arrays, self.about, name) if self.store else None
+        if block is not None:
+            self.open(key, block)
+        return block is not None
 
     def fill(
         self,
@@ -214,26 +200,26 @@ class FeatureCache:
         computed whenever they are needed.
         """
         key, row, done = self.keys[task], 4 * self.network.layout.encoder.width, 0
-        features, missing = self.features[key], self.missing(key, segments)
+        missing = self.missing(key, segments)
         sizes = [row * (1 if self.is_pooled else len(segment.ids)) for segment in missing]
         blocks = split_by_sum(missing, sizes, BLOCK_BYTES)
         random.SystemRandom().shuffle(blocks)
         for block in blocks:
-            features.open_new()
-            left = [segment for segment in block if features.get(segment) is None]
+            self.open_new(key)
+            left = [segment for segment in block if self.get(key, segment) is None]
             computed: list[Floats] = []
             for chunk in token_chunks(left):
                 computed += self.compute(key, chunk)
                 done += len(chunk)
                 self.computed += len(chunk)
                 report(done, len(missing))
-            if left and not features.add(left, computed):
+            if left and not self.add(key, left, computed):
                 return
 
     def missing(self, key: str, segments: Iterable[Segment]) -> list[Segment]:
         """The distinct segments that are not cached, by length."""
         distinct = {digest_segment(segment): segment for segment in segments}.values()
-        missing = [segment for segment in distinct if self.features[key].get(segment) is None]
+        missing = [segment for segment in distinct if self.get(key, segment) is None]
         self.found += len(distinct) - len(missing)
         return sorted(missing, key=lambda segment: len(segment.ids))
 
@@ -273,16 +259,14 @@ class FeatureCache:
 
     def read(self, key: str, segments: Sequence[Segment]) -> list[Floats]:
         """The features of each segment; those that are missing are computed together."""
-        blocks = self.features.get(key)
-        cached = [blocks.get(segment) if blocks else None for segment in segments]
+        cached = [self.get(key, segment) for segment in segments]
         missing = [s for s, features in zip(segments, cached, strict=True) if features is None]
-        chunks = (self.compute(key, chunk) for chunk in token_chunks(missing))
-        computed = chain.from_iterable(chunks)
+        computed = (row for chunk in token_chunks(missing) for row in self.compute(key, chunk))
         return [next(computed) if features is None else features for features in cached]
 
     def pooled(self, task: str, segments: Sequence[Segment]) -> Floats:
         """The pooled vector of each segment, before any pooler; filled if missing."""
-        if self.features:
+        if self.store:
             self.fill(task, segments)
         empty = np.zeros((0, self.network.layout.encoder.width), np.float32)
         return np.concatenate([empty, *self.read(self.keys[task], segments)])

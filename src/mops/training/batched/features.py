@@ -25,7 +25,7 @@ from mops.predict.bundle import Bundle
 from mops.predict.inference import Predictions, decide, find_distinct
 from mops.tasks import Task
 from mops.training.checkpoint import TrainerState
-from mops.training.feature_cache import FeatureCache, Floats
+from mops.training.feature_cache import FeatureCache
 from mops.training.losses import loss_of
 from mops.training.prepare import Prepared, TaskObjective, TaskScores, task_data
 
@@ -43,8 +43,8 @@ class FeatureTable:
     segments: Sequence[Segment]  # the distinct sequences
     sequences_RK: Ints  # row -> its sequences
     places: Ints  # sequence -> its vector
-    pooled_UD: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-    vectors_UD: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # after the pooler
+    pooled_UD: Tensor = field(init=False)
+    vectors_UD: Tensor = field(init=False)  # after the pooler
 
     def find_rows(self, texts: Iterable[tuple[str, ...]]) -> Ints:
         return np.array([self.row_numbers[row] for row in texts], dtype=np.int64)
@@ -65,8 +65,8 @@ class FeatureTable:
         """The places of the vectors of these rows, R K."""
         return torch.from_numpy(self.places[self.sequences_RK[rows_R]])
 
-    def outputs(self, network: Network, rows_R: Ints) -> Floats:
-        """The outputs of a network for these rows, without running its encoder."""
+    def predict(self, network: Network, rows_R: Ints) -> Predictions:
+        """The predictions of a network for these rows, without running its encoder."""
         network.eval()
         outputs = []
         with torch.inference_mode():
@@ -74,7 +74,7 @@ class FeatureTable:
                 pooled_ND = self.pooled_UD[self.find_vectors(part).flatten()]
                 outputs_RO = network.task_outputs(self.task.name, pooled_ND)
                 outputs.append(outputs_RO.float().numpy())
-        return np.concatenate(outputs)
+        return decide(self.task, np.concatenate(outputs))
 
 
 FeatureTables = Mapping[str, FeatureTable]
@@ -113,12 +113,11 @@ class TablePredictor:
     def predict_tasks(
         self, rows: Mapping[str, Sequence[tuple[str, ...]]], /
     ) -> dict[str, Predictions]:
-        predictions = {}
-        for name, texts in rows.items():
-            table = self.tables[name]
-            outputs = table.outputs(self.bundle.network, table.find_rows(texts))
-            predictions[name] = decide(table.task, outputs)
-        return predictions
+        network, tables = self.bundle.network, self.tables
+        return {
+            name: tables[name].predict(network, tables[name].find_rows(texts))
+            for name, texts in rows.items()
+        }
 
 
 # ------------------------------------------------------------------ the rows of one run
@@ -193,6 +192,6 @@ class FeatureObjective(TaskObjective):
     def selection_scores(self, network: Network) -> TaskScores:
         scores = {}
         for name, data in self.selection.items():
-            outputs = self.tables[name].outputs(network, self.selection_rows[name])
-            scores[name] = score(data.task, data.targets, decide(data.task, outputs).values)
+            predictions = self.tables[name].predict(network, self.selection_rows[name])
+            scores[name] = score(data.task, data.targets, predictions.values)
         return scores

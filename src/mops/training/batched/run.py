@@ -24,6 +24,7 @@ from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
 from mops.store import find_store
+from mops.training import run as single_run
 from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
 from mops.training.batched.features import (
     FeatureObjective,
@@ -38,15 +39,7 @@ from mops.training.checkpoint import STATE, saved_step
 from mops.training.feature_cache import FeatureCache, find_prefix
 from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, prepare, selection_rows, task_data
-from mops.training.run import (
-    Run,
-    begin_folder,
-    conclude,
-    finished_run,
-    is_finished,
-    start_trainer,
-    tracked,
-)
+from mops.training.run import Run
 from mops.training.step import StepFacts
 from mops.training.tracking import Label, Watcher, label_of
 from mops.training.trainer import Trainer, run_all
@@ -120,10 +113,9 @@ class PlannedRun:
     def step_key(self) -> Hashable:
         """Runs with equal keys have the same tasks in all steps, equal heads, and the same step."""
         layout, schedule = self.ready.layout, self.schedule
-        steps = tuple(tuple(step.items()) for step in schedule.steps)
-        widths = tuple(layout.head_input(task).width for task in layout.tasks)
-        sizes = tuple(schedule.batch_sizes.items())
-        return saved_step(self.folder / STATE), hash(steps), sizes, widths
+        widths = [layout.head_input(task).width for task in layout.tasks]
+        steps = hash(tuple(tuple(step.items()) for step in schedule.steps))
+        return repr((saved_step(self.folder / STATE), steps, schedule.batch_sizes, widths))
 
 
 @restored_threads()
@@ -145,14 +137,7 @@ def train_many(
             "every recipe needs a folder of its own"
         )
     labels = labels or [label_of(folder) for folder in folders]
-    datasets: dict[str, Dataset] = {}
-
-    def read(recipe: Recipe) -> Dataset:
-        key = dataset_key(recipe)
-        return datasets.get(key) or datasets.setdefault(key, read_dataset(recipe))
-
-    find = cache(find_encoder)
-    ready = [prepare(recipe, watcher.phase, read, find) for recipe in recipes]
+    ready = prepare_many(recipes, watcher)
     runs = [PlannedRun(*facts) for facts in zip(ready, folders, labels, strict=True)]
     for run in runs:
         if reason := batching_obstacle(run.ready.recipe, run.ready.device):
@@ -160,12 +145,25 @@ def train_many(
                 f"{run.folder}: this run cannot be trained in a batch: {reason}; "
                 "train it alone with `mops train`"
             )
-    done = [run.folder for run in runs if is_finished(run.folder, run.ready)]
-    results: Results = {folder: finished_run(folder) for folder in done}
+    done = [run.folder for run in runs if single_run.is_finished(run.folder, run.ready)]
+    results: Results = {folder: single_run.finished_run(folder) for folder in done}
     open_runs = [run for run in runs if run.folder not in done]
     for group in group_runs(open_runs, lambda run: run.feature_key):
         results |= train_group(group, watcher)
     return [results[folder] for folder in folders]
+
+
+def prepare_many(recipes: Sequence[Recipe], watcher: Watcher) -> list[Prepared]:
+    """`prepare` for every recipe; the same files are read once."""
+    datasets: dict[str, Dataset] = {}
+
+    def read(recipe: Recipe) -> Dataset:
+        if (key := dataset_key(recipe)) not in datasets:
+            datasets[key] = read_dataset(recipe)
+        return datasets[key]
+
+    find = cache(find_encoder)
+    return [prepare(recipe, watcher.phase, read, find) for recipe in recipes]
 
 
 def group_runs(
@@ -235,8 +233,8 @@ def train_batch(
         for run in batch:
             try:
                 trainer = build_trainer(run, encoder, tables)
-                begin_folder(run.folder, run.ready.recipe)
-                trackers.enter_context(tracked(trainer, run.ready.recipe, run.label))
+                single_run.begin_folder(run.folder, run.ready.recipe)
+                trackers.enter_context(single_run.tracked(trainer, run.ready.recipe, run.label))
                 trainers.append((run, trainer))
             except RunError as error:  # a state that cannot be read, a folder without space
                 results[run.folder] = error
@@ -247,7 +245,7 @@ def train_batch(
         for run, trainer in trainers:
             predictor = partial(TablePredictor, tables)
             try:
-                done = trainer.error or conclude(run.ready, trainer, watcher, predictor)
+                done = trainer.error or single_run.conclude(run.ready, trainer, watcher, predictor)
             except RunError as error:
                 done = error
             results[run.folder] = done
@@ -274,7 +272,7 @@ def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> T
         tables=tables,
         selection_rows={n: tables[n].find_rows(row.texts for row in rows) for n, rows in selection},
     )
-    return start_trainer(run.folder, ready, network, objective)
+    return single_run.start_trainer(run.folder, ready, network, objective)
 
 
 class BatchedRuns:
