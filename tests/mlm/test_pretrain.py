@@ -299,3 +299,10 @@ def test_early_stopping(made: World, tmp_path: Path) -> None:
                training__eval_steps=2, control_steps=0)  # fmt: skip
     info = done.record["train_info"]
     assert info["stopped_early"] and info["steps"] < info["planned_steps"] == STEPS
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"head": "new"}'])
+def test_a_damaged_record_is_one_clear_line(made: World, text: str, tmp_path: Path) -> None:
+    (tmp_path / "pretrain.json").write_text(text)
+    with pytest.raises(UsageError, match=r"pretrain\.json cannot be read: .*; delete .* and start"):
+        run(made, tmp_path)

@@ -35,6 +35,7 @@ SAVED = {"training__save_steps": 3}  # the last save before a break at step 7 is
 @pytest.fixture(autouse=True)
 def every_second_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines at the first and at each second step, evaluations at 4 and 8."""
+    world()  # the shared run keeps the usual lines
     monkeypatch.setattr("mops.training.trainer.LOG_STEPS", 2)
 
 

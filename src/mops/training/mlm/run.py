@@ -132,9 +132,16 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
     if not holds(folder, RECORD, SETTINGS, kind="pretraining"):
         return {}
     is_there = (folder / RECORD).is_file()
-    facts = json.loads((folder / (RECORD if is_there else SETTINGS)).read_text("utf-8"))
-    record: dict[str, Any] = facts if is_there else {"settings": facts}
-    there = record["settings"], settings
+    path = folder / (RECORD if is_there else SETTINGS)
+    try:
+        facts = json.loads(path.read_text("utf-8"))
+        record: dict[str, Any] = facts if is_there else {"settings": dict(facts)}
+        there = dict(record["settings"]), settings
+    except (ValueError, KeyError, TypeError) as cause:
+        raise UsageError(
+            f"{path} cannot be read: {cause}; delete {folder} and start again, or name another "
+            "folder with --out"
+        ) from cause
     refuse_other_work(folder, "pretraining", there, record.get("meta_info"), ready)
     return record if is_there else {}
 
