@@ -310,7 +310,7 @@ def made_costs(**facts: Any) -> CandidateCosts:
 
 
 def made_summary(*standings: CandidateResult, **facts: Any) -> Results:
-    """Candidates of different ties differ significantly, unless they name those they differ from."""
+    """Candidates of different ties differ, unless they name those they differ from."""
     ties = {one.name: one.tie for one in standings}
     standings = tuple(
         replace(one, apart=one.apart or tuple(n for n, tie in ties.items() if tie != one.tie))

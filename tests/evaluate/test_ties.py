@@ -19,7 +19,7 @@ def pairs(*names: str) -> set[frozenset[str]]:
         (pairs("a-c", "a-d"), {"a": 1, "b": 1, "c": 2, "d": 2}),
         (pairs("a-c", "a-d", "c-d"), {"a": 1, "b": 1, "c": 2, "d": 3}),
         (pairs("b-d", "b-c"), {"a": 1, "b": 1, "c": 1, "d": 1}),
-        # c has few seeds and does not differ significantly from a, though b, with a better mean, does
+        # c has few seeds: it does not differ from a, though b, with a better mean, does
         (pairs("a-b", "a-d"), {"a": 1, "b": 2, "c": 1, "d": 2}),
     ],
 )
