@@ -101,8 +101,8 @@ class RunScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunCosts:
-    """What the run cost. Weights and training state are never added up."""
+class PlanCosts:
+    """Costs that a record and a survey share. Weights and training state are never added up."""
 
     parameters: int
     trained_parameters: int
@@ -112,7 +112,13 @@ class RunCosts:
     training_state_bytes: int
     flops_per_example: Mapping[str, float]
     flops_per_step: float
-    train_seconds: float
+    train_seconds: float  # training steps only
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCosts(PlanCosts):
+    """What one run cost."""
+
     step_seconds_median: float
     peak_memory_bytes: int
     bundle_bytes: int

@@ -27,7 +27,7 @@ from typing import Any
 
 from mops.errors import UsageError
 from mops.evaluate.compare import Difference, Estimate
-from mops.record import Metrics, TrainInfo, read_format
+from mops.record import Metrics, PlanCosts, TrainInfo, read_format
 from mops.yaml_io import to_value
 
 FORMAT = 1  # of summary.json
@@ -54,18 +54,9 @@ class TrialResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateCosts:
+class CandidateCosts(PlanCosts):
     """What one candidate costs. Only the cost pass measures what may be None."""
 
-    parameters: int
-    trained_parameters: int
-    parameters_by_owner: Mapping[str, int]
-    parameters_by_task: Mapping[str, int]
-    weight_bytes: int
-    training_state_bytes: int
-    flops_per_example: Mapping[str, float]
-    flops_per_step: float
-    train_seconds: float  # training steps only
     step_seconds: float
     peak_memory_bytes: int  # of a training
     disk_bytes: int
