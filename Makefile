@@ -9,7 +9,7 @@ QUICK := tests/data tests/plans tests/config tests/model tests/evaluate tests/te
 
 .PHONY: quickstart test test-quick test-slow check docs bench format clean
 
-quickstart: $(VENV)/.installed  ## install mops, survey eight plans on the sample, write the report
+quickstart: $(VENV)/.installed  ## install mops, survey six plans on the sample, write the report
 	$(BIN)/mops quickstart
 
 test: $(VENV)/.installed-dev  ## all tests but the slow ones

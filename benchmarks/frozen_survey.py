@@ -31,7 +31,8 @@ import mops
 from benchmarks.harness import arguments, limit, write_result
 from benchmarks.training_step import data_name
 from mops.config.recipe import Recipe
-from mops.training.batched.features import build_table
+from mops.data.tokens import tokenise_cached
+from mops.predict.inference import find_distinct
 from mops.training.batched.run import frozen_features
 from mops.training.machine import own_cores
 from mops.training.prepare import prepare
@@ -147,8 +148,15 @@ class Survey:
     def encode(self) -> int:
         """All texts through the frozen encoder into the cache; how many sequences there are."""
         ready = prepare(self.setting.recipe((BASELINE, 1e-3, EVENLY), threads=None), len)
-        features = frozen_features(ready)
-        return sum(len(features.pooled(task, build_table(ready, task).segments)) for task in TASKS)
+        features, encoded = frozen_features(ready), 0
+        for task, splits in ready.dataset.splits.items():
+            rows = {split: [row.texts for row in read.rows] for split, read in splits.items()}
+            tokens = {
+                split: tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading)
+                for split, texts in rows.items()
+            }
+            encoded += len(features.pooled(task, find_distinct(tokens, slice(None))[0]))
+        return encoded
 
     def stages(self) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (
@@ -198,7 +206,7 @@ class Survey:
         """The best first, by the rows that pick a state."""
         return sorted(
             self.found,
-            key=lambda choice: self.found[choice].scores.overall["selection"]["overall"],
+            key=lambda choice: self.found[choice].record.train_info.best_score or 0.0,
             reverse=True,
         )
 
@@ -236,7 +244,7 @@ def facts_of(run: mops.Run | None) -> dict[str, Any]:
         return {"failed": True}
     overall, tasks, main = run.scores.overall, run.scores.tasks, run.scores.main
     return {
-        "selection": overall["selection"]["overall"],
+        "selection": run.record.train_info.best_score,
         "report": overall["report"]["overall"],
         "validation": {name: tasks[name]["validation"][main[name]] for name in tasks},
         "best_step": run.record.train_info.best_step,

@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -28,7 +30,7 @@ from typing import Any, TypeVar
 import torch
 
 from mops.files import write_text
-from mops.record import machine_info, package_version
+from mops.record import machine_info
 from mops.training.machine import own_cores
 
 T = TypeVar("T")
@@ -200,7 +202,9 @@ def command(name: str) -> str:
 
 def machine() -> dict[str, Any]:
     facts = {key: value for key, value in machine_info().items() if key != "command"}  # has paths
-    facts["packages"]["transformers"] = package_version("transformers")
+    facts["packages"]["transformers"] = (
+        version("transformers") if find_spec("transformers") else "not installed"
+    )
     load = round(os.getloadavg()[1], 1)  # over five minutes: about 1 if nothing else ran
     return {**facts, "cores": own_cores(), "torch_threads": 1, "load": load}
 

@@ -18,6 +18,7 @@ from benchmarks.training_step import data_name
 from mops.config.training import TaskEntry, Training
 from mops.data.batches import TaskData, make_batch
 from mops.data.schedule import PlannedStage
+from mops.data.tokens import tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
@@ -80,7 +81,8 @@ def step_runs(source: EncoderSource, texts: list[str]) -> dict[str, Callable[[],
 def step_run(source: EncoderSource, texts: list[str], count: int) -> Callable[[], object]:
     predictor = make_predictor(source, count)
     tasks, training = predictor.bundle.layout.tasks, Training()
-    tokens = predictor.tokenise({"any": [(text,) for text in texts]})["any"]
+    bundle = predictor.bundle
+    tokens = tokenise(bundle.tokenizer, [(text,) for text in texts], bundle.layout.reading)
     targets = np.arange(len(texts)) % CLASSES * 1.0
     data = {name: TaskData(task, tokens, targets) for name, task in tasks.items()}
     batch = make_batch(data, {name: range(len(texts))[n::count] for n, name in enumerate(tasks)})

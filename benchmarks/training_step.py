@@ -17,10 +17,10 @@ from benchmarks.harness import arguments, compare_apart, limit, print_comparison
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
 from mops.data.schedule import PlannedStage
+from mops.evaluate.cost import forward_flops
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
-from mops.plans.sizes import forward_flops
 from mops.tasks import Task
 from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer

@@ -19,9 +19,9 @@ from mops.config.training import Augment, Stage, TaskEntry, Training
 from mops.data.compose import compose_recipe
 from mops.model.sources import find_encoder
 from mops.papers import NAMES, read_paper
-from mops.papers.compare import WRONG, paper_cell, wrong_numbers
-from mops.papers.findings import MARGIN
-from mops.papers.paper import Paper
+from mops.papers.compare import WRONG, paper_cell
+from mops.papers.findings import ABSENT, FAILS, HOLDS, OPEN, SMALLER
+from mops.papers.paper import Finding, Paper
 from mops.plans.layout import lay_out
 from mops.plans.parser import SHORT_FORMS, every_plan
 from mops.plans.picture import draw
@@ -85,7 +85,7 @@ def fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
 def key_row(name: str, field: FieldInfo) -> str:
     if field.is_required():
         default = "required"
-    elif field.default_factory is not None or field.default in (None, "", ()):
+    elif field.default_factory is not None or field.default in (None, "", (), {}):
         default = ""
     else:
         value = field.default
@@ -168,12 +168,7 @@ def papers_page() -> str:
     parts = [
         "# The papers\n",
         NOTE,
-        "This project builds on five student reports. `mops report DIR --like NAME` prints a "
-        "survey in the tables of one of them, with the paper's numbers next to ours, and judges "
-        "each finding: it holds, does not hold, or is undecided. A difference must be significant "
-        "in the survey's own comparison; a finding that two models are equal needs a confidence "
-        f"interval within {MARGIN:g}. A number marked {WRONG} is wrong in the paper, and the note "
-        "says what it should be.\n",
+        PAPERS,
         "| name | paper | repeated by `mops survey` |\n|---|---|---|",
         "\n".join(
             f"| `{p.name}` | {p.source} | {', '.join(f'`{name}`' for name in p.surveys)} |"
@@ -194,9 +189,8 @@ def paper_section(paper: Paper) -> list[str]:
             for row in table.rows
         ]
         columns = ["model", *table.columns.values()]
-        notes = " ".join([*([table.note] if table.note else []), *wrong_numbers(table)])
-        parts.append(f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{notes}\n")
-    findings = "\n".join(f"- {finding.text}" for finding in paper.findings)
+        parts.append(f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{table.note}\n")
+    findings = "\n".join(f"- {finding.text} {claim(finding)}" for finding in paper.findings)
     differences = "\n".join(f"- {text}" for text in paper.differences)
     return [
         *parts,
@@ -204,6 +198,41 @@ def paper_section(paper: Paper) -> list[str]:
         f"Differences from our experiments, and errors of the paper:\n\n{differences}\n",
     ]
 
+
+def claim(finding: Finding) -> str:
+    """What must be true of how many comparisons, and the sizes in the paper."""
+    limit = f"> {finding.above:g}" + (f" and < {finding.below:g}" if finding.below else "")
+    hold = f", {finding.hold} or more" if finding.hold else ""
+    sizes = dict.fromkeys(f"{size:g}" for size in finding.claimed if size is not None)
+    paper = f"; in the paper {', '.join(sizes)}" if sizes else ""
+    return f"*{', '.join(finding.measures)} {limit}{hold}{paper}.*"
+
+
+PAPERS = f"""This project builds on five student reports. `mops report DIR --like NAME` prints a
+survey in the tables of one of them, with the paper's numbers next to ours, and judges each finding:
+
+| verdict | meaning |
+|---|---|
+| {HOLDS} | the survey supports the claim |
+| {FAILS} | the survey supports the opposite |
+| {SMALLER} | neither, but the difference that the paper reports is larger than our errors allow |
+| {OPEN} | none of these; the reason has the difference and its 95 % interval |
+| {ABSENT} | a model of the finding has no candidate in the survey |
+
+A finding is one or more planned comparisons of candidates. They are tested on one side at the level
+of 5 %, with the joint estimate of the survey: its noise of rows and runs, and what two plans have
+in common. In italics: what is compared, the limit of the claim, and the sizes in the paper. A
+negative limit is a margin: a model is not worse, or equal, if the 90 % interval is inside the
+margin (two one-sided tests). The margin of scores is 0.01 because three encoders gain that much
+over one in table 1 of Hybrid BERT, the smallest step that any of the papers builds on. Times,
+parameters and TM are compared as ratios, and their limits and sizes are ratios minus 1.
+
+If a finding has several comparisons, all must hold, or as many as it says; the test of "m of n"
+is corrected for the choice of the best m. Holm's correction is over the findings of a paper that
+the survey can test, for each of the three verdicts.
+
+A number marked {WRONG} is wrong in the paper; the note says what it should be.
+"""
 
 OWN_SURVEY = """## A survey of your own
 

@@ -31,7 +31,7 @@ class Shot:
 
 SHOTS = {
     "report-desktop": Shot(1280, 1180),
-    "report-dark": Shot(1280, 900, "dark", "The plans"),
+    "report-dark": Shot(1280, 900, "dark", "All plans"),
     "report-errors": Shot(1280, 900, chapter="Errors"),
     "report-phone": Shot(390, 844),
 }

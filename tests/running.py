@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,15 @@ def world() -> World:
     )
     mops.train(made.recipe(), made.run)
     return made
+
+
+def bundle_scores(run: Path) -> dict[str, Any]:
+    """The recorded scores but those of cross-fitting, which need more than the bundle."""
+    scores = asdict(mops.read_record(run / "record.json").scores)
+    scores["overall"]["report"] = {}
+    for parts in scores["tasks"].values():
+        del parts["report"]
+    return scores | {"untrained": list(scores["untrained"])}
 
 
 class StopAt(Watcher):

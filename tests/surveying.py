@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.evaluate.compare import Difference, Estimate
+from mops.evaluate.compare import Estimate
+from mops.evaluate.joint import RowNoise
 from mops.evaluate.metrics import OVERALL, score
 from mops.record import (
     MetaInfo,
@@ -24,19 +25,19 @@ from mops.record import (
     TaskTraining,
     TrainInfo,
 )
-from mops.surveys.ledger import Candidate, Trial
+from mops.surveys.ledger import Candidate, Round, Trial
+from mops.surveys.results.judge import compare_group
 from mops.surveys.results.results import (
     COST_PASS,
     CandidateCosts,
     CandidateResult,
+    Group,
     Results,
-    RowCounts,
     TrialResult,
 )
-from mops.surveys.results.tables import write_results
 
 ROWS = 400
-PARTS = {"validation": slice(None), "report": slice(0, None, 2), "selection": slice(1, None, 2)}
+PARTS = ("validation", "report")
 TASKS: dict[str, dict[str, Any]] = {
     "sentiment": {
         "type": "classification",
@@ -62,10 +63,8 @@ class Named(Candidate):
     """A candidate whose trials need no files to have an id."""
 
     def trial(self, seed: int) -> Trial:
-        made = super().trial(seed)
-        text = f"{self.name}/{seed}"
-        made.__dict__["id"] = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return made
+        name = hashlib.sha256(f"{self.name}/{seed}".encode()).hexdigest()[:12]
+        return replace(super().trial(seed), known_id=name)
 
 
 @dataclass
@@ -78,9 +77,17 @@ class MadeSurvey:
     single: str | None = None
     on: str = "report"
     name: str = "made"
+    rounds: tuple[Round, ...] = ()
 
     def candidates(self) -> list[Candidate]:
         return self.made
+
+    def trials(self) -> list[Trial]:
+        pairs = [(one.name, seed) for seed in self.seeds for one in self.made]
+        pairs += [
+            (n, seed) for entry in self.rounds for seed in entry.seeds for n in entry.candidates
+        ]
+        return [self.trial(*pair) for pair in dict.fromkeys(pairs)]
 
     def trial(self, name: str, seed: int) -> Trial:
         return next(one for one in self.made if one.name == name).trial(seed)
@@ -130,16 +137,16 @@ def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
     scores: dict[str, Any] = {}
     for name, task in recipe.task_values().items():
         labels, answers = made_answers(name, trial, skill)
-        half = ["selection" if n % 2 else "report" for n in range(skill.rows)]
-        path = run / "predictions" / f"{name}-validation.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["id", "prediction", "label", "half"])
-            writer.writerows(zip(map(str, range(skill.rows)), answers, labels, half, strict=True))
+        for split in PARTS:
+            path = run / "predictions" / f"{name}-{split}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(["id", "prediction", "label"])
+                writer.writerows(zip(map(str, range(skill.rows)), answers, labels, strict=True))
         number = float if task.is_similarity else task.labels.index
         x, y = (np.array([number(word) for word in of], float) for of in (labels, answers))
-        scores[name] = {part: score(task, x[where], y[where]) for part, where in PARTS.items()}
+        scores[name] = {part: score(task, x, y) for part in PARTS}
     (run / "record.json").write_text(made_record(recipe, scores, skill).to_json(), "utf-8")
     return run
 
@@ -190,7 +197,9 @@ def made_training(tasks: Sequence[str], rows: int = 800, **facts: Any) -> TrainI
         "best_step": 50,
         "best_score": 0.5,
         "evaluations": 2,
+        "last_change": 0.01,
         "train_seconds": 10.0,
+        "run_seconds": 12.0,
         "batched": 1,
         "processes": 1,
         "step_seconds_median": 0.1,
@@ -227,7 +236,7 @@ def by_name(summary: Results) -> dict[str, CandidateResult]:
 
 
 def write_summary(folder: Path, results: Results) -> None:
-    write_results(replace(results, folder=folder))
+    replace(results, folder=folder).write()
 
 
 def write_failure(folder: Path, trial: Trial, reason: str) -> None:
@@ -239,23 +248,25 @@ def write_failure(folder: Path, trial: Trial, reason: str) -> None:
 # ------------------------------------------------------------------ standings without files
 
 
-def made_trial(
-    seed: int = 1, *, selection: float = 0.5, rows: int = 800, **facts: Any
-) -> TrialResult:
-    """Facts are of the training, but for id, digest and warnings."""
-    own = {key: facts.pop(key) for key in ("id", "digest", "warnings") if key in facts}
-    plain: dict[str, Any] = {"id": f"{seed:012x}", "digest": "", "warnings": ()}
+def made_trial(seed: int = 1, *, score: float = 0.7, rows: int = 800, **facts: Any) -> TrialResult:
+    """Facts are of the training, but for id, digest, scores and warnings."""
+    keys = ("id", "digest", "warnings", "scores")
+    own = {key: facts.pop(key) for key in keys if key in facts}
+    scores = dict.fromkeys(("a", "b", "overall", "overall_normalised"), score)
+    plain: dict[str, Any] = {"id": f"{seed:012x}", "digest": "", "warnings": (), "scores": scores}
     return TrialResult(
         **plain | own,
         seed=seed,
-        scores={},
-        metrics={"overall": {"selection": {"overall": selection}}},
+        metrics={"overall": {}},
         train_info=made_training(("a", "b"), rows=rows, **facts),
     )
 
 
-def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> CandidateResult:
-    """Two tasks, a and b; costs as given: millions, milliseconds, seconds."""
+def made_standing(name: str, score: float, **facts: Any) -> CandidateResult:
+    """Two tasks, a and b, with equal scores of all seeds: the error is of rows.
+
+    Costs as given: millions, milliseconds, seconds.
+    """
     seeds = facts.pop("seeds", (1, 2, 3))
     scores = {"a": score, "b": score, "overall": score, "overall_normalised": score}
     scores |= facts.pop("scores", {})
@@ -274,8 +285,6 @@ def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Candid
         "loss_weights": {"a": 1.0, "b": 1.0},
         "tasks": ("a", "b"),
         "reference": "shared",
-        "tie": tie,
-        "apart": (),
         "scores": {key: Estimate(of, stderr, spread, len(seeds)) for key, of in scores.items()},
         "against": {},
         "gains": {},
@@ -283,7 +292,8 @@ def made_standing(name: str, score: float, tie: int = 1, **facts: Any) -> Candid
         "costs": costs,
         "tm_relative": 1.0,
         "trials": tuple(
-            made_trial(seed, id=f"{name}-{seed}", digest=f"{name}-{seed}") for seed in seeds
+            made_trial(seed, id=f"{name}-{seed}", digest=f"{name}-{seed}", scores=scores)
+            for seed in seeds
         ),
         "missing_seeds": (),
     }
@@ -310,12 +320,7 @@ def made_costs(**facts: Any) -> CandidateCosts:
 
 
 def made_summary(*standings: CandidateResult, **facts: Any) -> Results:
-    """Candidates of different ties differ, unless they name those they differ from."""
-    ties = {one.name: one.tie for one in standings}
-    standings = tuple(
-        replace(one, apart=one.apart or tuple(n for n, tie in ties.items() if tie != one.tie))
-        for one in standings
-    )
+    """Candidates compared as a survey does; their errors are those of the standings."""
     plain: dict[str, Any] = {
         "name": "made",
         "baseline": "shared",
@@ -323,12 +328,25 @@ def made_summary(*standings: CandidateResult, **facts: Any) -> Results:
         "on": "report",
         "seeds": (1, 2, 3),
         "tasks": {"a": "accuracy", "b": "accuracy"},
-        "rows": {"a": RowCounts(100, 100), "b": RowCounts(100, 100)},
+        "rows": {"a": 100, "b": 100},
         "candidates": standings,
         "folder": Path("made"),
     }
-    return Results(**plain | facts)
-
-
-def made_difference(mean: float, is_significant: bool = False) -> Difference:
-    return Difference(mean, 0.01, mean - 0.02, mean + 0.02, 0.2, 0.4, is_significant, 3)
+    results = Results(**plain | facts)
+    by_tasks: dict[tuple[str, ...], list[CandidateResult]] = {}
+    for one in standings:
+        by_tasks.setdefault(one.tasks, []).append(one)
+    candidates: list[CandidateResult] = []
+    groups = []
+    for tasks, members in by_tasks.items():
+        names = tuple(one.name for one in members)
+        errors = np.array([one.scores["overall"].stderr for one in members])
+        shared = len(tasks) * np.diag(errors**2)  # an overall score is a mean of tasks
+        noise = RowNoise(tuple(map(tuple, shared.tolist())), (0.0,) * len(members))
+        groups.append(Group(names, dict.fromkeys(tasks, noise)))
+        reference = results.baseline if results.baseline in names else names[0]
+        candidates += [replace(one, reference=reference) for one in members]
+    results = replace(results, candidates=tuple(candidates), groups=tuple(groups))
+    for group in groups:
+        results = compare_group(results, group)
+    return results

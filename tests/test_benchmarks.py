@@ -20,7 +20,7 @@ from benchmarks.training_step import Case
 
 from building import NAMES, build_network, mixed_batch, tiny_shape
 from mops.data.batches import Batch
-from mops.plans.sizes import forward_flops
+from mops.evaluate.cost import forward_flops
 from running import run_python, write_long_encoder, write_toy_data
 
 ROOT = Path(__file__).parents[1]

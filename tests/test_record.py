@@ -21,7 +21,7 @@ def test_a_record_reads_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format": 0}, "its format is 0, expected 1; make it again"),
+        ({"format": 0}, "its format is 0, expected 2; make it again"),
         ({"warnings": 3}, "warnings: Input should be a valid tuple; found 3"),
         ({"train_info": {}}, "train_info.steps: Field required"),
     ],

@@ -100,9 +100,9 @@ def test_many_blocks_are_written_with_few_scans(
 ) -> None:
     """Adding a block does not look at all entries; the limit still holds."""
     kept, scans, opened = Store(tmp_path, limit=500 * 1024), [], []
-    entries, open_block = Store.entries, store.open_block
+    entries, block_type = Store.entries, store.StoredBlock
     monkeypatch.setattr(Store, "entries", lambda self: scans.append(1) or entries(self))
-    monkeypatch.setattr(store, "open_block", lambda path: opened.append(path) or open_block(path))
+    monkeypatch.setattr(store, "StoredBlock", lambda path: opened.append(path) or block_type(path))
     assert all(kept.add("x", "a", block(1), {}, str(n)) for n in range(100))
     assert len(scans) < 15 and len(opened) == 100
     assert kept.add("x", "b", block(420), {}) and keys(kept) == ["b"]

@@ -12,8 +12,6 @@ MopsError
 Every message is one line: what is wrong, what was found, what is allowed, what to do.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Atomic writes: files that matter are written to a draft beside their place and renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -8,14 +8,12 @@
 Keys of the file are the names of the fields.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,8 @@ from mops import __version__
 from mops.errors import UsageError
 from mops.yaml_io import to_value
 
-FORMAT = 1  # of record.json
+FORMAT = 2  # of record.json
+CONVERGED = 0.005  # a smaller change of the score by the last evaluation
 PACKAGES = ("torch", "torchjd", "numpy", "tokenizers", "safetensors", "pydantic")
 Metrics = Mapping[str, int | float]  # metric -> value; `rows` and `stderr` are among them
 
@@ -40,12 +39,18 @@ class RunInfo:
     status: str = "finished"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskTraining:
+@dataclass(frozen=True)
+class TaskBudget:
+    """One task's part of a run."""
+
     rows: int  # of its training split
     batches: int
     examples: int  # rows seen, counting repetitions
     passes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTraining(TaskBudget):
     planned_batches: int
 
 
@@ -67,7 +72,9 @@ class TrainInfo:
     best_step: int
     best_score: float | None
     evaluations: int
+    last_change: float | None  # of the score, by the last evaluation
     train_seconds: float  # training steps only
+    run_seconds: float  # the whole run, with evaluations and final scores
     batched: int  # runs that were trained as one batch and share its time
     processes: int
     step_seconds_median: float
@@ -85,14 +92,24 @@ class TrainInfo:
 
     @property
     def is_best_last(self) -> bool:
-        """Whether the last evaluation was the best: a larger budget may give a better model."""
+        """Whether the last evaluation was clearly the best: a larger budget may be better."""
         is_last = self.evaluations > 1 and self.best_step == self.steps
-        return is_last and not self.stopped_early
+        has_changed = self.last_change is None or self.last_change >= CONVERGED
+        return is_last and has_changed and not self.stopped_early
+
+    @property
+    def is_best_first(self) -> bool:
+        """Whether the first evaluation was the best: what followed made the model worse."""
+        return self.evaluations > 2 and 0 < self.best_step * self.evaluations <= 1.5 * self.steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunScores:
-    """All metrics; splits are report, selection, validation (both halves), test and train."""
+    """All metrics; splits are report, validation, test and train.
+
+    `report` are the validation rows, each judged by the state that the other half of them chose;
+    `validation` are the same rows, judged by the model in the bundle, which all of them chose.
+    """
 
     main: Mapping[str, str]  # task -> the metric that counts in an overall score
     overall: Mapping[str, Metrics]  # split -> overall, overall_normalised
@@ -195,18 +212,11 @@ def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:
 def machine_info() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
-        "packages": {"mops": __version__} | {name: package_version(name) for name in PACKAGES},
+        "packages": {"mops": __version__} | {name: version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "processor": processor_name(),
         "command": " ".join(["mops", *sys.argv[1:]]),
     }
-
-
-def package_version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def processor_name() -> str:

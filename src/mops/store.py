@@ -8,8 +8,6 @@ processes can read and fill the folder at once without locks; at worst two write
 Nothing here is needed: whatever is missing or broken is computed again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -45,36 +43,30 @@ STALE = 24 * 3600  # seconds after which a draft is abandoned
 SCANS = 32  # a scan of the folder is repeated after writing this fraction of its bound
 
 
-@dataclass(frozen=True, eq=False)
 class StoredBlock:
     """The memory-mapped arrays of a file; they stay readable when the file is removed."""
 
-    path: Path
-    arrays: Arrays
-    checksum: str
+    def __init__(self, path: Path) -> None:
+        """Map a file; ValueError when its size is not what its header says."""
+        self.path = path
+        try:
+            mapped = np.asarray(np.memmap(path, np.uint8, "r"))
+            start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+            header, data = json.loads(mapped[8:start].tobytes()), mapped[start:]
+            self.checksum: str = header.pop("__metadata__")[CHECK]
+            if len(data) != max(row["data_offsets"][1] for row in header.values()):
+                raise ValueError("cut short")
+            self.arrays: Arrays = {
+                name: data[slice(*r["data_offsets"])].view(TYPES[r["dtype"]]).reshape(r["shape"])
+                for name, r in header.items()
+            }
+        except (KeyError, TypeError, AttributeError) as cause:
+            raise ValueError(f"no header: {cause}") from cause
 
     @cached_property
     def is_sound(self) -> bool:
         """Whether the arrays are what was written; reads the whole file, once."""
         return checksum(self.arrays) == self.checksum
-
-
-def open_block(path: Path) -> StoredBlock:
-    """A block, mapped; ValueError when its size is not what its header says."""
-    try:
-        mapped = np.asarray(np.memmap(path, np.uint8, "r"))
-        start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
-        header, data = json.loads(mapped[8:start].tobytes()), mapped[start:]
-        written = header.pop("__metadata__")[CHECK]
-        if len(data) != max(row["data_offsets"][1] for row in header.values()):
-            raise ValueError("cut short")
-        arrays = {
-            name: data[slice(*row["data_offsets"])].view(TYPES[row["dtype"]]).reshape(row["shape"])
-            for name, row in header.items()
-        }
-    except (KeyError, TypeError, AttributeError) as cause:
-        raise ValueError(f"no header: {cause}") from cause
-    return StoredBlock(path, arrays, written)
 
 
 def checksum(arrays: Arrays) -> str:
@@ -144,7 +136,7 @@ class Store:
 
     def open(self, path: Path) -> StoredBlock | None:
         try:
-            return open_block(path)
+            return StoredBlock(path)
         except OSError:  # another process has removed it
             return None
         except ValueError:
@@ -169,9 +161,8 @@ class Store:
                     return None
                 if not (place / ABOUT).exists():
                     write_text(place / ABOUT, json.dumps(about))
-                contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 with atomic_write(path) as draft:
-                    self.room -= draft.write_bytes(save(contiguous, {CHECK: checksum(contiguous)}))
+                    self.room -= draft.write_bytes(save(dict(arrays), {CHECK: checksum(arrays)}))
             return self.open(path)
         except (OSError, RunError) as error:
             self.warn(

@@ -1,8 +1,9 @@
-"""Tables as values, and their writers: Markdown, CSV and LaTeX."""
+"""Tables as values, their writers in Markdown and CSV, and their cells in LaTeX."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 import unicodedata
@@ -11,7 +12,6 @@ from dataclasses import dataclass, replace
 
 MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # the sign of a number, not of its exponent
 MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]|~#$])")
-HTML_SIGNS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,17 @@ class Table:
             rows=tuple(tuple(row[n] for n in kept) for row in self.rows),
         )
 
+    def without_empty_columns(self) -> Table:
+        columns = range(len(self.columns))
+        return self.select(n for n in columns if any(row[n].text for row in self.rows))
 
-def without_empty_columns(table: Table) -> Table:
-    columns = range(len(table.columns))
-    return table.select(n for n in columns if any(row[n].text for row in table.rows))
-
-
-def with_minus_signs(table: Table) -> Table:
-    """Numbers with a typographic minus instead of a hyphen."""
-    rows = tuple(
-        tuple(replace(cell, text=to_minus(cell.text)) if cell.is_number else cell for cell in row)
-        for row in table.rows
-    )
-    return replace(table, rows=rows)
+    def with_minus_signs(self) -> Table:
+        """Numbers with a typographic minus instead of a hyphen."""
+        rows = (
+            tuple(replace(own, text=to_minus(own.text)) if own.is_number else own for own in row)
+            for row in self.rows
+        )
+        return replace(self, rows=tuple(rows))
 
 
 def to_minus(text: str) -> str:
@@ -109,8 +107,7 @@ def markdown_lines(
 
 def escape_markdown(text: str) -> str:
     """Text that no Markdown reader takes for markup, on one line."""
-    flat = MARKDOWN_SIGNS.sub(r"\\\1", " ".join(text.split()))
-    return "".join(HTML_SIGNS.get(letter, letter) for letter in flat)
+    return html.escape(MARKDOWN_SIGNS.sub(r"\\\1", " ".join(text.split())), quote=False)
 
 
 # ------------------------------------------------------------------ CSV
@@ -118,21 +115,15 @@ def escape_markdown(text: str) -> str:
 
 def to_csv(table: Table) -> str:
     """Values at full precision; a cell's further values follow as columns like overall_stderr."""
-    names = list(unique_names([ascii_name(column) for column in table.columns]))
-    further = [
-        tuple(dict.fromkeys(name for row in table.rows for name, _ in row[n].more))
-        for n in range(len(names))
-    ]
+    names = unique_names([ascii_name(column) for column in table.columns])
+    columns: list[list[float | str]] = []
+    for n, name in enumerate(names):
+        cells = [row[n] for row in table.rows]
+        columns.append([name, *(cell.key for cell in cells)])
+        for more in dict.fromkeys(key for cell in cells for key, _ in cell.more):
+            columns.append([f"{name}_{more}", *(dict(cell.more).get(more, "") for cell in cells)])
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    header = [
-        (name, *(f"{name}_{m}" for m in more)) for name, more in zip(names, further, strict=True)
-    ]
-    writer.writerow([column for group in header for column in group])
-    for row in table.rows:
-        cells = zip(row, further, strict=True)
-        groups = [(cell.key, *(dict(cell.more).get(m, "") for m in more)) for cell, more in cells]
-        writer.writerow([value for group in groups for value in group])
+    csv.writer(out, lineterminator="\n").writerows(zip(*columns, strict=True))
     return out.getvalue()
 
 
@@ -166,20 +157,6 @@ ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0
 EXPONENT = re.compile(r"(?<=\d)e\{-\}0?(\d+)")  # of an escaped number
 LONG = 40  # characters; longer texts are broken into lines
 WIDE = 112  # characters side by side; further columns go into another panel below
-# As wide as it is, but at most as wide as the text.
-FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-
-
-def to_latex(table: Table) -> str:
-    r"""A `table` with title, note and the label `tab:NAME`; needs booktabs and graphicx."""
-    panels = (r"\par\medskip" + "\n").join(map(latex_panel, latex_panels(table)))
-    note = rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(table.note)}}}"
-    return (
-        "\\begin{table}\n\\centering\n"
-        rf"\caption{{{escape_latex(table.title)}}}"
-        f"\n\\label{{tab:{table.name}}}\n\\smallskip\\small\n"
-        f"{panels}{note if table.note else ''}\n\\end{{table}}\n"
-    )
 
 
 def latex_panels(table: Table) -> Iterator[Table]:
@@ -196,24 +173,21 @@ def latex_panels(table: Table) -> Iterator[Table]:
     yield table.select(sorted(columns) if 0 in columns else columns)
 
 
-def latex_panel(table: Table) -> str:
-    """Long texts are paragraphs, numbers are aligned right and set as mathematics."""
-    is_long = [max(map(len, texts), default=0) > LONG for texts in zip(*table.texts, strict=True)]
-    kinds = zip(is_long or [False] * len(table.columns), table.number_columns, strict=True)
-    aligned = [r"p{0.5\linewidth}" if long else "r" if number else "l" for long, number in kinds]
-    lines = [list(map(escape_latex, table.columns))]
-    for row in table.rows:
-        cells = [escape_latex(cell.text) for cell in row]
-        for n, cell in enumerate(row):
-            if cell.is_number:
-                power = EXPONENT.sub(r"$\\cdot10^{-\1}$", cells[n])
-                cells[n] = power.replace("{*}", "$^{*}$")
-            cells[n] = rf"\raggedright {cells[n]}" if is_long[n] else cells[n]
-        lines.append(cells)
-    head, *body = (" & ".join(line) + r" \tabularnewline" for line in lines)
-    tabular = rf"\begin{{tabular}}{{{''.join(aligned)}}}"
-    ends = (r"\bottomrule", r"\end{tabular}}")
-    return "\n".join([FITTED, tabular, r"\toprule", head, r"\midrule", *body, *ends]) + "\n"
+def latex_columns(table: Table) -> list[str]:
+    """Long texts are paragraphs, numbers are aligned right."""
+    kinds = []
+    for n, is_number in enumerate(table.number_columns):
+        is_long = any(len(row[n].text) > LONG for row in table.rows)
+        kinds.append(r"p{0.5\linewidth}" if is_long else "r" if is_number else "l")
+    return kinds
+
+
+def latex_cell(cell: Cell) -> str:
+    """Powers and stars of a number are set as mathematics."""
+    text = escape_latex(cell.text)
+    if not cell.is_number:
+        return text
+    return EXPONENT.sub(r"$\\cdot10^{-\1}$", text).replace("{*}", "$^{*}$")
 
 
 def escape_latex(text: str) -> str:

@@ -1,7 +1,5 @@
 """Tasks: a named job on one or two texts, with its labels or range, its loss and its score."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Numbers with units, parsed from and formatted for people: 40M, 20ms, 15m, 2GB."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

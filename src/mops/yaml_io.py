@@ -1,7 +1,5 @@
 """YAML 1.2 in and out, and validation of outside data with one-line errors."""
 
-from __future__ import annotations
-
 import io
 import re
 from functools import cache

@@ -17,7 +17,7 @@ from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.plans.layout import lay_out
 from mops.tasks import Task
-from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
+from mops.training.batched.ensemble import Ensemble, Member
 from mops.training.optim import build_optimizer
 from stepping import take_step
 
@@ -71,7 +71,7 @@ def build(plan: str, how: Training, tasks: tuple[Task, ...], dtype: torch.dtype)
 
 
 def draw_batch(network: Network, seed: int, step: int, asked: tuple[str, ...]) -> Batch:
-    """FeatureBatch of each task; which ones follows from the seed, as in a run."""
+    """Rows of each task; which ones follows from the seed, as in a run."""
     draw = np.random.default_rng([seed, step])
     layout, segments, targets = network.layout, [], {}
     for name in asked:
@@ -84,9 +84,9 @@ def draw_batch(network: Network, seed: int, step: int, asked: tuple[str, ...]) -
     return Batch(tuple(segments), targets, scale={name: 0.5 + len(name) % 3 for name in asked})
 
 
-def rows_of(networks: list[Network], batches: list[Batch]) -> dict[str, FeatureBatch]:
-    """The same batches as frozen vectors."""
-    found: dict[str, list[torch.Tensor]] = {}
+def as_vectors(networks: list[Network], batches: list[Batch]) -> tuple[Any, Any, Any]:
+    """The same batches as frozen vectors, targets and factors on the losses."""
+    vectors: dict[str, list[torch.Tensor]] = {}
     for network, batch in zip(networks, batches, strict=True):
         pack = pack_segments(batch.segments, network.eval().layout)
         with torch.no_grad():
@@ -94,15 +94,13 @@ def rows_of(networks: list[Network], batches: list[Batch]) -> dict[str, FeatureB
             for owner in next(iter(network.layout.routes.values())).pooler:
                 pooled = network.bank[owner](pooled)
         for task, places in pack.task_segments.items():
-            found.setdefault(task, []).append(pooled[places])
-    return {
-        task: FeatureBatch(
-            torch.stack(vectors),
-            torch.tensor(np.stack([batch.targets[task] for batch in batches]), dtype=torch.float32),
-            batches[0].scale[task],
-        )
-        for task, vectors in found.items()
-    }
+            vectors.setdefault(task, []).append(pooled[places])
+    targets = {task: np.stack([batch.targets[task] for batch in batches]) for task in vectors}
+    return (
+        {task: torch.stack(own) for task, own in vectors.items()},
+        {task: torch.tensor(own, dtype=torch.float32) for task, own in targets.items()},
+        batches[0].scale,
+    )
 
 
 def losses_of(
@@ -131,8 +129,7 @@ def losses_of(
         batches = [
             draw_batch(net, how.seed, step, now) for net, how in zip(alone, hows, strict=True)
         ]
-        rows = rows_of(stacked, batches)
-        facts = ensemble.take_step(rows, step)
+        facts = ensemble.take_step(*as_vectors(stacked, batches), step)
         single = [
             take_step(net, optimizer, batch, how, step=step, total=steps)
             for net, optimizer, batch, how in zip(alone, optimizers, batches, hows, strict=True)

@@ -55,7 +55,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def numbers_in(value: Any) -> Any:
     """All numbers of nested data, without what is measured."""
     if isinstance(value, dict):
-        measured = {"seconds", "train_seconds", "step_seconds_median", "batched"}
+        measured = {"seconds", "train_seconds", "run_seconds", "step_seconds_median", "batched"}
         measured |= {"frozen_seconds", "frozen_sequences"}  # here all runs encode together
         return {key: numbers_in(v) for key, v in value.items() if key not in measured}
     return [numbers_in(v) for v in value] if isinstance(value, list | tuple) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def test_without_matplotlib_everything_else_works(
             raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
         return real(name, *rest, **more)
 
+    monkeypatch.delitem(sys.modules, "mops.reports.figures.conflicts", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     code, out, err = run_cli("conflicts", *made.options("--out", str(tmp_path), *FEW))
     assert code == 0 and "sentiment and similarity" in out

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from mops.surveys.pack import read_pack
 from running import QUICK, World, run_cli_with, world
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 PLANS = ("--plan", "shared", "--plan", "frozen+shared", "--plan", "frozen+late:SI")
 
 
@@ -41,9 +43,7 @@ def test_from_a_survey_to_a_decision(run_cli: Any, made: World, tmp_path: Path) 
     assert sum(": finished, " in line for line in lines) == 6 and "1 of 6 trials done" in err
     assert any("measuring costs" in line for line in lines) and "comparing candidates" in err
     assert all(plan in out for plan in ("shared", "frozen+shared", "frozen+late:SI"))
-    assert {f"summary.{kind}" for kind in ("md", "csv", "json")} <= {
-        f.name for f in folder.iterdir()
-    }
+    assert (folder / "summary.json").is_file()
     models = list(folder.glob("trials/*/model"))
     assert len(models) == 3  # one of each candidate stays
     written = {f: f.stat().st_mtime_ns for f in folder.glob("trials/*/record.json")}
@@ -106,7 +106,49 @@ def test_quickstart_ends_with_a_decision(run_cli: Any, made: World, tmp_path: Pa
     words = ["--encoder", str(made.encoder), "--steps", "2", "--out", str(folder)]
     code, out, err = run_cli("quickstart", *words, "--plan", "shared", "--plan", "frozen+shared")
     assert code == 0, err
-    assert "frozen+shared" in out and (folder / "summary.md").is_file()
+    assert "frozen+shared" in out and (folder / "summary.json").is_file()
     assert (
         out.endswith(f"report: {folder / 'report.html'}\n") and (folder / "report.html").is_file()
     )
+
+
+@pytest.mark.slow
+def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Path) -> None:
+    """Rates first, then a race; packed, read elsewhere, and continued with more seeds."""
+    folder, file, other = tmp_path / "race", tmp_path / "race.mops", tmp_path / "other"
+    given = [word for word in options(made) if word not in ("--max-steps", "4")]
+    words = [*given, "--budget", "40s", "--tune-rates", "--out", str(folder)]
+    code, out, err = run_cli("survey", "trunks", *words)
+    assert code == 0, err
+    assert "round 1" in err and "within 0.01" in out
+    rounds = json.loads((folder / "summary.json").read_text())["rounds"]
+    assert rounds and (tmp_path / "race-rates" / "survey.yaml").is_file()
+    code, out, err = run_cli("survey", "trunks", *words)  # nothing is trained again
+    assert code == 0 and ": finished, " not in err, err
+    code, out, err = run_cli("survey", str(folder), "--pack", str(file))
+    assert code == 0 and str(file) in out
+    code, out, err = run_cli("report", str(file), "--json")
+    assert code == 0 and json.loads(out)["candidate"], err
+    more = ["--more-seeds", "1", "--only", "shared", "--data", str(made.data)]
+    code, out, err = run_cli("survey", "--from", str(file), "--out", str(other), *more)
+    assert code == 0, err
+    added = json.loads((other / "summary.json").read_text())["rounds"]
+    assert added[: len(rounds)] == rounds and len(added) > len(rounds)
+    assert added[len(rounds)]["candidates"] == ["shared"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "shared"], "--only belongs to --more-seeds"),
+        (["--seeds", "4"], "a design of its own, which seeds would change"),
+        (["--more-seeds", "1", "--only", "sharde"], "Did you mean 'shared'"),
+    ],
+)
+def test_options_that_a_begun_survey_cannot_follow(
+    run_cli: Any, tmp_path: Path, words: list[str], said: str
+) -> None:
+    read_pack(FIXTURES / "survey.mops", tmp_path)
+    data = ["--data", str(FIXTURES / "data")]
+    code, _, err = run_cli("survey", str(tmp_path), *data, *words, "--dry-run")
+    assert code == 2 and said in err and err.count("\n") == 1

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mops.config.training import Training
-from mops.data.schedule import Schedule, TaskBudget, plan_steps, schedule_warnings, task_budgets
+from mops.data.schedule import Schedule, plan_steps, schedule_warnings, task_budgets
+from mops.record import TaskBudget
 
 SIZES = {"small": 20, "large": 10_000}
 

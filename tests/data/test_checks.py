@@ -39,11 +39,11 @@ def test_numbers_of_a_similarity_are_described() -> None:
     values = [(float(n), f"a{n}", f"b{n}") for n in range(5)]
     numbers = examine(SIMILARITY, {"train": read(*values)}).splits["train"].numbers
     assert numbers is not None
-    assert (numbers.lowest, numbers.highest, numbers.mean) == (0.0, 4.0, 2.0)
-    assert numbers.quartiles == (1.0, 2.0, 3.0)
-    assert numbers.deviation == pytest.approx(2**0.5)
+    assert (numbers["lowest"], numbers["highest"], numbers["mean"]) == (0.0, 4.0, 2.0)
+    assert numbers["quartiles"] == (1.0, 2.0, 3.0)
+    assert numbers["deviation"] == pytest.approx(2**0.5)
     single = examine(SIMILARITY, {"train": read((3.5, "a", "b"))}).splits["train"].numbers
-    assert single is not None and single.quartiles == (3.5, 3.5, 3.5)
+    assert single is not None and single["quartiles"] == (3.5, 3.5, 3.5)
 
 
 def test_duplicates_and_overlap_go_by_normalised_text() -> None:
@@ -89,8 +89,8 @@ def test_baseline_needs_labels_on_both_sides() -> None:
 def test_samples_are_the_first_good_rows_shortened() -> None:
     train = read(("1", ""), ("1", "x" * 81), ("0", "y" * 80), ("0", "b"), ("1", "c"))
     samples = examine(SENTIMENT, {"train": train}).samples
-    assert [sample.texts[0] for sample in samples] == ["x" * 79 + "…", "y" * 80, "b"]
-    assert (samples[0].label, samples[0].where) == ("1", "a.csv:3")
+    assert [sample["texts"][0] for sample in samples] == ["x" * 79 + "…", "y" * 80, "b"]
+    assert (samples[0]["label"], samples[0]["where"]) == ("1", "a.csv:3")
 
 
 def test_report_is_plain_data() -> None:

@@ -64,8 +64,8 @@ def test_duplicate_ids_are_noted(tmp_path: Path, ids: str, note: str) -> None:
 def test_one_class_has_one_spelling(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label", "a,1.0", "b,1", "c, 0.0 ")
     assert [row.label for row in read(path).rows] == ["1", "1", "0"]
-    spelled = replace(SENTIMENT, labels=("0.0", "1.0"))
-    assert [row.label for row in read(path, spelled).rows] == ["1.0", "1.0", "0.0"]
+    named = replace(SENTIMENT, labels=("0", "1"))
+    assert [row.label for row in read(path, named).rows] == ["1", "1", "0"]
 
 
 def test_labels_are_never_truncated(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from mops.config.training import Stage, Training
 from mops.data.batches import Batch
 from mops.data.schedule import Schedule, plan_steps
 from mops.data.tokens import TokenTable
-from mops.evaluate.cost import analytic_costs, tm_relative
+from mops.evaluate.cost import analytic_costs, forward_flops, tm_relative
 from mops.model.network import Network
 from mops.plans.shapes import Reading
-from mops.plans.sizes import forward_flops
 from mops.training.step import compute_losses
 
 ROWS = {"sentiment": 4, "paraphrase": 6, "similarity": 2}  # of a batch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from building import THREE_TASKS
-from mops.data.examples import Row, half
+from mops.data.examples import Row
 from mops.evaluate.evaluate import PARTS, judge, score_table
 from mops.predict.inference import Predictions
 
@@ -26,35 +26,11 @@ def answers_of(rows: list[Row], wrong: set[str] = frozenset()) -> Predictions:
     return Predictions(SENTIMENT, np.array(numbers, dtype=float), np.zeros((len(rows), 5)))
 
 
-def test_the_halves_are_disjoint_and_cover_validation() -> None:
+def test_a_wrong_row_counts() -> None:
     rows = rows_of(60)
-    found = judge(answers_of(rows), rows, "validation")
-    assert set(found) == {"validation", "selection", "report"}
-    assert found["selection"]["rows"] > 0 and found["report"]["rows"] > 0
-    assert found["selection"]["rows"] + found["report"]["rows"] == found["validation"]["rows"] == 60
-
-
-@pytest.mark.parametrize("part", ["selection", "report"])
-def test_a_wrong_row_counts_in_its_own_half_and_in_the_whole(part: str) -> None:
-    rows = rows_of(60)
-    row = next(row for row in rows if half(row) == part)
-    found = judge(answers_of(rows, wrong={row.id}), rows, "validation")
-    other = {"selection": "report", "report": "selection"}[part]
-    assert found[part]["accuracy"] == 1 - 1 / found[part]["rows"]
-    assert found[other]["accuracy"] == 1
-    assert found["validation"]["accuracy"] == 1 - 1 / 60
-
-
-def test_a_row_stays_in_its_half_when_the_order_and_the_spelling_change() -> None:
-    for row in rows_of(20):
-        assert half(row) == half(replace(row, id="x", texts=(row.texts[0].upper() + "!",)))
-    pair = Row("1", ("one thing", "another"), "0", "f:1")
-    assert half(pair) == half(replace(pair, texts=pair.texts[::-1]))
-
-
-def test_other_splits_are_not_halved() -> None:
-    rows = rows_of(20)
-    assert set(judge(answers_of(rows), rows, "test")) == {"test"}
+    found = judge(answers_of(rows, wrong={"7"}), rows, "report")
+    assert set(found) == {"report"} and found["report"]["rows"] == 60
+    assert found["report"]["accuracy"] == 1 - 1 / 60
 
 
 def test_rows_without_label_or_with_a_problem_are_not_scored() -> None:
@@ -71,11 +47,12 @@ def test_a_split_without_any_label_has_no_score() -> None:
     assert judge(answers_of(rows), rows, "test") == {}
 
 
-def test_each_part_has_its_standard_error() -> None:
+def test_a_score_has_its_standard_error() -> None:
+    """That of a proportion."""
     rows = rows_of(60)
     found = judge(answers_of(rows, wrong={"1", "2", "3", "4"}), rows, "validation")
-    assert all(0 <= part["stderr"] < 0.3 for part in found.values())
-    assert found["validation"]["stderr"] > 0
+    expected = (56 / 60 * 4 / 60 / 60) ** 0.5
+    assert found["validation"]["stderr"] == pytest.approx(expected, rel=0.1)
 
 
 def scores_of(**main: float) -> dict[str, dict[str, dict[str, float]]]:

@@ -16,21 +16,21 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from building import FAMILIES, VOCABULARY, shake, tiny_tokenizer, words_of, write_encoder
+from mops.data.batches import split_batches
 from mops.data.schedule import generator
 from mops.model.network import Network
-from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource
 from mops.plans.shapes import Reading
-from mops.training.mlm.corpus import Masked, mask_sequence, read_vocabulary
+from mops.training.mlm.corpus import Corpus, Masked, mask_sequence, read_vocabulary
 from mops.training.mlm.model import (
     begin_head,
     build_network,
-    chunks,
-    head_owner,
     held_out_losses,
     lay_out_words,
     load_head,
     masked_loss,
+    token_count,
+    word_head,
 )
 from mops.training.mlm.model import write_encoder as write_pretrained
 
@@ -50,11 +50,14 @@ def folder(encoder_folder: Any, request: Any) -> Path:
     return Path(encoder_folder(family, MASKED_MODELS[family]))
 
 
+def build(source: EncoderSource) -> Network:
+    return build_network(lay_out_words(source.shape, READING), source, dropout=0.0)
+
+
 def load(folder: Path) -> Network:
     source = EncoderSource(str(folder), folder)
-    network = build_network(lay_out_words(source.shape, READING), 0.0, 0)
-    load_pretrained(network, source)
-    assert load_head(network.bank[head_owner(network)], source)
+    network = build(source)
+    assert load_head(word_head(network), source)
     return network.eval()
 
 
@@ -67,7 +70,7 @@ def their_losses(model: Any, batch: list[Masked]) -> torch.Tensor:
     """Of every chosen token, each sequence alone; their labels are -100 elsewhere."""
     found = []
     for masked in batch:
-        ids = torch.tensor(masked.segment.ids).long()[None]
+        ids = torch.tensor(masked.ids).long()[None]
         labels = torch.full_like(ids, -100)
         labels[0, masked.places] = torch.tensor(masked.targets).long()
         with torch.inference_mode():
@@ -91,7 +94,7 @@ def test_perplexity_is_over_all_words_not_over_batches(
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     theirs = float(their_losses(model, batch()).double().mean())
     monkeypatch.setattr("mops.training.mlm.model.TOKENS", 24)
-    parts = list(chunks(batch()))
+    parts = list(split_batches(sorted(batch(), key=token_count), token_count, 24))
     assert len({len(part) for part in parts}) > 1
     found = held_out_losses(load(folder), {"report": batch()})["report"]
     assert found == pytest.approx(theirs, abs=1e-5)
@@ -106,13 +109,13 @@ def test_word_vectors_are_tied_to_the_output(folder: Path) -> None:
     assert sum(len(VOCABULARY) in p.shape and p.ndim == 2 for p in network.parameters()) == 1
     masked_loss(network, batch()).backward()
     both = word.grad.clone()
-    shown = {int(n) for masked in batch() for n in masked.segment.ids}
+    shown = {int(n) for masked in batch() for n in masked.ids}
     never = [n for n in range(len(VOCABULARY)) if n not in shown]
     assert never and both[never].abs().sum(1).min() > 0  # through the output alone
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     count = sum(len(masked.places) for masked in batch())
     for masked in batch():
-        ids = torch.tensor(masked.segment.ids).long()[None]
+        ids = torch.tensor(masked.ids).long()[None]
         logits = model(input_ids=ids).logits[0, masked.places]
         targets = torch.tensor(masked.targets).long()
         (F.cross_entropy(logits, targets, reduction="sum") / count).backward()
@@ -124,20 +127,21 @@ def test_word_vectors_are_tied_to_the_output(folder: Path) -> None:
 def test_a_new_head_begins_at_the_frequency_of_words(encoder_folder: Any) -> None:
     folder = encoder_folder("bert")
     source = EncoderSource(str(folder), folder)
-    network = build_network(lay_out_words(source.shape, READING), 0.0, 0)
-    head = network.bank[head_owner(network)]
+    head = word_head(build(source))
     assert not load_head(head, source)
-    counts = np.arange(len(VOCABULARY))
-    begin_head(head, counts, seed=4)
+    numbers = np.arange(len(VOCABULARY), dtype=np.int32)
+    corpus = Corpus([np.repeat(numbers, numbers)], {}, TOKENS, {})
+    begin_head(head, corpus, seed=4)
     shares = head.state_dict()["bias"].exp()
     torch.testing.assert_close(shares.sum(), torch.tensor(1.0))
-    torch.testing.assert_close(shares[9] / shares[4], torch.tensor(10 / 5))
+    torch.testing.assert_close(shares[9] / shares[7], torch.tensor(10 / 8))
+    torch.testing.assert_close(shares[9] / shares[TOKENS.mask], torch.tensor(10.0))
     weight = head.state_dict()["dense.weight"]
     assert float(weight.std()) == pytest.approx(0.02, rel=0.1)
     first = weight.clone()
-    begin_head(head, counts, seed=4)
+    begin_head(head, corpus, seed=4)
     assert torch.equal(first, weight)
-    begin_head(head, counts, seed=5)
+    begin_head(head, corpus, seed=5)
     assert not torch.equal(first, weight)
 
 
@@ -149,8 +153,7 @@ def test_a_head_that_is_not_tied_is_not_taken(folder: Path, tmp_path: Path) -> N
     for change, is_taken in ((0.0, True), (1.0, False)):
         save_file({**weights, **{name: t + change for name, t in tied.items()}}, path)
         source = EncoderSource("x", tmp_path / "encoder")
-        head = build_network(lay_out_words(source.shape, READING), 0.0, 0).bank["head/text"]
-        assert load_head(head, source) == is_taken
+        assert load_head(word_head(build(source)), source) == is_taken
 
 
 # ------------------------------------------------------------------ the written folder
@@ -169,8 +172,7 @@ def test_transformers_reads_what_is_written(
     """From a bare encoder and from one with a head; all weights have moved in between."""
     folder = encoder_folder(family, "" if plain else MASKED_MODELS[family])
     source = EncoderSource(str(folder), folder)
-    network = build_network(lay_out_words(source.shape, READING), 0.0, 0)
-    load_pretrained(network, source)
+    network = build(source)
     shake(network, seed=11)
     network.eval()
     write_pretrained(tmp_path, network, source)
@@ -180,7 +182,7 @@ def test_transformers_reads_what_is_written(
     torch.testing.assert_close(masked_loss(network, batch()), theirs, rtol=0, atol=1e-5)
     bare = transformers.AutoModel.from_pretrained(tmp_path).eval()
     for n, masked in enumerate(batch()):
-        ids = masked.segment.ids
+        ids = masked.ids
         base = getattr(model, family)
         torch.testing.assert_close(hidden(bare, ids), hidden(base, ids), msg=f"sequence {n}")
     assert masked_loss(load(tmp_path), batch()).item() == masked_loss(network, batch()).item()
@@ -223,7 +225,7 @@ def test_a_tokenizer_of_vocab_txt_alone_is_written_whole(folder: Path, tmp_path:
 def test_perplexity_of_a_uniform_guess_is_the_number_of_words(folder: Path) -> None:
     network = load(folder)
     with torch.no_grad():
-        for parameter in network.bank[head_owner(network)].parameters():
+        for parameter in word_head(network).parameters():
             parameter.zero_()
     loss = held_out_losses(network, {"report": batch()})["report"]
     assert math.exp(loss) == pytest.approx(len(VOCABULARY), rel=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,15 @@ from scipy.stats import binomtest
 from tokenizers import Tokenizer, models
 
 from building import SPECIAL, VOCABULARY, tiny_tokenizer
-from mops.data.dataset import read_dataset
+from mops.config.training import Training
+from mops.data.dataset import Dataset, read_dataset
 from mops.data.examples import normalised
 from mops.data.schedule import generator
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
 from mops.training.mlm.corpus import (
     Corpus,
+    Counts,
     Masked,
     Texts,
     build_corpus,
@@ -25,6 +28,7 @@ from mops.training.mlm.corpus import (
     mask_sequence,
     read_vocabulary,
 )
+from mops.training.mlm.run import MaskedWords, plan_phases
 from running import World, world
 
 TOKENS = read_vocabulary(tiny_tokenizer(), len(VOCABULARY))
@@ -56,7 +60,7 @@ def test_fifteen_in_a_hundred_words_are_chosen(many: list[tuple[np.ndarray, Mask
 def test_of_the_chosen_80_are_masked_10_random_10_unchanged(
     many: list[tuple[np.ndarray, Masked]],
 ) -> None:
-    seen = np.concatenate([masked.segment.ids[masked.places] for _, masked in many])
+    seen = np.concatenate([masked.ids[masked.places] for _, masked in many])
     targets = np.concatenate([masked.targets for _, masked in many])
     is_mask, is_same = seen == TOKENS.mask, seen == targets
     words = len(VOCABULARY) - len(SPECIAL)
@@ -75,7 +79,7 @@ def test_special_tokens_are_never_chosen_and_the_rest_is_untouched(
         assert not TOKENS.is_special[ids[masked.places]].any()
         np.testing.assert_array_equal(masked.targets, ids[masked.places])
         rest = np.delete(np.arange(LENGTH), masked.places)
-        np.testing.assert_array_equal(masked.segment.ids[rest], ids[rest])
+        np.testing.assert_array_equal(masked.ids[rest], ids[rest])
 
 
 def test_a_short_sequence_has_one_chosen_word_at_least() -> None:
@@ -113,32 +117,41 @@ def made() -> World:
 
 
 @pytest.fixture(scope="module")
-def texts(made: World) -> Texts:
+def gathered(made: World) -> tuple[Texts, Counts]:
     return gather_texts(read_dataset(made.recipe()))
 
 
 @pytest.fixture(scope="module")
-def corpus(texts: Texts) -> Corpus:
-    return build_corpus(texts, tiny_tokenizer(), TOKENS, Reading(max_length=32))
+def texts(gathered: tuple[Texts, Counts]) -> Texts:
+    return gathered[0]
+
+
+def build(dataset: Dataset) -> Corpus:
+    return build_corpus(dataset, tiny_tokenizer(), len(VOCABULARY), Reading(max_length=32))
+
+
+@pytest.fixture(scope="module")
+def corpus(made: World) -> Corpus:
+    return build(read_dataset(made.recipe()))
 
 
 def test_masks_are_new_in_every_pass_and_the_same_in_every_run(corpus: Corpus) -> None:
-    size = len(corpus.train)
-    first, again, later = (
-        corpus.batch(step, size, 5).sequences for step in (0, 0, 1)
-    )  # a step is a pass
+    size = len(corpus.train)  # of a batch: a step is a pass
+    schedule = plan_phases(Training(seed=5), size, size, control_steps=0)
+    words = MaskedWords(corpus=corpus, schedule=schedule, is_new_head=True, initial_head={})
+    first, again, later = (words.make_batch(step).segments for step in (0, 0, 1))
     text = {id(ids): n for n, ids in enumerate(corpus.train)}
     assert len(text) == size
     for one, two in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one.segment.ids, two.segment.ids)
+        np.testing.assert_array_equal(one.ids, two.ids)
         np.testing.assert_array_equal(one.places, two.places)
 
-    def by_text(batch: list[Masked]) -> dict[bytes, bytes]:
+    def by_text(batch: Sequence[Masked]) -> dict[bytes, bytes]:
         found = {}
         for masked in batch:
-            whole = masked.segment.ids.copy()
+            whole = masked.ids.copy()
             whole[masked.places] = masked.targets
-            found[whole.tobytes()] = masked.segment.ids.tobytes()
+            found[whole.tobytes()] = masked.ids.tobytes()
         return found
 
     before, after = by_text(first), by_text(later)
@@ -146,68 +159,77 @@ def test_masks_are_new_in_every_pass_and_the_same_in_every_run(corpus: Corpus) -
     assert sum(before[whole] != after[whole] for whole in before) > size / 2
 
 
-def test_no_text_is_trained_that_is_held_out_or_judged_elsewhere(made: World, texts: Texts) -> None:
+def test_no_text_is_trained_that_is_held_out_or_judged_elsewhere(
+    made: World, gathered: tuple[Texts, Counts]
+) -> None:
+    texts, counts = gathered
     splits = read_dataset(made.recipe()).splits
     judged = {
         normalised(text)
-        for of in splits.values()
+        for task in splits.values()
         for split in ("validation", "test")
-        for row in of[split].rows
+        for row in task[split].rows
         for text in row.texts
     }
-    train, held_out = ({normalised(text) for text in some} for some in (
-        texts.train, (*texts.selection, *texts.report)))  # fmt: skip
-    rows = [row for of in splits.values() for row in of["train"].good]
+    keys = {part: {normalised(text) for text in own} for part, own in texts.items()}
+    train, held_out = keys["train"], keys["selection"] | keys["report"]
+    rows = [row for task in splits.values() for row in task["train"].good]
     everything = {normalised(text) for row in rows for text in row.texts}
     assert not train & judged and not held_out & judged and not train & held_out
     for row in rows:  # no wording of a held-out text either, where a pair tells
-        keys = {normalised(text) for text in row.texts}
-        assert not keys & held_out or not keys & train
-    assert len(train) == len(texts.train) and len(held_out) == texts.counts["held_out"] > 10
-    assert texts.counts["distinct"] == len(everything)
-    assert texts.counts["left_out_as_in_validation_or_test"] == len(everything & judged)
-    assert len(everything) == sum(texts.counts[key] for key in texts.counts if key != "distinct")
+        together = {normalised(text) for text in row.texts}
+        assert not together & held_out or not together & train
+    assert len(train) == len(texts["train"]) and len(held_out) == counts["held_out"] > 10
+    assert counts["distinct"] == len(everything)
+    assert counts["left_out_as_in_validation_or_test"] == len(everything & judged)
+    assert len(everything) == sum(counts[key] for key in counts if key != "distinct")
 
 
 def test_the_same_text_in_validation_is_left_out_whatever_its_spelling(
-    made: World, texts: Texts, tmp_path: Path
+    made: World, gathered: tuple[Texts, Counts], tmp_path: Path
 ) -> None:
+    texts, counts = gathered
     for file in made.data.iterdir():
         (tmp_path / file.name).write_text(file.read_text("utf-8"), "utf-8")
-    taken = texts.train[0]
+    taken = texts["train"][0]
     dev = tmp_path / "ids-sst-dev.csv"
     dev.write_text(dev.read_text("utf-8") + f"99\tx99\t {taken.upper()} !\t1\n", "utf-8")
-    found = gather_texts(read_dataset(made.recipe(data=tmp_path)))
-    assert taken not in {*found.train, *found.selection, *found.report}
+    fewer, new_counts = gather_texts(read_dataset(made.recipe(data=tmp_path)))
+    assert not any(taken in own for own in fewer.values())
     count = "left_out_as_in_validation_or_test"
-    assert found.counts[count] == texts.counts[count] + 1
+    assert new_counts[count] == counts[count] + 1
 
 
 def test_seed_and_order_do_not_change_what_is_held_out(made: World, texts: Texts) -> None:
-    other = gather_texts(read_dataset(made.recipe(training__seed=99)))
+    other, _ = gather_texts(read_dataset(made.recipe(training__seed=99)))
     dataset = read_dataset(made.recipe())
     turned = replace(dataset, splits=dict(reversed(dataset.splits.items())))
-    assert other.report == texts.report
-    assert gather_texts(turned).train == texts.train
+    assert other["report"] == texts["report"]
+    assert gather_texts(turned)[0]["train"] == texts["train"]
 
 
 def test_too_few_texts(made: World) -> None:
     dataset = read_dataset(made.recipe())
     few = {
-        name: {**of, "train": replace(of["train"], rows=of["train"].rows[:4])}
-        for name, of in dataset.splits.items()
+        name: {**splits, "train": replace(splits["train"], rows=splits["train"].rows[:4])}
+        for name, splits in dataset.splits.items()
         if name == "sentiment"
     }
     with pytest.raises(DataError, match=r"only \d distinct training texts .* at least 10"):
         gather_texts(replace(dataset, splits=few))
 
 
-def test_texts_without_a_known_word_are_left_out_and_counted(texts: Texts) -> None:
-    strange = replace(texts, train=(*texts.train, "Ωμέγα"), counts={**texts.counts,
-        "train": len(texts.train) + 1})  # fmt: skip
-    found = build_corpus(strange, tiny_tokenizer(), TOKENS, Reading(max_length=32))
-    assert found.counts["without_known_words"] == 1
-    assert len(found.train) == found.counts["train"] == len(texts.train)
-    alone = replace(texts, train=("Ωμέγα",))
+def test_texts_without_a_known_word_are_left_out_and_counted(made: World, corpus: Corpus) -> None:
+    dataset = read_dataset(made.recipe())
+    splits = dataset.splits["sentiment"]
+    strange = replace(splits["train"].rows[0], texts=("Ωμέγα",))
+    more = replace(splits["train"], rows=(*splits["train"].rows, strange))
+    longer = {**dataset.splits, "sentiment": {**splits, "train": more}}
+    counts = build(replace(dataset, splits=longer)).counts
+    assert counts["without_known_words"] == 1 and corpus.counts["without_known_words"] == 0
+    assert counts["distinct"] == corpus.counts["distinct"] + 1
+    kept = sum(counts[part] for part in ("train", "selection", "report"))
+    assert kept == counts["held_out"] + corpus.counts["train"]
+    foreign = Tokenizer(models.WordLevel({"[UNK]": 0, "[MASK]": 1}, unk_token="[UNK]"))
     with pytest.raises(DataError, match="different languages"):
-        build_corpus(alone, tiny_tokenizer(), TOKENS, Reading(max_length=32))
+        build_corpus(dataset, foreign, 2, Reading(max_length=32))

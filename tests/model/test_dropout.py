@@ -7,8 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from mops.model.attention import STEPS, Dropout, DropoutAttention, attend, draw_bits, factors
-from mops.model.pack import make_buckets
+from mops.model.attention import (
+    STEPS,
+    Dropout,
+    DropoutAttention,
+    attend,
+    draw_bits,
+    factors,
+    make_buckets,
+)
 
 LENGTHS = np.array([1, 3, 4, 4, 9, 17, 33])
 HEADS, WIDTH = 2, 8
@@ -76,7 +83,7 @@ def test_attention_with_dropout_and_its_gradient() -> None:
     found = attend(seen, buckets, HEADS, 0.3)
     torch.manual_seed(9)
     kept = []
-    for bucket in buckets:  # the same draws: bucket by bucket, all of its padded weights
+    for bucket in buckets.items:  # the same draws: bucket by bucket, all of its padded weights
         rows = (bucket.rows.stop - bucket.rows.start) // bucket.length
         shape = rows * HEADS, bucket.length, bucket.length
         factor = factors(draw_bits(torch.empty(shape)), 0.3, torch.float64)

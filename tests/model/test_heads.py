@@ -26,8 +26,8 @@ from mops.model.attention import Dropout
 from mops.model.heads import build_head
 from mops.model.network import Network
 from mops.model.packing import pack_segments
+from mops.plans.layout import HeadInput, head_size
 from mops.plans.shapes import FEATURES, Activation, CosineScale, HeadShape, Pool, Reading
-from mops.plans.sizes import HeadInput, head_input, head_size
 from mops.yaml_io import to_value
 
 TASKS = {task.name: task for task in THREE_TASKS}
@@ -35,7 +35,7 @@ U, V = torch.randn(2, 7, WIDTH, generator=torch.Generator().manual_seed(0)).unbi
 
 
 def seen(task: str, how: Reading, width: int = WIDTH) -> HeadInput:
-    return head_input(TASKS[task], (), THREE_TASKS, how, width)
+    return HeadInput(width, (how.vectors(TASKS[task].is_pair) * width,))
 
 
 def head_of(task: str, reading: Reading, dropout: float = 0.0) -> Any:
@@ -152,7 +152,7 @@ def test_mlp_ends_in_a_linear_layer(depth: int, activation: str) -> None:
 def test_dropout_before_every_linear_layer_of_a_head() -> None:
     shape = HeadShape(kind="mlp", depth=2, width=11)
     head = build_head(
-        TASKS["sentiment"], Reading(heads={"sentiment": shape}), HeadInput(WIDTH, 1), 0.3
+        TASKS["sentiment"], Reading(heads={"sentiment": shape}), HeadInput(WIDTH, (WIDTH,)), 0.3
     )
     kinds = [type(module).__name__ for module in (*head.layers, head.output)]
     layer = ["Dropout", "Dense", "ReLU"]
@@ -161,7 +161,7 @@ def test_dropout_before_every_linear_layer_of_a_head() -> None:
 
 
 def test_a_similarity_starts_in_the_middle_of_its_range() -> None:
-    head = build_head(TASKS["similarity"], Reading(), HeadInput(WIDTH, 1), 0.0)
+    head = build_head(TASKS["similarity"], Reading(), HeadInput(WIDTH, (WIDTH,)), 0.0)
     assert head.output.bias.tolist() == [2.5]
 
 
@@ -193,11 +193,11 @@ def test_a_learned_line_starts_as_half() -> None:
     learned = build_head(
         TASKS["similarity"],
         reading("similarity", kind="cosine", scale="learned"),
-        HeadInput(WIDTH, 1),
+        HeadInput(WIDTH, (WIDTH,)),
         0.0,
     )
     half = build_head(
-        TASKS["similarity"], reading("similarity", kind="cosine"), HeadInput(WIDTH, 1), 0.0
+        TASKS["similarity"], reading("similarity", kind="cosine"), HeadInput(WIDTH, (WIDTH,)), 0.0
     )
     torch.testing.assert_close(learned((U, V)), half((U, V)), rtol=0, atol=1e-6)
     assert half((U, U)).allclose(torch.tensor(5.0))

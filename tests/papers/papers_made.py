@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.compose import tasks_in
-from mops.evaluate.compare import Difference
-from mops.papers.paper import TASKS, OurResults
+from mops.evaluate.joint import RowNoise
+from mops.papers.paper import METRICS, TASKS, OurResults, PaperModel
 from mops.record import Record, RunScores
 from mops.surveys.experiments import named_survey
 from mops.surveys.results.results import CandidateResult, Results
@@ -24,7 +26,6 @@ from surveying import (
     plain_recipe,
 )
 
-METRICS = {"similarity": "pearson"}  # else accuracy
 BASE, SMALL = {"depth": 12, "width": 768}, {"depth": 6, "width": 384}
 Trials = tuple[str, Record, Sequence[Mapping[str, Any]]]  # candidate, record, metrics by seed
 Survey = tuple[Results, Mapping[str, Record]]
@@ -39,10 +40,6 @@ def candidate(name: str, score: float = 0.6, **facts: Any) -> CandidateResult:
     return made_standing(name, score, scores=scores, **plain | {"costs": costs} | facts)
 
 
-def difference(mean: float, reach: float, is_real: bool = False, seeds: int = 3) -> Difference:
-    return Difference(mean, reach / 2, mean - reach, mean + reach, 0.0, 0.0, is_real, seeds)
-
-
 def trials_of(
     one: CandidateResult,
     by_seed: Sequence[Mapping[str, float]],
@@ -52,7 +49,7 @@ def trials_of(
     """A record of the candidate, and these scores of tasks on the dev rows, for each seed."""
     metrics = [
         {
-            task: {"validation": {METRICS.get(task, "accuracy"): s, "matthews": s, "rows": 50}}
+            task: {"validation": {METRICS.get(task, "accuracy"): s, "matthews": s, "rows": 5000}}
             for task, s in scores.items()
         }
         for scores in by_seed
@@ -79,16 +76,31 @@ def material(*candidates: CandidateResult, trials: Sequence[Trials] = (), **fact
         ))
         for one in candidates
     ]  # fmt: skip
+    tasks = [task for one in candidates for task in one.tasks] or TASKS
     plain = {
-        "tasks": {task: METRICS.get(task, "accuracy") for task in TASKS},
+        "tasks": {task: METRICS.get(task, "accuracy") for task in tasks},
         "rows": {},
         "baseline": candidates[0].name if candidates else "none",
     }
     return made_summary(*filled, **plain | facts), {name: record for name, record, _ in trials}
 
 
-def ours_of(*candidates: CandidateResult, **facts: Any) -> OurResults:
-    return OurResults(*material(*candidates, **facts))
+def ours_of(
+    *candidates: CandidateResult, models: Mapping[str, PaperModel] | None = None, **facts: Any
+) -> OurResults:
+    return OurResults(*material(*candidates, **facts), models or {})
+
+
+def paired(ours: OurResults, correlation: float) -> OurResults:
+    """The same survey, but the rows move all candidates together."""
+    groups = []
+    for group in ours.results.groups:
+        shared = np.array(next(iter(group.rows.values())).shared)
+        spread = np.sqrt(np.diag(shared))
+        shared += correlation * (np.outer(spread, spread) - shared)
+        noise = RowNoise(tuple(map(tuple, shared.tolist())), (0.0,) * len(shared))
+        groups.append(replace(group, rows=dict.fromkeys(group.rows, noise)))
+    return replace(ours, results=replace(ours.results, groups=tuple(groups)))
 
 
 # ------------------------------------------------------------------ named experiments

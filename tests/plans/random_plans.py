@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from building import DEPTH, NAMES, THREE_TASKS
-from mops.plans.layout import all_owners, rates_for
+from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
+from mops.plans.layout import all_owners, first_factors
 from mops.plans.routes import find_routes
 from mops.plans.rows import (
     GATE,
@@ -100,7 +100,7 @@ pulls = st.builds(
 
 def without_idle_rows(plan: SharingPlan) -> SharingPlan:
     """Rates and pulls that concern no owner are refused; see test_row_errors."""
-    owners = all_owners(plan, THREE_TASKS, DEPTH)
+    owners = all_owners(plan, THREE_TASKS, tiny_shape())
 
     def used(rows: Any) -> Any:
         return tuple(r for r in rows if any(fnmatchcase(owner, r.owner) for owner in owners))
@@ -110,9 +110,9 @@ def without_idle_rows(plan: SharingPlan) -> SharingPlan:
 
 def can_leave_identity(plan: SharingPlan) -> bool:
     """Where the part that starts at zero is frozen, no other part of its addition ever learns."""
-    for route in find_routes(plan, THREE_TASKS, DEPTH, "pooler").values():
+    for route in find_routes(plan, THREE_TASKS, tiny_shape(), "pooler").values():
         for site in (site for sites in route.adapters for site in sites):
-            rates = rates_for(plan, site.parts.values())
+            rates = first_factors(plan.rates, site.parts.values())
             last = site.parts[KINDS[site.addition.kind].parts[-1]]
             if any(rates.values()) and not rates[last]:
                 return False

@@ -8,10 +8,10 @@ import pytest
 
 from building import NAMES, THREE_TASKS, as_plan
 from mops.errors import PlanError
+from mops.evaluate.cost import forward_flops
 from mops.plans.layout import Layout, lay_out
 from mops.plans.picture import LEGEND, draw
 from mops.plans.shapes import EncoderShape, HeadShape, Reading
-from mops.plans.sizes import forward_flops
 from mops.tasks import Task
 
 BASE = EncoderShape(

@@ -50,4 +50,4 @@ def test_open_ends_of_a_row() -> None:
 
 def test_a_pair_in_one_sequence_may_feed_a_single_text() -> None:
     layout = lay_out(as_plan(fed("paraphrase", "sentiment")), THREE_TASKS, tiny_shape(), CROSS)
-    assert layout.head_input("sentiment").fed == (1,)
+    assert layout.head_input("sentiment").fields[1:] == (1,)

@@ -65,7 +65,7 @@ def refusal(plan: Any, reading: Reading = CROSS) -> str:
         ("frozen+frozen+shared", ("unknown plan",)),
         ("shared+late:S", ("unknown plan",)),
         ("", ("unknown plan",)),
-        ("shared:3", ("takes nothing after a colon",)),
+        ("shared:3", ("after the colon comes nothing",)),
         ("hybrid", ("a whole number, as hybrid:3",)),
         ("hybrid:-1", ("whole number",)),
         (f"hybrid:{DEPTH + 1}", (f"only {DEPTH}", f"from {DEPTH} on is empty")),
@@ -88,7 +88,7 @@ def refusal(plan: Any, reading: Reading = CROSS) -> str:
         ("adapters:many", ("a whole number of 1 or more",)),
         ("soft:0.0", ("a number above 0, as soft:0.01",)),
         ("soft:1e999", ("a number above 0",)),
-        ("embert:3", ("takes nothing after a colon",)),
+        ("embert:3", ("after the colon comes nothing",)),
         ("frozen+soft:0.1", ("frozen weights cannot be pulled",)),
     ],
 )

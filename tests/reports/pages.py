@@ -12,7 +12,7 @@ from mops.reports.figures.style import Picture
 from mops.reports.report import Report
 from mops.reports.source import Source
 from mops.surveys.results.recommend import recommend
-from mops.surveys.results.results import Results
+from mops.surveys.results.results import CandidateResult, Results
 from mops.tables import Cell, Table
 from surveying import made_standing, made_summary
 
@@ -33,7 +33,7 @@ def hostile(place: str) -> str:
 def hostile_summary() -> Results:
     return made_summary(
         made_standing(hostile("one"), 0.7),
-        made_standing(hostile("two"), 0.6, tie=2),
+        made_standing(hostile("two"), 0.6),
         name=hostile("survey"),
         baseline=hostile("one"),
         single=None,
@@ -86,15 +86,16 @@ def hostile_report() -> Report:
         Source(Path(), None, summary, recommend(summary), (), ()),
         tables=(hostile_table("plans"), hostile_table("outside"), table),
         pictures=pictures,
-        cards=tuple(hostile_card(one.name) for one in summary.candidates),
+        cards=tuple(hostile_card(n, one) for n, one in enumerate(summary.candidates)),
         errors=(errors,),
         caveats=(Section(hostile("section"), (hostile("line"),), table),),
         papers=(paper,),
     )
 
 
-def hostile_card(candidate: str) -> Card:
+def hostile_card(number: int, one: CandidateResult) -> Card:
     facts = ((hostile("fact"), hostile("value")),)
     picture = Picture("plan-0", hostile("title"), hostile("says"), MARK, MARK)
     code = [hostile(word) for word in ("recipe", "command")]
-    return Card(candidate, hostile("plan"), picture, *code, facts, (hostile("warning"),))
+    warnings = (hostile("warning"),)
+    return Card(number, one.name, hostile("plan"), one.is_best, (), picture, facts, warnings, *code)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mops.data.examples import Row, half
 from surveying import TASKS as TWO_TASKS
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -91,17 +90,9 @@ def made_rows(name: str, entry: Mapping[str, Any], split: str, count: int) -> It
         words = [" ".join(draw.choice(WORDS, 1 + number % 9)) for _ in texts_of(entry)]
         texts = [f"{split}{number} {text}" for text in words]
         if number < len(hostile):
-            texts[0] = in_report_half([f"{hostile[number]} {split}", *texts[1:]])
+            texts[0] = f"{hostile[number]} {split}"
         classes = entry.get("labels") or [f"{draw.uniform(0, 5):.3f}"]
         yield [f"{split}-{number}", *texts, str(classes[number % len(classes)])]
-
-
-def in_report_half(texts: Sequence[str]) -> str:
-    """The first text, longer by as many words as it takes."""
-    first, *others = texts
-    while half(Row("", (first, *others), None, "")) != "report":
-        first += " so"
-    return first
 
 
 def texts_of(entry: Mapping[str, Any]) -> list[str]:

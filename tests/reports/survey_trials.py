@@ -14,7 +14,7 @@ from survey_data import HOSTILE, write_csv
 
 from mops.config.recipe import Recipe
 from mops.data.dataset import Dataset, encode_targets
-from mops.data.examples import Row, half
+from mops.data.examples import Row
 from mops.evaluate.evaluate import overall_of, score_table
 from mops.evaluate.metrics import score
 from mops.model.sources import find_encoder
@@ -50,21 +50,11 @@ class Asked:
         return encode_targets(self.task, self.rows)
 
     @cached_property
-    def halves(self) -> Any:
-        return np.array([half(row) for row in self.rows])
-
-    @cached_property
     def hardness(self) -> Any:
         """The same for everybody; the hostile rows nobody gets right."""
         found = np.random.default_rng(len(self.task.name)).random(len(self.rows))
         found[: len(HOSTILE)] = 2.0
         return found
-
-    def parts(self) -> Iterator[tuple[str, Any]]:
-        yield self.split, slice(None)
-        if self.split == "validation":
-            for name in ("selection", "report"):
-                yield name, self.halves == name
 
 
 @dataclass(frozen=True)
@@ -104,10 +94,8 @@ class Maker:
             columns, numbers = self.answers(asked, trial.seed)
             path = run / "predictions" / f"{name}-{asked.split}.csv"
             write_csv(path, list(columns), list(zip(*columns.values(), strict=True)))
-            scores[name] |= {
-                part: score(asked.task, asked.targets[where], numbers[where])
-                for part, where in asked.parts()
-            }
+            scores[name][asked.split] = score(asked.task, asked.targets, numbers)
+            scores[name].setdefault("validation", scores[name][asked.split])
         record = self.record(trial, scores)
         (run / "record.json").write_text(record.to_json(), "utf-8")
         recipe = json.dumps(trial.recipe.to_data(), indent=1)  # JSON is YAML, and quick
@@ -139,7 +127,6 @@ class Maker:
             "id": [row.id for row in asked.rows],
             "prediction": words,
             "label": [row.label for row in asked.rows],
-            **({"half": asked.halves.tolist()} if asked.split == "validation" else {}),
         }
         return columns | (more if self.world.has_losses else {}), numbers
 
@@ -149,8 +136,10 @@ class Maker:
             **counted(layout),
             "bundle_bytes": 4 * layout.parameters + 1000,
         }
-        steps = {"steps": STEPS, "evaluations": EVALUATIONS, "best_step": STEPS // 2}
-        skill = Skill(train=steps, costs=costs, warnings=self.warnings)
+        table = score_table(dataset.tasks, scores)
+        best = {"best_step": STEPS // 2, "best_score": table.overall["validation"]["overall"]}
+        train = {"steps": STEPS, "evaluations": EVALUATIONS, **best}
+        skill = Skill(train=train, costs=costs, warnings=self.warnings)
         made = made_record(trial.recipe, scores, skill)
         return replace(
             made,
@@ -163,7 +152,7 @@ class Maker:
                 started="2026-01-01T00:00:00+00:00",
                 finished="2026-01-01T00:10:00+00:00",
             ),
-            scores=score_table(dataset.tasks, scores),
+            scores=table,
             meta_info=made_meta(
                 encoder=trial.recipe.encoder,
                 encoder_sha256=find_encoder(trial.recipe.encoder).digest,
@@ -209,7 +198,7 @@ def measured(layout: Layout) -> dict[str, Any]:
 
 
 def curve(tasks: Mapping[str, Task], scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Losses that fall, and evaluations that rise to the selection scores."""
+    """Losses that fall, and evaluations that rise to the validation scores."""
     for step in (1, *range(10, STEPS + 1, 10)):
         losses = {name: 0.3 + np.exp(-step / 30) * (1 + n) for n, name in enumerate(tasks)}
         yield {
@@ -228,7 +217,7 @@ def curve(tasks: Mapping[str, Task], scores: Mapping[str, Any]) -> Iterator[dict
 def evaluation(tasks: Mapping[str, Task], scores: Mapping[str, Any], step: int) -> dict[str, Any]:
     share = 1 - np.exp(-step / 15)
     selection = {
-        name: {k: v * share if k != "rows" else v for k, v in scores[name]["selection"].items()}
+        name: {k: v * share if k != "rows" else v for k, v in scores[name]["validation"].items()}
         for name in tasks
     }
     overall = overall_of(tasks, selection)

@@ -1,6 +1,6 @@
 """Whole folders of surveys for the tests of reports: all that a survey leaves, nothing trained.
 
-The data files are read as training would read them, so digests, notes, halves and ids are true;
+The data files are read as training would read them, so digests, notes and ids are true;
 answers follow from how skilful a candidate is said to be.
 """
 
@@ -18,14 +18,13 @@ from mops.config.recipe import to_recipe
 from mops.data.dataset import read_dataset
 from mops.model.sources import read_shape
 from mops.surveys.design import Survey, read_survey, to_survey
-from mops.surveys.ledger import Trial
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.results import Results
 from surveying import write_failure, write_summary
 
 PLANS = ("shared", "separate", "hybrid:2", "frozen+shared")
 LABELS = ("bad", "middling", "good")
-SPLITS = {"report": ("validation",), "test": ("validation", "test")}
+SPLITS = {"report": ("report",), "test": ("report", "test")}
 Names = Collection[tuple[str, int]]  # candidate, seed
 
 
@@ -37,6 +36,7 @@ def make_survey(
     rows: int = 40,  # of each task in each file that judges
     on: str = "report",
     axes: Mapping[str, Sequence[Any]] | None = None,  # what varies beside the plan
+    rounds: Sequence[Mapping[str, Any]] = (),
     skills: Mapping[str, float] | None = None,  # plan -> share of right answers
     labels: Sequence[str] = LABELS,  # of sentiment
     split: float | None = None,  # validation out of the training rows, by this share
@@ -50,16 +50,16 @@ def make_survey(
     """A judged survey in `folder`, its data in `folder/data`, its encoder in `folder/encoder`."""
     encoder = write_encoder(folder / "encoder")
     tasks = write_data(folder / "data", rows, labels, split)
-    survey = design(folder, tasks, {"plan": list(plans), **(axes or {})}, seeds, on)
+    survey = design(folder, tasks, {"plan": list(plans), **(axes or {})}, seeds, on, rounds)
     candidates = survey.candidates()
     dataset = read_dataset(candidates[0].recipe)
     asked = [
-        Asked(task, split, dataset.splits[name][split].rows)
+        Asked(task, split, dataset.splits[name][split.replace("report", "validation")].rows)
         for name, task in dataset.tasks.items()
         for split in SPLITS[on]
     ]
     world = World(folder, dataset, read_shape(encoder), asked, has_losses)
-    costs = {}
+    costs, trials = {}, survey.trials()
     for number, candidate in enumerate(candidates):
         plan = candidate.name.partition(", ")[0]
         maker = Maker(
@@ -71,7 +71,7 @@ def make_survey(
             (warnings or {}).get(plan, ()),
         )
         costs[candidate.name] = measured(maker.layout)
-        for trial in map(candidate.trial, survey.seeds):
+        for trial in (t for t in trials if t.candidate.name == candidate.name):
             if (candidate.name, trial.seed) in failed:
                 write_failure(folder, trial, "the loss is not a number: lower the learning rate")
             elif (candidate.name, trial.seed) not in waiting:
@@ -79,7 +79,7 @@ def make_survey(
     (folder / "survey.yaml").write_text(survey.to_yaml(), "utf-8")
     (folder / "costs.json").write_text(json.dumps(costs), "utf-8")
     for name, seed in broken:
-        tear(folder, survey.find(name).trial(seed))
+        tear(folder, name, seed)
     judge(folder)
     return folder
 
@@ -90,8 +90,10 @@ def make_large_survey(folder: Path, **options: Any) -> Path:
     return make_survey(folder, (*PLANS, "late:SIS"), axes=rates, seeds=8, **options)
 
 
-def tear(folder: Path, trial: Trial) -> Path:
+def tear(folder: Path, name: str, seed: int) -> Path:
     """The record of a trial as a full disk would leave it."""
+    trials = read_survey(folder / "survey.yaml").trials()
+    (trial,) = (t for t in trials if (t.candidate.name, t.seed) == (name, seed))
     path = folder / "trials" / trial.id / "record.json"
     text = path.read_text("utf-8")
     path.write_text(text[: len(text) // 2], "utf-8")
@@ -106,9 +108,15 @@ def judge(folder: Path) -> Results:
 
 
 def design(
-    folder: Path, tasks: Mapping[str, Any], axes: Mapping[str, Any], seeds: Any, on: str
+    folder: Path,
+    tasks: Mapping[str, Any],
+    axes: Mapping[str, Any],
+    seeds: Any,
+    on: str,
+    rounds: Any,
 ) -> Survey:
     training = {"pair": "bi", "max_length": 64, "max_steps": STEPS, "steps_per_epoch": STEPS // 2}
     recipe = {"encoder": str(folder / "encoder"), "tasks": dict(tasks), "training": training}
     data = {"name": folder.name, "axes": dict(axes), "seeds": seeds, "on": on}
+    data["rounds"] = list(rounds)
     return to_survey(data, to_recipe(recipe))

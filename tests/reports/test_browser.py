@@ -77,15 +77,13 @@ def background(page: Page) -> str:
 
 
 def test_sorted_by_click_and_by_key(desk: Page, source: Source) -> None:
-    """By the summary's own means, largest first, then smallest first; by tie as it was."""
+    """By the summary's own means, largest first, then smallest first."""
     before = names(desk)
     assert before == [one.name for one in source.results.candidates]
     means = {one.name: one.overall.mean for one in source.results.candidates}
-    assert header(desk, "tie").get_attribute("aria-sort") == "ascending"
     header(desk, "overall").get_by_role("button").click()
     assert header(desk, "overall").get_attribute("aria-sort") == "descending"
-    assert header(desk, "tie").get_attribute("aria-sort") is None
-    assert names(desk) == sorted(means, key=lambda name: -means[name])
+    assert names(desk) == sorted(means, key=lambda name: -means[name]) == before
     desk.keyboard.press("Enter")
     assert header(desk, "overall").get_attribute("aria-sort") == "ascending"
     assert names(desk) == sorted(means, key=lambda name: means[name])
@@ -101,7 +99,7 @@ def test_a_candidate_without_a_number_stands_last(desk: Page, source: Source) ->
         assert names(desk)[-1] == source.results.baseline
 
 
-def test_filtered_by_words_tie_and_family(desk: Page, source: Source) -> None:
+def test_filtered_by_words_and_family(desk: Page) -> None:
     bar, everybody = desk.locator("#plans .filters"), names(desk)
     bar.get_by_role("searchbox").fill("HYBRID")
     assert names(desk) == ["hybrid:2"]
@@ -110,10 +108,6 @@ def test_filtered_by_words_tie_and_family(desk: Page, source: Source) -> None:
     assert names(desk) == everybody
     bar.get_by_label("Family").select_option("frozen+shared")
     assert names(desk) == ["frozen+shared"]
-    bar.get_by_label("Family").select_option("all")
-    tie = source.results.candidates[-1].tie
-    bar.get_by_label("Tie").select_option(str(tie))
-    assert names(desk) == [one.name for one in source.results.candidates if one.tie == tie]
 
 
 def test_a_warning_says_what_it_is(desk: Page) -> None:

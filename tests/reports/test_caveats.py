@@ -93,9 +93,7 @@ def test_warnings_and_missing_trials_are_said(tmp_path: Path) -> None:
     made = sections(folder)
     assert "shared (2 trainings): it may | be <b>bad</b>." in made["Warnings"].lines
     told = words(made["Missing and unreadable"])
-    assert "separate, seed 2 is left out:" in told and "not a record of a run" in told
-    assert "hybrid:2, seed 1 failed: the loss is not a number" in told
-    assert "1 trial not finished" in told
+    assert all(f"1 trial {state}:" in told for state in ("left out", "failed", "waiting"))
 
 
 def test_nothing_to_say_is_said(tmp_path: Path) -> None:
@@ -106,9 +104,9 @@ def test_nothing_to_say_is_said(tmp_path: Path) -> None:
 
 def test_what_was_chosen_on_which_rows(tmp_path: Path) -> None:
     made = sections(make_survey(tmp_path, ("shared", "separate"), on="test"))
-    told = words(made["Selection and reporting rows"])
+    told = words(made["Rows, seeds and statistics"])
     assert "judged on the test files (rows: sentiment 40, paraphrase 40, similarity 40)" in told
-    assert "2 seeds: 1, 2." in made["Seeds and statistics"].lines
+    assert "Seeds: 1, 2." in told and "Dunnett" in told and "Hsu" in told
 
 
 # ------------------------------------------------------------------ encoders

@@ -31,6 +31,7 @@ from mops.reports.figures.style import (
 from mops.reports.plan_figure import TASKS
 from mops.reports.report import draw_charts
 from mops.reports.source import Source, read_source
+from mops.surveys.ledger import Round
 from surveys import make_survey
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -127,6 +128,33 @@ def test_png_of_the_same_figure(pictures: Pictures) -> None:
     assert png[:8] == b"\x89PNG\r\n\x1a\n" and to_png(figure) == png
 
 
+def test_filled_marks_may_be_the_best(source: Source, pictures: Pictures) -> None:
+    drawn = ElementTree.fromstring(pictures["scores"].svg)
+    hollow = {
+        int(group.attrib["data-candidate"])
+        for group in drawn.iter()
+        if "data-candidate" in group.attrib and "--ground" in ElementTree.tostring(group, "unicode")
+    }
+    assert hollow and hollow == {
+        n for n, one in enumerate(source.results.candidates) if not one.is_best
+    }
+
+
+def test_the_race_shows_who_went_how_far(source: Source) -> None:
+    """Also a candidate that was dropped before it had a result."""
+    first, second, *_ = (one.name for one in source.results.candidates)
+    rounds = (
+        Round(candidates=(first, second, "dropped"), seeds=(1,), until=0.25),
+        Round(candidates=(second, first), seeds=(1,), until=0.5),
+        Round(candidates=(second,), seeds=(1, 2)),
+    )
+    assert "rounds" not in draw(source)
+    picture = draw(replace(source, results=replace(source.results, rounds=rounds)))["rounds"]
+    names = [text for text in texts(picture.svg) if text in (first, second, "dropped")]
+    assert names == [second, first, "dropped"]
+    assert marks(picture.svg) == {0, 1}
+
+
 # ------------------------------------------------------------------ nothing is dropped silently
 
 
@@ -190,17 +218,17 @@ def test_without_confidences_there_is_no_calibration(tmp_path: Path) -> None:
 
 def test_the_front_joins_points_that_none_dominates(many: Source) -> None:
     for cost in list(COSTS)[:3]:
-        points, _ = cost_points(many, cost)
+        points, _ = cost_points(many.results, cost)
         best = {
-            (one.cost, one.score)
-            for one in points
+            own
+            for own in points.values()
             if not any(
-                (other.cost < one.cost and other.score >= one.score)
-                or (other.cost <= one.cost and other.score > one.score)
-                for other in points
+                (other[0] < own[0] and other[1] >= own[1])
+                or (other[0] <= own[0] and other[1] > own[1])
+                for other in points.values()
             )
         }
-        assert {(one.cost, one.score) for one in pareto_front(points)} == best
+        assert {points[name] for name in pareto_front(points)} == best
 
 
 # ------------------------------------------------------------------ colours and names

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mops.errors import RunError
 from mops.evaluate.predictions import PredictionRows
-from mops.reports.errors import Answers, read_answers
 from mops.reports.figures.answers import (
     CELLS,
     calibration_error,
@@ -21,7 +19,6 @@ from mops.reports.figures.answers import (
     count_pairs,
 )
 from mops.reports.figures.curves import (
-    StoredEvaluation,
     convergence_table,
     loss_lines,
     measure_pace,
@@ -29,7 +26,7 @@ from mops.reports.figures.curves import (
 )
 from mops.reports.figures.response import plan_responses, setting_responses
 from mops.reports.figures.style import plain_number
-from mops.reports.source import Source
+from mops.reports.source import Source, read_answers
 from mops.tasks import Task
 from surveying import made_standing
 
@@ -37,13 +34,12 @@ CLASSES = Task(name="t", type="classification", text=("s",), label="y", labels=(
 VALUES = Task(name="v", type="similarity", text=("s", "t"), label="y", range=(0.0, 5.0))
 
 
-def answered(task: Task, targets: Any, predictions: Any, confidences: Any = ()) -> Answers:
+def answered(task: Task, targets: Any, predictions: Any, confidences: Any = ()) -> PredictionRows:
     values, truth = np.array(predictions, float), np.array(targets, float)
     columns = (
         {"confidence": np.array([str(c) for c in confidences], object)} if len(confidences) else {}
     )
-    nobody: Any = SimpleNamespace()
-    return Answers(nobody, PredictionRows(task, columns, np.arange(len(truth)), values, truth))
+    return PredictionRows(task, columns, np.arange(len(truth)), values, truth)
 
 
 # ------------------------------------------------------------------ answers
@@ -71,10 +67,7 @@ def test_density_holds_every_row() -> None:
 def test_calibration_error_by_its_definition() -> None:
     sure = [0.55, 0.58, 0.95, 0.95, 0.97, 1.0]
     found = confidence_bins(answered(CLASSES, [0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2], sure))
-    assert [(centre, rows, accuracy) for centre, rows, _, accuracy in found] == [
-        (0.55, 2, 0.5),
-        (0.95, 4, 0.75),
-    ]
+    assert found[:, [0, 1, 3]].tolist() == [[0.55, 2, 0.5], [0.95, 4, 0.75]]
     first, second = abs(0.5 - 0.565), abs(0.75 - (0.95 + 0.95 + 0.97 + 1.0) / 4)
     assert calibration_error(found) == pytest.approx((2 * first + 4 * second) / 6)
 
@@ -90,21 +83,33 @@ def test_a_model_that_knows_what_it_knows_has_no_error() -> None:
 def test_answers_give_the_recorded_scores(source: Source) -> None:
     trial = source.trials[0]
     for task in source.results.tasks:
-        answers = read_answers(trial, task, source.results.on)
-        if answers.rows.task.is_similarity:
-            score = np.corrcoef(answers.rows.targets, answers.rows.values)[0, 1]
+        answers, left_out = read_answers([trial], task, source.results.on)
+        (rows,) = answers.values()
+        if rows.task.is_similarity:
+            score = np.corrcoef(rows.targets, rows.values)[0, 1]
         else:
-            score = (answers.rows.targets == answers.rows.values).mean()
-        assert score == pytest.approx(trial.result.scores[task])
+            score = (rows.targets == rows.values).mean()
+        assert score == pytest.approx(trial.result.scores[task]) and not left_out
 
 
 def test_predictions_without_rows_that_judge_are_refused(source: Source, tmp_path: Path) -> None:
     (tmp_path / "predictions").mkdir()
-    path = tmp_path / "predictions" / "sentiment-validation.csv"
-    path.write_text("id,prediction,label,half\nx,bad,bad,selection\n", "utf-8")
+    path = tmp_path / "predictions" / "sentiment-report.csv"
+    path.write_text("id,prediction,label\nx,bad,\n", "utf-8")
     trial = replace(source.trials[0], folder=tmp_path)
-    with pytest.raises(RunError, match="no labelled row that judges"):
-        read_answers(trial, "sentiment", "report")
+    answers, (why,) = read_answers([trial], "sentiment", "report")
+    assert not answers and "no labelled row that judges" in why
+
+
+def test_other_rows_are_left_out(source: Source, tmp_path: Path) -> None:
+    first = source.trials[0]
+    (tmp_path / "predictions").mkdir()
+    path = tmp_path / "predictions" / "sentiment-report.csv"
+    path.write_text("id,prediction,label\nx,bad,bad\n", "utf-8")
+    other = replace(first, candidate="other", folder=tmp_path)
+    answers, (why,) = read_answers([first, other], "sentiment", "report")
+    assert list(answers) == [first.candidate]
+    assert why == f"other: its rows differ from those of {first.candidate}"
 
 
 # ------------------------------------------------------------------ curves
@@ -141,10 +146,13 @@ def test_the_first_seed_that_all_have(source: Source) -> None:
     assert {trial.result.seed for trial in trials.values()} == {2} and len(trials) == 6
 
 
-def evaluated(*scores: float) -> list[StoredEvaluation]:
-    return [
-        StoredEvaluation(10 * n, 2.0 * n, {"overall": s}) for n, s in enumerate(scores, start=1)
+def evaluated(*scores: float) -> Any:
+    """A trial with these overall scores, after 10 steps and 2 seconds each."""
+    curve = [
+        {"step": 10 * n, "seconds": 2.0 * n, "selection": {}, "overall": s}
+        for n, s in enumerate(scores, start=1)
     ]
+    return SimpleNamespace(curve=curve, record=SimpleNamespace(scores=SimpleNamespace(main={})))
 
 
 def test_steps_to_nine_tenths_of_the_final_score() -> None:
@@ -160,7 +168,7 @@ def test_too_few_evaluations_have_no_spread_and_no_pace() -> None:
     found = measure_pace(evaluated(0.4, 0.5))
     assert "spread of the last" not in found and found["steps to 90 %"] == 20
     assert "steps to 90 %" not in measure_pace(evaluated(-0.5, -0.4))
-    assert measure_pace(evaluated(0.5)) == {} == measure_pace([])
+    assert measure_pace(evaluated(0.5)) == {} == measure_pace(evaluated())
 
 
 def test_the_table_of_convergence(source: Source) -> None:
@@ -187,33 +195,33 @@ def test_a_line_per_plan_along_a_rate() -> None:
     rates = (1e-3, 1e-5, 1e-4)
     made = [standing(plan, learning_rate=rate) for plan in ("x", "y") for rate in rates]
     (found,) = setting_responses(made)
-    assert found.label == "learning_rate" and [line.label for line in found.lines] == ["x", "y"]
-    for line in found.lines:
-        assert [value for value, _ in line.points] == sorted(rates)
-        assert {one.plan for _, one in line.points} == {line.label}
+    assert found.label == "learning_rate" and [name for name, _ in found.lines] == ["x", "y"]
+    for name, points in found.lines:
+        assert [value for value, _ in points] == sorted(rates)
+        assert {one.plan for _, one in points} == {name}
 
 
 def test_keys_that_change_together_are_one() -> None:
     made = [standing("x", learning_rate=r, head_learning_rate=10 * r) for r in (1e-5, 1e-4)]
     (found,) = setting_responses(made)
-    assert found.label == "learning_rate = head_learning_rate" and len(found.lines[0].points) == 2
+    assert found.label == "learning_rate = head_learning_rate" and len(found.lines[0][1]) == 2
 
 
 def test_two_numbers_that_cross() -> None:
     made = [standing("x", dropout=a, weight_decay=b) for a in (0.0, 0.1, 0.3) for b in (0.0, 0.01)]
     first, second = setting_responses(made)
-    assert [line.label for line in first.lines] == ["weight_decay=0", "weight_decay=0.01"]
-    assert len(second.lines) == 3 and all(len(line.points) == 2 for line in second.lines)
+    assert [name for name, _ in first.lines] == ["weight_decay=0", "weight_decay=0.01"]
+    assert len(second.lines) == 3 and all(len(points) == 2 for _, points in second.lines)
 
 
 def test_weights_of_tasks_and_widths_of_heads() -> None:
     """Numbers inside of a setting."""
     weights = [standing("x", loss_weights={"a": 1.0, "b": b}) for b in (0.5, 1.0, 2.0)]
     (found,) = setting_responses(weights)
-    assert found.label == "loss_weights.b" and len(found.lines[0].points) == 3
+    assert found.label == "loss_weights.b" and len(found.lines[0][1]) == 3
     heads = [standing("x", head={"kind": "mlp", "depth": 1, "width": w}) for w in (64, 256)]
     (found,) = setting_responses([*heads, standing("x", head="linear")])
-    assert found.label == "head.width" and len(found.lines[0].points) == 2
+    assert found.label == "head.width" and len(found.lines[0][1]) == 2
 
 
 def test_words_and_switches_are_no_numbers() -> None:
@@ -224,8 +232,8 @@ def test_words_and_switches_are_no_numbers() -> None:
 def test_shared_layers_follow_from_the_layout(source: Source) -> None:
     """Four layers; whatever a plan is called, and only where nothing else differs."""
     found = {response.label: response for response in plan_responses(source)}
-    (line,) = found["shared layers"].lines
-    points = [(value, one.plan) for value, one in line.points if "<" not in one.plan]
+    ((_, line),) = found["shared layers"].lines
+    points = [(value, one.plan) for value, one in line if "<" not in one.plan]
     assert points == [
         (-1, "separate"), (0, "hybrid:0"), (2, "hybrid:2"), (4, "shared"),
     ]  # fmt: skip

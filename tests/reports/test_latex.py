@@ -12,9 +12,10 @@ from survey_data import HOSTILE
 
 from mops.reports.caveats import make_caveats
 from mops.reports.errors import TaskErrors, find_errors
+from mops.reports.page import render_latex
 from mops.reports.report import make_tables
 from mops.reports.source import read_source
-from mops.tables import Cell, Table, escape_latex, to_latex
+from mops.tables import Cell, Table, escape_latex
 from surveys import make_survey
 
 END = r" \tabularnewline"
@@ -50,7 +51,7 @@ def test_every_ascii_sign_is_plain_or_a_command_for_it(text: str) -> None:
 
 
 def test_a_row_has_as_many_cells_as_the_head() -> None:
-    lines = [line for line in to_latex(odd_table()).splitlines() if line.endswith(END)]
+    lines = [line for line in render_latex(odd_table()).splitlines() if line.endswith(END)]
     assert len(lines) == 1 + len(ODD)
     assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in lines)
     for line in lines:
@@ -58,7 +59,7 @@ def test_a_row_has_as_many_cells_as_the_head() -> None:
 
 
 def test_numbers_are_set_as_mathematics() -> None:
-    text = to_latex(odd_table())
+    text = render_latex(odd_table())
     assert r"$-$0.1 $\pm$ 3.4$\cdot10^{-5}$$^{*}$ \tabularnewline" in text
     assert text.startswith("\\begin{table}\n") and text.endswith("\\end{table}\n")
     assert r"\begin{tabular}{p{0.5\linewidth}r}" in text
@@ -81,7 +82,7 @@ def test_all_tables_of_a_report_compile(tmp_path: Path) -> None:
         *(table for one in errors for table in (one.by_length, one.by_label)),
         *(section.table for section in make_caveats(source) if section.table),
     ]
-    source = "\n\\clearpage\n".join(to_latex(table) for table in tables)
+    source = "\n\\clearpage\n".join(render_latex(table) for table in tables)
     (tmp_path / "all.tex").write_text(DOCUMENT % source, "utf-8")
     assert COMPILER is not None
     done = subprocess.run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from survey_data import HOSTILE
 
 from mops.reports.source import read_source
 from surveys import make_survey
@@ -38,9 +37,3 @@ def test_what_is_said_to_be_missing_is_missing(tmp_path: Path) -> None:
     assert [one.name for one in summary.in_state("left out")] == ["shared, seed 2"]
     assert [one.name for one in summary.in_state("failed")] == ["separate, seed 1"]
     assert [one.name for one in summary.in_state("waiting")] == ["hybrid:2, seed 2"]
-
-
-def test_hostile_texts_judge(tmp_path: Path) -> None:
-    made = read_source(make_survey(tmp_path, ("shared",), seeds=1))
-    lines = made.trials[0].predictions("sentiment", "report").read_text("utf-8").splitlines()
-    assert [line.split(",")[3] for line in lines[1 : 1 + len(HOSTILE)]] == ["report"] * len(HOSTILE)

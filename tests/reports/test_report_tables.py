@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from mops.reports.page import render_latex
 from mops.reports.report import make_tables
 from mops.reports.source import Source, read_source
-from mops.surveys.results.tables import to_markdown as summary_page
-from mops.tables import Cell, Table, markdown_table, to_csv, to_latex
-from surveys import make_survey, tear
+from mops.surveys.results.tables import race_table
+from mops.tables import Cell, Table, markdown_table, to_csv
+from surveys import PLANS, make_survey, tear
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 NUMBER = re.compile(r"[-+−]?\d+\.\d{3}")
@@ -43,12 +44,12 @@ def rows_by_name(table: Table) -> dict[str, dict[str, Cell]]:
     return {str(row[place].key): dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 
-def test_the_plans_come_first_and_nothing_is_empty(source: Source) -> None:
+def test_the_decision_comes_first_and_nothing_is_empty(source: Source) -> None:
     tables = make_tables(source)
-    assert tables[0].name == "plans"
     names = [table.name for table in tables]
     assert names == [
-        "plans", "differences", "gains", "mcnemar", "costs", "trainings", "convergence", "front",
+        "decision", "plans", "differences", "gains", "mcnemar", "costs", "trainings",
+        "convergence", "front",
     ]  # fmt: skip
     for table in tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
@@ -60,7 +61,7 @@ def test_the_plans_have_the_numbers_of_the_summary(folder: Path, tables: dict[st
     assert list(found) == [one["name"] for one in stored["candidates"]]
     for one in stored["candidates"]:
         row = found[one["name"]]
-        assert row["tie"].value == one["tie"]
+        assert row["best?"].text == ("yes" if one["is_best"] else "")
         assert row["overall"].value == one["scores"]["overall"]["mean"]
         assert row["parameters"].value == one["costs"]["parameters"]
         assert row["training"].value == one["costs"]["train_seconds"]
@@ -71,7 +72,7 @@ def test_the_plans_have_the_numbers_of_the_summary(folder: Path, tables: dict[st
             assert more["stderr"] == one["scores"][task]["stderr"]
             if one["gains"]:
                 assert more["gain"] == one["gains"][task]["mean"]
-                assert more["gain_p_holm"] == one["gains"][task]["p_holm"]
+                assert more["gain_p"] == one["gains"][task]["p"]
         if one["against"]:
             assert row["difference"].value == one["against"]["overall"]["mean"]
     assert found["hybrid:2"]["warnings"] == Cell("2", 2, "the loss grew")
@@ -87,7 +88,7 @@ def as_read(table: Table, form: str) -> list[dict[str, str]]:
         text = markdown_table(table).replace("\\", "")
         head, _, *lines = (line[2:-2].split(" | ") for line in text.splitlines())
         return [dict(zip(head, line, strict=True)) for line in lines]
-    plain = to_latex(table).replace("$-$", "−").replace("$\\pm$", "±")
+    plain = render_latex(table).replace("$-$", "−").replace("$\\pm$", "±")
     rows: list[dict[str, str]] = [{} for _ in table.rows]
     for panel in re.findall(r"\\toprule\n(.*?)\n\\bottomrule", plain, flags=re.DOTALL):
         lines = [of.removesuffix(" \\tabularnewline").split(" & ") for of in panel.splitlines()]
@@ -146,16 +147,33 @@ def test_numbers_have_a_true_minus_and_names_keep_theirs(tables: dict[str, Table
     assert any("−0." in text for text in texts)
     assert not any(re.search(r"(^|[ \[(])-\d", text) for text in texts)
     small = Table("t", "t", ("a",), ((Cell("3.4e-05", 3.4e-5),),))
-    assert "10^{-5}" in to_latex(small)
+    assert "10^{-5}" in render_latex(small)
 
 
-def test_the_page_of_a_summary_is_the_same_table(source: Source) -> None:
-    """One way to make them: what summary.md says is what the report's tables say."""
-    page = summary_page(source.results).replace("\\", "")
-    for table in make_tables(source)[1:6]:
-        for row in table.rows:
-            line = " | ".join(cell.text.replace("−", "-") for cell in row)
-            assert f"| {line} |" in page
+def test_the_rounds_of_a_race(tmp_path: Path, source: Source) -> None:
+    """Who was trained when, and why; no rows without rounds."""
+    assert not race_table(source.results).rows
+    rounds = [
+        {"candidates": PLANS, "seeds": [1], "until": 0.25, "why": "time is scarce"},
+        {"candidates": PLANS[:2], "seeds": [1, 2], "why": "to the end; dropped: hybrid:2"},
+    ]
+    race = read_source(make_survey(tmp_path, seeds=1, rounds=rounds))
+    assert [len(one.trials) for one in race.results.candidates] == [2, 2, 1, 1]
+    (table,) = (table for table in make_tables(race) if table.name == "rounds")
+    assert table.texts == [
+        ["1", "all 4", "1", "25%", "time is scarce"],
+        ["2", "shared, separate", "1, 2", "100%", "to the end; dropped: hybrid:2"],
+    ]
+
+
+def test_the_chances_of_the_candidates(source: Source, tables: dict[str, Table]) -> None:
+    decision = source.decision
+    assert decision is not None
+    rows = rows_by_name(tables["decision"])
+    assert list(rows) == [one.name for one in decision.odds] and next(iter(rows)) == source.chosen
+    for one in decision.odds:
+        assert rows[one.name]["within 0.01"].value == one.within
+        assert rows[one.name]["expected loss"].value == one.regret
 
 
 def test_one_broken_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
@@ -176,9 +194,7 @@ def test_one_broken_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> Non
 def test_a_record_that_broke_after_it_was_judged(tmp_path: Path) -> None:
     """The summary is older knowledge: its numbers stay, the trial's own files are missing."""
     folder = make_survey(tmp_path, ("shared", "separate"))
-    made = read_source(folder)
-    assert made.survey is not None
-    path = tear(folder, made.survey.find("shared").trial(1))
+    path = tear(folder, "shared", 1)
     later = (folder / "summary.json").stat().st_mtime_ns
     os.utime(path, ns=(later, later))
     tables = {table.name: table for table in make_tables(read_source(folder))}

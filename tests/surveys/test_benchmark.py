@@ -86,19 +86,18 @@ class FakeWorker:
     waited = 0.0  # of each second
 
     def __init__(self, one: Candidate, scratch: Path) -> None:
-        self.candidate, self.rounds = one, 0
+        self.candidate, self.rounds = one, -1  # the first answer is no round
         FakeWorker.started.append(one.name)
         FakeWorker.alive.add(one.name)
         FakeWorker.most = max(FakeWorker.most, len(FakeWorker.alive))
 
-    def prepare(self) -> dict[str, Any]:
-        return {"planned_steps": 10, "peak_memory_bytes": 1000}
-
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> dict[str, Any]:
         name = self.candidate.name
+        self.rounds += 1
+        if self.rounds == 0:
+            return {"planned_steps": 10, "peak_memory_bytes": 1000}
         if FakeWorker.interrupt == name:
             raise KeyboardInterrupt
-        self.rounds += 1
         if self.rounds > FakeWorker.fails.get(name, 1000):
             raise RunError("out of memory")
         times = {"step": 1.0, "encode": 0.0, "latency": 0.1, "batch": 0.2}

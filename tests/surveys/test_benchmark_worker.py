@@ -16,21 +16,20 @@ import torch
 from executing import RecordingWatcher, candidate, wait_until
 
 import mops
-from mops.config.training import Stage, Training
 from mops.data.dataset import read_dataset
-from mops.data.schedule import plan_steps
 from mops.errors import RunError
 from mops.surveys.benchmark import BenchmarkWorker, measure_costs
 from mops.surveys.benchmark_worker import (
     CandidateBenchmark,
-    Stopwatch,
+    StageBenchmark,
     make_request,
-    sample_stage,
+    start_stopwatch,
 )
 from mops.training.machine import peak_memory
 from running import SOURCE, world
 
 FROZEN = "frozen+late:SIS"
+STAGES = [{"steps": 3, "frozen": True}, {"steps": 9, "schedule": "round-robin"}]
 
 
 def prepared(folder: Path, plan: Any = "shared", **settings: Any) -> CandidateBenchmark:
@@ -42,20 +41,20 @@ def prepared(folder: Path, plan: Any = "shared", **settings: Any) -> CandidateBe
 # ------------------------------------------------------------------ which steps are measured
 
 
-def test_sampled_steps_represent_the_sizes_of_all_steps() -> None:
-    """Sizes 10 to 39: the four sampled steps have their mean, and the weights sum to one."""
-    schedule = plan_steps({"a": 40, "b": 20}, Training(per_task_batch_size=4, max_steps=30))
-    sample = sample_stage(schedule, schedule.stages[0], lambda step: 10 + step)
-    assert sample.largest == 29
-    assert len(sample.steps) * sample.weight == pytest.approx(1.0)
-    assert np.mean([10 + step for step in sample.steps]) == pytest.approx(10 + 14.5, abs=0.5)
+def test_sampled_steps_represent_the_sizes_of_all_steps(tmp_path: Path) -> None:
+    (stage,) = CandidateBenchmark(world().recipe(training__max_steps=30), tmp_path).stages
+    sizes = [stage.count_tokens(step) for step in range(30)]
+    assert sizes[stage.largest] == max(sizes)
+    sampled = [sizes[step] for step in stage.steps]
+    assert len(sampled) == 4 and np.mean(sampled) == pytest.approx(np.mean(sizes), rel=0.1)
 
 
-def test_a_stage_counts_by_its_steps() -> None:
-    stages = (Stage(steps=3, frozen=True), Stage(steps=9))
-    schedule = plan_steps({"a": 40, "b": 20}, Training(per_task_batch_size=4, stages=stages))
-    samples = [sample_stage(schedule, stage, lambda step: 10) for stage in schedule.stages]
-    assert [len(s.steps) * s.weight for s in samples] == pytest.approx([0.25, 0.75])
+def test_a_stage_counts_by_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the steps takes one second each, the others three."""
+    here = prepared(tmp_path, training__stages=STAGES, training__max_steps=None)
+    seconds = {here.stages[0]: 1.0, here.stages[1]: 3.0}
+    monkeypatch.setattr(StageBenchmark, "time_step", lambda stage, step: seconds[stage])
+    assert here.round()["step"] == pytest.approx(0.25 * 1.0 + 0.75 * 3.0)
 
 
 # ------------------------------------------------------------------ in this process
@@ -78,17 +77,17 @@ def test_weights_do_not_change(tmp_path: Path) -> None:
 def test_frozen_steps_begin_above_the_encoder(tmp_path: Path, monkeypatch: Any) -> None:
     """Once warm, a step does not encode; all distinct sequences of the training are counted."""
     here = prepared(tmp_path, FROZEN)
-    (encoding,) = here.encodings.values()
+    (stage,) = here.stages
     trainer, splits = here.trainer, here.ready.dataset.splits
     taken = {
         splits[task]["train"].good[place.row].texts
         for task, rows in trainer.schedule.rows_before(len(trainer.schedule)).items()
         for place in trainer.schedule.places(task, 0, rows)
     }
-    assert encoding.sequences == len(taken)
-    assert encoding.time_encoding() > 0
-    monkeypatch.setattr(encoding.cache, "compute", None)
-    assert all(here.time_step(step) > 0 for step in here.samples[0].steps)
+    assert stage.sequences is not None and len(stage.sequences) == len(taken)
+    assert stage.time_encoding() > 0
+    monkeypatch.setattr(stage.cache, "compute", None)
+    assert all(stage.time_step(step) > 0 for step in stage.steps)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +100,15 @@ def test_nothing_is_encoded_before_the_steps_where_a_run_would_not(
         monkeypatch.setenv("MOPS_CACHE", "off")
     here = prepared(tmp_path, settings.pop("plan", FROZEN), **settings)
     assert here.round()["encode"] == 0
-    assert [encoding.sequences for encoding in here.encodings.values()] == [0]
+    assert [stage.sequences for stage in here.stages] == [{}]
 
 
 def test_every_stage_is_measured_as_it_is_trained(tmp_path: Path) -> None:
     """First the head alone, on cached features; then everything."""
-    stages = [{"steps": 4, "frozen": True}, {"steps": 4, "schedule": "round-robin"}]
-    here = prepared(tmp_path, training__stages=stages, training__max_steps=None)
+    here = prepared(tmp_path, training__stages=STAGES, training__max_steps=None)
     assert here.round()["step"] > 0
-    first, second = here.encodings.values()
-    assert first.sequences > 0 and second.sequences == 0
+    first, second = here.stages
+    assert first.sequences and not second.sequences
     learning = {
         id(p) for group in here.trainer.learner.optimizer.param_groups for p in group["params"]
     }
@@ -130,10 +128,10 @@ def test_a_request_is_a_pair_for_all_tasks() -> None:
 
 
 def test_waiting_is_not_counted_on_the_processor() -> None:
-    processor, other = Stopwatch("cpu"), Stopwatch("cuda")
+    processor, other = start_stopwatch("cpu"), start_stopwatch("cuda")
     time.sleep(0.1)
-    assert processor.seconds() < 0.05
-    assert other.seconds() >= 0.1
+    assert processor() < 0.05
+    assert other() >= 0.1
 
 
 # ------------------------------------------------------------------ in processes
@@ -222,4 +220,4 @@ def test_a_worker_says_why_it_ended(tmp_path: Path) -> None:
     worker = BenchmarkWorker(candidate("shared"), tmp_path)
     worker.process.kill()
     with pytest.raises(RunError, match="signal 9"):
-        worker.prepare()
+        worker.measure()

@@ -18,6 +18,7 @@ from mops.surveys.budget import (
     TrialEstimate,
     count_evaluations,
     fit_budget,
+    fit_race,
 )
 from mops.surveys.experiments import named_survey
 
@@ -125,9 +126,9 @@ def test_tokens_are_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_budget_is_met(name: str, minutes: int) -> None:
     fitted = fit_budget(named_survey(name, recipe()), 60 * minutes, estimator=estimator())
     assert not fitted.warning
-    assert fitted.forecast.seconds == pytest.approx(60 * minutes, rel=0.06)
-    assert {one.steps for one in fitted.forecast.candidates} == {fitted.steps}
-    assert fitted.survey.steps == fitted.steps > LEAST_STEPS
+    assert fitted.seconds == pytest.approx(60 * minutes, rel=0.06)
+    assert {one.steps for one in fitted.candidates} == {fitted.survey.steps}
+    assert (fitted.survey.steps or 0) > LEAST_STEPS
 
 
 def test_evaluations_do_not_eat_the_budget() -> None:
@@ -135,8 +136,8 @@ def test_evaluations_do_not_eat_the_budget() -> None:
     found = named_survey("trunks", recipe())
     fitted = fit_budget(found, 800, estimator=estimator())
     assert fitted.survey.evaluations in (2, 5)
-    assert fitted.forecast.evaluating <= 0.25
-    assert fitted.forecast.seconds == pytest.approx(800, rel=0.06)
+    assert fitted.evaluating <= 0.25
+    assert fitted.seconds == pytest.approx(800, rel=0.06)
     plenty = fit_budget(found, 40000, estimator=estimator())
     assert plenty.survey.evaluations is None
 
@@ -144,14 +145,36 @@ def test_evaluations_do_not_eat_the_budget() -> None:
 def test_two_jobs_allow_more_steps() -> None:
     found = named_survey("everything", recipe())
     alone, both = (
-        fit_budget(found, 1200, jobs=jobs, estimator=estimator()).steps for jobs in (1, 2)
+        fit_budget(found, 1200, jobs=jobs, estimator=estimator()).survey.steps or 0
+        for jobs in (1, 2)
     )
     assert both > 1.5 * alone
 
 
 def test_a_budget_that_is_too_small_says_so() -> None:
     fitted = fit_budget(named_survey("everything", recipe()), 20, estimator=estimator())
-    assert fitted.steps == LEAST_STEPS
+    assert fitted.survey.steps == LEAST_STEPS
     assert fitted.warning.startswith(
         "a budget of 20 s is too small for 20 trials: 20 steps each take"
     )
+
+
+# ------------------------------------------------------------------ races
+
+
+def test_a_race_has_an_evaluation_at_each_of_its_rungs() -> None:
+    """Whatever the recipe says, and one training of each candidate fits into the time."""
+    base = survey(recipe=recipe(max_steps=100, eval_steps=50, per_task_batch_size=8))
+    fitted = fit_race(base, 600, estimator=estimator())
+    steps = fitted.survey.steps
+    assert fitted.survey.budget == 600 and fitted.seconds <= 600 and steps
+    for candidate in fitted.survey.candidates():
+        training = candidate.recipe.training
+        assert training.max_steps == steps and training.eval_steps == -(-steps // 8)
+    assert fitted.survey.trials() == ()  # before its first round
+
+
+def test_a_race_with_much_time_takes_more_seeds_and_not_endless_trainings() -> None:
+    """The largest task of the sample has 825 rows."""
+    base = survey(recipe=recipe(max_steps=100, per_task_batch_size=8))
+    assert fit_race(base, 10**6, estimator=estimator()).survey.steps == 4 * 825 / 8 + 0.5

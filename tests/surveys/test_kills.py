@@ -60,7 +60,7 @@ def kill_at(folder: Path, is_reached: Callable[[Path], object], only_child: bool
 def outcome(folder: Path, out: str) -> dict[str, Any]:
     """All results but those measured in seconds and bytes."""
     summary = json.loads(out)
-    judged = ("name", "scores", "against", "gains", "mcnemar", "tie", "missing_seeds")
+    judged = ("name", "scores", "against", "gains", "mcnemar", "is_best", "missing_seeds")
     summary["candidates"] = [{key: one[key] for key in judged} for one in summary["candidates"]]
     records = {file.parent.name: json.loads(file.read_text("utf-8"))["scores"]
                for file in sorted(folder.glob("trials/*/record.json"))}  # fmt: skip

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from mops.data.examples import Row
+from mops.errors import UsageError
 from mops.evaluate.evaluate import judge, write_predictions
 from mops.evaluate.predictions import read_predictions
 from mops.predict.inference import Predictions
-from mops.record import RunScores, read_record
-from mops.surveys.ledger import Candidate
+from mops.record import read_record
+from mops.surveys.ledger import Candidate, Ledger, Round
 from mops.surveys.results.judge import find_mismatches, judge_survey
+from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import RECORDS, read_results
-from mops.surveys.results.tables import to_markdown
+from mops.surveys.results.tables import missing_table, score_table
 from running import run_python, world
 from surveying import (
     MadeSurvey,
@@ -38,11 +40,12 @@ from surveying import (
 def test_a_survey_is_judged(folder: Path, survey: MadeSurvey) -> None:
     summary = judge_survey(survey, folder)
     found = by_name(summary)
-    assert [found[name].tie for name in ("shared", "separate", "twin", "poor")] == [1, 1, 1, 2]
-    assert [one.name for one in summary.candidates] == ["shared", "separate", "twin", "poor"]
-    assert found["poor"].apart == ("shared", "separate", "twin") and found["twin"].apart == (
-        "poor",
-    )
+    assert {name for name, one in found.items() if one.is_best} == {"shared", "separate", "twin"}
+    means = [one.overall.mean for one in summary.candidates]
+    assert means == sorted(means, reverse=True) and summary.candidates[-1].name == "poor"
+    (group,) = summary.groups
+    assert group.candidates == ("shared", "separate", "twin", "poor")
+    assert set(group.rows) == {"sentiment", "similarity"}
     worse = found["poor"].against["overall"]
     assert (
         worse.is_significant
@@ -51,16 +54,11 @@ def test_a_survey_is_judged(folder: Path, survey: MadeSurvey) -> None:
     )
     assert set(found["poor"].gains) == {"sentiment", "similarity"}
     assert not found["shared"].against and not found["separate"].gains
-    assert summary.rows["sentiment"].selection == summary.rows["sentiment"].judged == 200
-    assert (
-        not summary.in_state("left out")
-        and not summary.in_state("failed")
-        and not summary.in_state("waiting")
-    )
+    assert summary.rows == {"sentiment": 400, "similarity": 400} and not summary.missing
 
 
 def test_scores_are_the_means_of_the_records(folder: Path, survey: MadeSurvey) -> None:
-    """On the report half; the selection half is beside it and chose."""
+    """On all validation rows, cross-fitted."""
     found = by_name(judge_survey(survey, folder))["twin"]
     records = [
         json.loads((folder / "trials" / survey.trial("twin", seed).id / "record.json").read_text())
@@ -70,9 +68,6 @@ def test_scores_are_the_means_of_the_records(folder: Path, survey: MadeSurvey) -
         scores = [one["scores"]["tasks"][task]["report"][name] for one in records]
         assert found.scores[task].mean == pytest.approx(sum(scores) / 3)
         assert [trial.scores[task] for trial in found.trials] == scores
-    chosen = [one["scores"]["overall"]["selection"]["overall"] for one in records]
-    assert [trial.selection for trial in found.trials] == chosen
-    assert chosen != [one["scores"]["overall"]["report"]["overall"] for one in records]
 
 
 def test_costs_come_from_the_pass_where_it_has_measured(folder: Path, survey: MadeSurvey) -> None:
@@ -115,31 +110,31 @@ def test_failed_and_waiting_trials_are_named(folder: Path, survey: MadeSurvey) -
     assert found["twin"].missing_seeds == (2,) and found["twin"].overall.seeds == 2
     texts = [one.text for one in summary.caveats if one.kind == "seeds"]
     assert len(texts) == 2 and "the loss is not a number" in " ".join(texts)
-    assert "the loss is not a number" in to_markdown(summary)
+    shown = missing_table(summary).texts
+    assert ["twin, seed 2", "failed", "the loss is not a number"] in shown and len(shown) == 2
 
 
-@pytest.mark.parametrize("change", ["answer", "label", "row", "half", "nothing left", "strange"])
+@pytest.mark.parametrize("change", ["answer", "label", "row", "nothing left", "strange"])
 def test_predictions_that_are_not_the_recorded_ones(
     folder: Path, survey: MadeSurvey, change: str
 ) -> None:
     """One changed cell: the trial is left out and named, the others are judged without it."""
     trial = survey.trial("twin", 2)
-    path = folder / "trials" / trial.id / "predictions" / "sentiment-validation.csv"
+    path = folder / "trials" / trial.id / "predictions" / "sentiment-report.csv"
     header, first, *rest = path.read_text("utf-8").splitlines()
-    id_, answer, label, half = first.split(",")
+    id_, answer, label = first.split(",")
     other = "bad" if answer != "bad" else "good"
     rows = {
-        "answer": [header, f"{id_},{other},{label},{half}", *rest],
-        "label": [header, f"{id_},{answer},{other},{half}", *rest],
+        "answer": [header, f"{id_},{other},{label}", *rest],
+        "label": [header, f"{id_},{answer},{other}", *rest],
         "row": [header, *rest],
-        "half": [header, f"{id_},{answer},{label},selection", *rest],
         "nothing left": [header],
-        "strange": [header, f"{id_},so-so,{label},{half}", *rest],
+        "strange": [header, f"{id_},so-so,{label}", *rest],
     }
     path.write_text("\n".join(rows[change]) + "\n", "utf-8")
     summary = judge_survey(survey, folder)
     assert [one.id for one in summary.in_state("left out")] == [trial.id]
-    assert "sentiment-validation.csv" in summary.in_state("left out")[0].reason
+    assert "sentiment-report.csv" in summary.in_state("left out")[0].reason
     assert by_name(summary)["twin"].missing_seeds == (2,)
     assert summary.caveats[0].kind == "predictions" and trial.id in summary.caveats[0].text
 
@@ -147,7 +142,7 @@ def test_predictions_that_are_not_the_recorded_ones(
 def test_predictions_of_another_model(folder: Path, survey: MadeSurvey) -> None:
     """Files of one trial in the folder of another, as happened in a paper."""
     here, there = (folder / "trials" / survey.trial(n, 1).id for n in ("twin", "poor"))
-    for name in ("sentiment-validation.csv", "similarity-validation.csv"):
+    for name in ("sentiment-report.csv", "similarity-report.csv"):
         (here / "predictions" / name).write_bytes((there / "predictions" / name).read_bytes())
     assert [one.candidate for one in judge_survey(survey, folder).in_state("left out")] == ["twin"]
 
@@ -158,17 +153,17 @@ def test_only_the_same_rows_are_compared(folder: Path, survey: MadeSurvey) -> No
     summary = judge_survey(survey, folder)
     assert [one.id for one in summary.in_state("left out")] == [odd.id]
     assert "not those of the other trials" in summary.in_state("left out")[0].reason
-    assert summary.rows["sentiment"].judged == 200
+    assert summary.rows["sentiment"] == 400
 
 
 def test_one_seed_says_that_it_is_one(tmp_path: Path) -> None:
     survey = made_survey("shared", "poor", seeds=(1,))
     write_survey(tmp_path, survey, {"shared": Skill(0.7), "poor": Skill(0.3)})
     summary = judge_survey(survey, tmp_path)
-    assert [one.tie for one in summary.candidates] == [1, 1]
+    assert all(one.is_best for one in summary.candidates)
     assert all(one.overall.spread is None for one in summary.candidates)
     assert any(one.kind == "one seed" for one in summary.caveats)
-    assert "One seed" in to_markdown(summary)
+    assert "One seed" in score_table(summary).note
 
 
 def test_other_tasks_are_judged_apart(folder: Path, survey: MadeSurvey) -> None:
@@ -184,7 +179,9 @@ def test_other_tasks_are_judged_apart(folder: Path, survey: MadeSurvey) -> None:
     summary = judge_survey(survey, folder)
     found = by_name(summary)
     assert found["solo"].reference == found["duo"].reference == "solo"
-    assert found["twin"].reference == "shared" and found["twin"].tie == 1
+    assert found["twin"].reference == "shared" and found["twin"].is_best
+    assert [one.name for one in summary.candidates[-2:]] == ["duo", "solo"]  # the best first
+    assert [len(group.candidates) for group in summary.groups] == [4, 2]
     assert any("judged apart" in one.text for one in summary.caveats)
 
 
@@ -196,11 +193,60 @@ def test_before_the_baseline_is_there(folder: Path, survey: MadeSurvey) -> None:
     assert any("no finished trial" in one.text for one in summary.caveats)
 
 
+def test_candidates_that_were_dropped_early(folder: Path, survey: MadeSurvey) -> None:
+    """A race: all with one seed, two of them with more. Nothing is missing."""
+    entry = Round(candidates=("shared", "twin"), seeds=(2, 3), why="the better half")
+    race = replace(survey, seeds=(1,), rounds=(entry,))
+    summary = judge_survey(race, folder)
+    assert summary.rounds == (entry,) and summary.seeds == (1, 2, 3)
+    assert {n: one.overall.seeds for n, one in by_name(summary).items()} == {
+        "shared": 3, "twin": 3, "separate": 1, "poor": 1,
+    }  # fmt: skip
+    assert not summary.missing and not any(one.kind == "seeds" for one in summary.caveats)
+    names = [row[1] for row in score_table(summary).texts]
+    assert "separate (1 of 3 seeds)" in names and "shared (baseline)" in names
+    errors = {name: one.overall.stderr for name, one in by_name(summary).items()}
+    assert errors["separate"] > errors["twin"]
+    write_summary(folder, summary)
+    assert read_results(folder) == summary
+
+
+def test_trials_that_a_race_has_paused(folder: Path, survey: MadeSurvey) -> None:
+    ledger = Ledger(folder)
+    for seed in survey.seeds:
+        trial = survey.trial("poor", seed)
+        (ledger.run_folder(trial.id) / "record.json").unlink()
+        score = None if seed == 3 else 0.4
+        ledger.note_pause(trial.id, until=0.25, reached=0.25, score=score, seconds=3.0)
+    summary = judge_survey(survey, folder)
+    reasons = [one.reason for one in summary.in_state("paused")]
+    assert reasons[0] == "trained to 25% of its steps; its best validation score is 0.400"
+    assert reasons[2] == "trained to 25% of its steps" and "poor" not in summary
+    assert not any("not finished" in line for line in recommend(summary).lines)
+
+
 def test_nothing_is_finished(tmp_path: Path, survey: MadeSurvey) -> None:
     summary = judge_survey(survey, tmp_path)
     assert not summary.candidates and len(summary.in_state("waiting")) == 12
     write_summary(tmp_path, summary)
     assert read_results(tmp_path) == summary
+
+
+def test_a_summary_reads_back_as_it_was(folder: Path, survey: MadeSurvey) -> None:
+    summary = judge_survey(survey, folder)
+    write_summary(folder, summary)
+    assert read_results(folder) == summary == read_results(folder / "summary.json")
+    assert recommend(read_results(folder)) == recommend(summary)
+    assert json.loads((folder / "summary.json").read_text("utf-8"))["baseline"] == "shared"
+
+
+def test_what_is_no_summary(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"summary\.json is not the results"):
+        read_results(tmp_path)
+    for data, problem in (({}, "its format is None, expected 2"), ({"format": 2}, "baseline")):
+        (tmp_path / "summary.json").write_text(json.dumps({"name": "x", **data}), "utf-8")
+        with pytest.raises(UsageError, match=problem):
+            read_results(tmp_path)
 
 
 def test_without_torch() -> None:
@@ -231,20 +277,18 @@ def test_rows_that_cannot_be_scored_are_not(tmp_path: Path) -> None:
         Row("3", ("poor",), "bad", "dev.csv:4"),
     ]
     answers = Predictions(task, np.array([2.0, 2.0, 2.0]), np.zeros((3, 3)))
-    path = tmp_path / "sentiment-validation.csv"
-    write_predictions(path, rows, answers, is_halved=True)
-    stored = judge(answers, rows, "validation")
+    path = tmp_path / "sentiment-report.csv"
+    write_predictions(path, rows, answers)
+    stored = judge(answers, rows, "report")
     found = read_predictions(path, task)
     assert found.columns["id"].tolist() == ["1", "3"] and found.targets.tolist() == [2.0, 0.0]
-    assert found.columns["half"].tolist() == ["selection", "report"]
-    assert stored["validation"]["rows"] == 2
-    recorded = RunScores(main={}, overall={}, tasks={"sentiment": stored}, untrained=())
-    assert not list(find_mismatches(found, recorded, "report"))
+    assert stored["report"]["rows"] == 2
+    assert not list(find_mismatches(found, stored["report"]))
 
 
 @pytest.mark.slow
 def test_a_run_that_was_really_trained(tmp_path: Path) -> None:
-    """Its stored predictions give its recorded scores, on both halves."""
+    """Its stored predictions give its recorded scores."""
     here = world()
     candidate = Named("hybrid:1", {"plan": "hybrid:1"}, here.recipe())
     survey = MadeSurvey([candidate], seeds=(3,), baseline="hybrid:1")

@@ -10,7 +10,7 @@ import pytest
 
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.judge import judge_survey
-from mops.surveys.results.results import RECORDS, Results
+from mops.surveys.results.results import RECORDS, MissingTrial, Results
 from surveying import (
     Named,
     Skill,
@@ -58,18 +58,34 @@ def test_equal_answers_with_one_seed_only_are_no_proof() -> None:
     assert not said(made_summary(*standings), "no effect")
 
 
-def chosen_by(name: str, score: float, selection: float) -> Any:
-    return made_standing(name, score, trials=(made_trial(selection=selection, digest=name),))
+def chosen_by(name: str, score: float, best_score: float) -> Any:
+    trials = [
+        made_trial(n, score=score, best_score=best_score, digest=f"{name}{n}") for n in (1, 2)
+    ]
+    return made_standing(name, score, stderr=0.002, trials=tuple(trials))
 
 
 def test_a_winner_worse_than_the_default() -> None:
-    """Chosen by the selection rows, worse on the rows that judge."""
-    default = chosen_by("shared", 0.70, selection=0.70)
+    """Chosen by its best evaluations, worse on the rows that judge."""
+    default = chosen_by("shared", 0.70, best_score=0.70)
     lucky, good = chosen_by("lucky", 0.65, 0.75), chosen_by("good", 0.72, 0.75)
     (text,) = said(made_summary(default, lucky), "search")
-    assert "lucky" in text and "0.650 against 0.700" in text
+    assert text.startswith("lucky has the best scores") and "than shared" in text
+    assert "-0.050, 95 % interval" in text
     assert not said(made_summary(default, good), "search")
     assert not said(made_summary(default, chosen_by("low", 0.65, 0.60)), "search")
+    near = chosen_by("near", 0.698, 0.75)  # not significantly worse
+    assert not said(made_summary(default, near), "search")
+
+
+def test_seeds_that_are_missing_are_those_of_the_candidate() -> None:
+    """Another candidate of a race has more seeds."""
+    trials = (made_trial(1), made_trial(2, digest="b"))
+    one = made_standing("b", 0.7, trials=trials, missing_seeds=(3,))
+    more = made_standing("shared", 0.7, seeds=(1, 2, 3, 4, 5))
+    lost = MissingTrial("x", "b, seed 3", "b", 3, "failed", "out of memory")
+    summary = made_summary(more, one, seeds=(1, 2, 3, 4, 5), missing=(lost,))
+    assert said(summary, "seeds") == ["b has 2 of 3 seeds; seed 3: out of memory"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +106,7 @@ def test_budgets_that_differ(facts: dict[str, Any], words: str) -> None:
 def test_trials_that_ended_too_early_are_counted() -> None:
     last = made_trial(1, best_step=100), made_trial(2, best_step=100), made_trial(3)
     summary = made_summary(made_standing("shared", 0.7), made_standing("b", 0.7, trials=last))
-    (text,) = said(summary, "last evaluation")
+    (text,) = said(summary, "convergence")
     assert text.startswith("2 of 6 trials") and "(b)" in text and "larger budget" in text
 
 
@@ -98,7 +114,7 @@ def test_best_at_the_last_evaluation_is_read_from_the_record(tmp_path: Path) -> 
     survey = made_survey("shared", "b")
     skills = {"shared": Skill(train={"best_step": 100}), "b": Skill()}
     summary = judge_survey(survey, write_survey(tmp_path, survey, skills))
-    assert "3 of 6 trials" in said(summary, "last evaluation")[0]
+    assert "3 of 6 trials" in said(summary, "convergence")[0]
 
 
 def test_costs_that_were_not_measured_and_why() -> None:

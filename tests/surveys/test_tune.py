@@ -1,25 +1,32 @@
-"""A search: what is drawn, which trials are stopped, and whether its winner can be trusted."""
+"""A search: what is drawn, which trials go on, and whether its winner can be trusted."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from executing import ledger_with, trial
+from executing import InProcess, RecordingWatcher, ledger_with, trial
 
 from mops.errors import RecipeError, RunError
-from mops.evaluate.compare import Difference
-from mops.surveys.ledger import STOPPED
-from mops.surveys.search_space import (
+from mops.evaluate.joint import Difference
+from mops.surveys.design import to_survey
+from mops.surveys.ledger import FINISHED, PAUSED, Ledger
+from mops.surveys.run import train_round
+from mops.surveys.tune import (
+    RATES_UNTIL,
     Draw,
     budget_in_steps,
     default_space,
+    find_warning,
+    look_up,
+    pick_winner,
     plan_search,
+    rate_survey,
     read_space,
+    run_search,
+    with_best_rates,
 )
-from mops.surveys.tune import close, find_warning, look_up, pick_winner, train_trial
 from running import world
 
 # ------------------------------------------------------------------ the space
@@ -85,44 +92,37 @@ def test_a_wrong_space_is_refused_in_one_line(tmp_path: Path, text: str, said: s
 # ------------------------------------------------------------------ trials
 
 
-def test_a_stopped_trial_is_noted_with_its_step(tmp_path: Path) -> None:
-    stopped, failed = trial("shared"), trial("separate")
-    ledger = ledger_with(tmp_path, stopped, failed)
-    close(ledger, stopped.id, {"step": 12, "score": 0.5}, None)
-    assert ledger.state(stopped.id) == STOPPED
-    assert (look_up(stopped, ledger).step, look_up(stopped, ledger).selection) == (12, 0.5)
-    close(ledger, failed.id, {}, RuntimeError("gone"))
-    assert "gone" in ledger.failure(failed.id)["reason"]
-    with pytest.raises(RunError, match="no trial of the search has finished"):
-        pick_winner([stopped, failed], ledger)
+def test_the_better_half_goes_on_and_the_default_always(tmp_path: Path) -> None:
+    recipe = budget_in_steps(world().recipe("hybrid:1", training__eval_steps=2))
+    space = {"training.head_learning_rate": Draw("log_uniform", (1e-7, 1e-2))}
+    survey = plan_search(recipe, space, 8)
+    ledger = Ledger(tmp_path)
+    run_search(survey, ledger, InProcess(ledger, RecordingWatcher()))
+    tried = [look_up(one, ledger) for one in survey.trials()]
+    assert (tried[0].state, tried[0].reached) == (FINISHED, 1.0)
+    assert sorted(one.reached for one in tried[1:]).count(0.25) >= 3
+    assert {one.state for one in tried} == {FINISHED, PAUSED}
+    winner = pick_winner(survey.trials(), ledger)
+    best = max((one for one in tried if one.state == FINISHED), key=lambda one: one.score or 0)
+    assert winner.name == best.name
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*/record.json")}
+    run_search(survey, ledger, InProcess(ledger, RecordingWatcher()))  # nothing is left to do
+    assert written == {p: p.stat().st_mtime_ns for p in tmp_path.glob("trials/*/record.json")}
 
 
-def test_a_trial_reports_each_evaluation_once_and_again_when_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The best score so far, after 4 and 8 steps; a finished or stopped trial is not trained."""
-    tune = pytest.importorskip("ray.tune", reason="needs pip install 'mops-nlp[ray]'")
-    reports: list[dict[str, Any]] = []
-    monkeypatch.setattr(tune, "report", reports.append)
-    one, stopped = trial("shared"), trial("frozen+shared")
-    ledger = ledger_with(tmp_path, one, stopped)
-    train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
-    assert [(line["step"], line["evaluations"]) for line in reports] == [(4, 1), (8, 2)]
-    assert reports[1]["score"] == ledger.record(one.id).train_info.best_score
-    written = (ledger.run_folder(one.id) / "record.json").stat().st_mtime_ns
-    train_trial({"folder": str(tmp_path), "trial": one.id, "best_by": "overall"})
-    assert reports[2:] == reports[:2]
-    assert (ledger.run_folder(one.id) / "record.json").stat().st_mtime_ns == written
-    close(ledger, stopped.id, {"step": 4, "score": 0.5}, None)
-    train_trial({"folder": str(tmp_path), "trial": stopped.id, "best_by": "overall"})
-    assert ledger.state(stopped.id) == STOPPED and not ledger.run_folder(stopped.id).exists()
+def test_a_search_without_a_finished_trial(tmp_path: Path) -> None:
+    one = trial("shared")
+    ledger = ledger_with(tmp_path, one)
+    ledger.fail(one.id, "gone")
+    with pytest.raises(RunError, match=r"no trial of the search has finished.*gone"):
+        pick_winner([one], ledger)
 
 
 # ------------------------------------------------------------------ the winner
 
 
 def difference(mean: float, *, is_real: bool = False, seeds: int = 3) -> Difference:
-    return Difference(mean, 0.01, mean - 0.02, mean + 0.02, 0.5, 0.5, is_real, seeds)
+    return Difference(mean, 0.01, mean - 0.02, mean + 0.02, 0.5, is_real, seeds)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def difference(mean: float, *, is_real: bool = False, seeds: int = 3) -> Differe
         (difference(-0.01), "worse than the default"),
         (difference(0.0), "worse than the default"),
         (difference(-0.3, is_real=True), "worse than the default"),
-        (difference(0.01), "not significantly different from the default"),
-        (difference(0.5, seeds=1), "one seed does not show"),
-        (None, "has not finished"),
+        (difference(0.01), "not significantly better than the default"),
+        (difference(0.5, seeds=1), "one fresh seed does not show"),
+        (None, "could not be compared"),
     ],
 )
 def test_a_winner_that_cannot_be_trusted_is_flagged(found: Difference | None, said: str) -> None:
@@ -145,3 +145,30 @@ def test_a_real_gain_has_no_warning_and_the_default_may_win() -> None:
     default, winner = trial("shared").candidate, trial("separate").candidate
     assert find_warning(winner, default, difference(0.1, is_real=True)) == ""
     assert "keep the default" in find_warning(default, default, None)
+
+
+# ------------------------------------------------------------------ learning rates
+
+
+def test_every_family_gets_the_learning_rate_that_was_best_for_it(tmp_path: Path) -> None:
+    plans = ["shared", "separate", "frozen+shared", "frozen+late:SI", "late:SI", "lora:2"]
+    base = world().recipe(training__eval_steps=2, training__learning_rate=1e-3)
+    survey = to_survey({"name": "mine", "axes": {"plan": plans}, "seeds": 2}, base)
+    rates = rate_survey(survey)
+    assert len(rates.candidates()) == 4 * 3 and rates.seeds == (3,)
+    ledger = Ledger(tmp_path)
+    executor = InProcess(ledger, RecordingWatcher())
+    train_round(rates.trials(), ledger, executor, until=RATES_UNTIL)
+    assert {ledger.state(one.id) for one in rates.trials()} == {PAUSED}
+    tuned = with_best_rates(survey, rates, ledger)
+    assert [c.name for c in tuned.candidates()] == plans
+    assert tuned.seeds == survey.seeds and tuned.baseline == "shared"
+    by_name = {c.name: c.recipe.training for c in tuned.candidates()}
+    tried = {float(f"{1e-3 * factor:.3g}") for factor in (1 / 3, 1, 3)}
+    assert by_name["shared"].learning_rate == by_name["separate"].learning_rate
+    assert {by_name[name].learning_rate for name in ("shared", "late:SI", "lora:2")} <= tried
+    assert by_name["frozen+shared"].learning_rate == 1e-3
+    own = base.training.head_learning_rate
+    assert by_name["frozen+shared"].head_learning_rate / own in (
+        pytest.approx(1 / 3, rel=0.01), pytest.approx(1), pytest.approx(3)
+    )  # fmt: skip

@@ -42,8 +42,8 @@ def test_settings_hold_for_all_candidates() -> None:
 
 
 def test_seeds_by_number_or_by_name() -> None:
-    assert survey().with_seeds(2).seeds == (1, 2)
-    assert survey().with_seeds([5, 3, 5]).seeds == (5, 3)
+    assert survey().changed(seeds=2).seeds == (1, 2)
+    assert survey().changed(seeds=[5, 3, 5]).seeds == (5, 3)
 
 
 def test_steps_are_the_same_everywhere_and_the_rest_in_proportion() -> None:
@@ -54,18 +54,18 @@ def test_steps_are_the_same_everywhere_and_the_rest_in_proportion() -> None:
         "training.task_steps": {"sentiment": 200},
         "training.warmup_steps": 50,
     }
-    found = survey(set=given).with_steps(300).candidates()[1].recipe.training
+    found = survey(set=given).changed(steps=300).candidates()[1].recipe.training
     assert (found.max_steps, found.eval_steps, found.steps_per_epoch) == (300, 30, 150)
     assert found.task_steps == {"sentiment": 60}
     assert found.warmup_steps == 15
-    share = survey(set=given | {"training.warmup_steps": 0.1}).with_steps(300)
+    share = survey(set=given | {"training.warmup_steps": 0.1}).changed(steps=300)
     assert share.candidates()[0].recipe.training.warmup_steps == 0.1
 
 
 @pytest.mark.parametrize(("steps", "parts"), [(40, [30, 10]), (401, [301, 100]), (2, [1, 1])])
 def test_stages_keep_their_proportion(steps: int, parts: list[int]) -> None:
     staged = {"training.stages": STAGES, "training.max_steps": None}
-    found = survey(set=staged).with_steps(steps).candidates()[0].recipe.training
+    found = survey(set=staged).changed(steps=steps).candidates()[0].recipe.training
     assert [stage.steps for stage in found.stages] == [max(1, part) for part in parts]
     assert found.max_steps is None
     assert found.stages[1].warmup_steps == max(1, round(20 * steps / 400))
@@ -74,13 +74,13 @@ def test_stages_keep_their_proportion(steps: int, parts: list[int]) -> None:
 def test_epochs_become_steps() -> None:
     """How many there were is not known without the data; an evaluation is never later than all."""
     found = survey(set={"training.num_train_epochs": 2, "training.eval_steps": 70})
-    assert found.with_steps(50).candidates()[0].recipe.training.eval_steps == 50
-    assert found.with_steps(90).candidates()[0].recipe.training.eval_steps == 70
+    assert found.changed(steps=50).candidates()[0].recipe.training.eval_steps == 50
+    assert found.changed(steps=90).candidates()[0].recipe.training.eval_steps == 70
 
 
 def test_where_the_budget_varies_the_largest_has_the_steps() -> None:
     found = survey({"plan": ["shared"], "training.max_steps": [100, 400]}, baseline="shared")
-    changed = found.with_steps(40)
+    changed = found.changed(steps=40)
     assert names(changed) == ["shared, max_steps=10", "shared, max_steps=40"]
     assert changed.baseline == "shared, max_steps=10"
 
@@ -88,15 +88,15 @@ def test_where_the_budget_varies_the_largest_has_the_steps() -> None:
 def test_the_baseline_is_followed_when_names_change() -> None:
     blocks = [{"set": {"training.max_steps": n}, "axes": {"plan": ["shared"]}} for n in (10, 20)]
     found = survey(blocks=blocks, baseline="shared, max_steps=20")
-    assert names(found.with_steps(7)) == ["shared"]  # now they are equal
-    assert found.with_steps(7).baseline == "shared"
+    assert names(found.changed(steps=7)) == ["shared"]  # now they are equal
+    assert found.changed(steps=7).baseline == "shared"
 
 
 def test_evaluations_can_be_fewer_but_not_more() -> None:
     given = {"training.max_steps": 1000, "training.eval_steps": 100}
-    few = survey(set=given).with_steps(501, evaluations=2).candidates()[0].recipe.training
+    few = survey(set=given).changed(steps=501, evaluations=2).candidates()[0].recipe.training
     assert (few.max_steps, few.eval_steps) == (501, 251)
-    many = survey(set=given).with_steps(500, evaluations=50).candidates()[0].recipe.training
+    many = survey(set=given).changed(steps=500, evaluations=50).candidates()[0].recipe.training
     assert many.eval_steps == 50
     epochs = survey(set={"training.max_steps": 90, "training.steps_per_epoch": 10}, evaluations=3)
     assert epochs.candidates()[0].recipe.training.eval_steps == 30

@@ -8,7 +8,7 @@ import pytest
 import torch
 from formulas import nearest_to_zero, pcgrad
 
-from mops.config.methods import AGGREGATORS
+from mops.config.training import AGGREGATORS
 from mops.training.gradients import Combined, build_aggregator
 
 USABLE = [n for n, row in AGGREGATORS.items() if all(find_spec(p) for p in row.needs)]

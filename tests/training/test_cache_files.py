@@ -129,9 +129,9 @@ def test_filling_opens_every_block_once(
 ) -> None:
     monkeypatch.setattr(cache_module, "BLOCK_BYTES", 1000)
     opened_paths: list[Path] = []
-    open_block = store_module.open_block
+    block_type = store_module.StoredBlock
     monkeypatch.setattr(
-        store_module, "open_block", lambda path: opened_paths.append(path) or open_block(path)
+        store_module, "StoredBlock", lambda path: opened_paths.append(path) or block_type(path)
     )
     network = build("layers:FFSI", Reading(), encoder_folder("bert")).eval()
     cache = opened(network, store)

@@ -16,7 +16,7 @@ from building import TARGETS, build_network, segment, tiny_shape
 from mops.config.training import TaskEntry
 from mops.data.batches import Batch
 from mops.errors import MopsError, PlanError, RecipeError, UsageError
-from mops.evaluate.conflicts import GradientProducts, make_cells, pair_series
+from mops.evaluate.conflicts import make_cells, pair_series
 from mops.model.network import Network
 from mops.training.conflicts import conflicts, measure, shared_owners
 from mops.training.step import StepFacts, compute_losses
@@ -124,9 +124,7 @@ def test_identical_tasks_agree_fully_on_the_same_rows() -> None:
         assert gram[0, 0, 0, 1] == pytest.approx(gram[1, 0, 1, 1], rel=1e-5), owner
     same = {task: (batches[0], batches[0]) for task, batches in halves.items()}
     grams = {o: np.stack([g, g]) for o, g in measure(network, same).items()}
-    cells = make_cells(
-        pair_series(GradientProducts(("one", "two"), network.layout.users, grams))[0]
-    )
+    cells = make_cells(pair_series(grams, network.layout.users, ("one", "two"))[0])
     assert len(cells) == len(grams) == 7
     for cell in cells:
         assert (cell.mean, cell.norm_ratio) == pytest.approx((1.0, 1.0), abs=1e-5)

@@ -14,7 +14,7 @@ import mops
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.errors import RecipeError, UsageError
-from mops.training.machine import own_device, prepare_machine
+from mops.training.machine import prepare_machine
 from mops.training.step import step_seed
 from running import one_core, run_python, world
 
@@ -202,10 +202,12 @@ def test_processes_share_the_cores_of_their_machine(monkeypatch: pytest.MonkeyPa
 
 
 def test_each_has_a_device_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert own_device("cuda") == "cuda:3"
+    for key, value in {"MASTER_ADDR": "here", "WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr("mops.training.machine.choose_device", lambda name: name)
+    assert prepare_machine(Training(device="cuda", threads=1)) == "cuda:3"
     with pytest.raises(UsageError, match="--device cpu"):
-        own_device("mps")
+        prepare_machine(Training(device="mps", threads=1))
 
 
 def test_dropout_differs_between_processes() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from same_runs import assert_same_model
 
@@ -14,7 +15,7 @@ import mops
 from mops.config.training import Training
 from mops.data.schedule import plan_steps
 from mops.store import Store
-from mops.training import frozen
+from mops.training import feature_cache
 from mops.training.feature_cache import FeatureCache
 from mops.training.tracking import Watcher
 from running import StopAt, World, world
@@ -119,10 +120,15 @@ def test_how_often_rows_come() -> None:
     training = Training(max_steps=7, per_task_batch_size=4, eval_steps=3)
     schedule = plan_steps({"a": 10}, training)
     (stage,) = schedule.stages
-    assert frozen.count_uses(schedule, stage, 0)["a"].sum() == 28
-    assert set(frozen.count_uses(schedule, stage, 0)["a"].tolist()) == {2, 3}
-    left = frozen.count_uses(schedule, stage, 4)["a"]
-    taken = [place.row for place in schedule.places("a", 16, 12)]
-    assert np.array_equal(left, np.bincount(taken, minlength=10))
+
+    def reused(uses: int, step: int) -> list[int]:
+        cache: Any = SimpleNamespace(least_uses=uses)
+        return feature_cache.reused_rows(cache, schedule, stage, step)["a"].tolist()
+
+    assert [len(reused(uses, 0)) for uses in (1, 2, 3, 4)] == [10, 10, 8, 0]
+    taken = Counter(place.row for place in schedule.places("a", 16, 12))
+    for uses in (1, 2):
+        assert reused(uses, 4) == sorted(row for row, count in taken.items() if count >= uses)
     # After steps 3 and 6 and after the last; then without the first of these.
-    assert [frozen.evaluations_left(schedule, stage, step) for step in (0, 3, 6)] == [3, 2, 1]
+    left = [feature_cache.evaluations_left(schedule, stage, step) for step in (0, 3, 6)]
+    assert left == [3, 2, 1]

@@ -13,14 +13,14 @@ from formulas import nearest_to_zero, pcgrad
 
 import mops
 from building import THREE_TASKS, build_network, mixed_batch, shake
-from mops.config.methods import (
+from mops.config.training import (
     AGGREGATORS,
     LOSS_WEIGHTS,
     SUM,
     Aggregator,
+    Training,
     check_solver_installed,
 )
-from mops.config.training import Training
 from mops.data.batches import make_batch
 from mops.errors import RecipeError
 from mops.training.gradients import (

@@ -37,13 +37,13 @@ class Counting(Watcher):
         self.steps.append(step)
 
 
-def rounded(outputs_RO: torch.Tensor, targets_R: torch.Tensor, _: object) -> torch.Tensor:
+def rounded(outputs_RO: torch.Tensor, targets_R: torch.Tensor) -> torch.Tensor:
     """The founding paper's: rounding has no gradient, so the task never learns."""
-    return ((outputs_RO[:, 0].round() - targets_R) ** 2).mean()
+    return (outputs_RO[:, 0].round() - targets_R) ** 2
 
 
-def cut_off(outputs_RO: torch.Tensor, targets_R: torch.Tensor, _: object) -> torch.Tensor:
-    return ((outputs_RO.detach()[:, 0] - targets_R) ** 2).mean()
+def cut_off(outputs_RO: torch.Tensor, targets_R: torch.Tensor) -> torch.Tensor:
+    return (outputs_RO.detach()[:, 0] - targets_R) ** 2
 
 
 # ------------------------------------------------------------------ gradients
@@ -191,11 +191,13 @@ def test_what_a_guard_says_of_each_task_is_written_down(
         ({"best_step": 4}, False),
         ({"evaluations": 1}, False),  # nothing to compare with
         ({"stopped_early": True}, False),
+        ({"last_change": 0.004}, False),  # it has converged
     ],
 )
 def test_a_budget_that_ended_too_early_is_noticed(changed: dict, is_best_last: bool) -> None:
     info = mops.read_record(world().run / "record.json").train_info
     last = {"steps": 8, "evaluations": 2, "best_step": 8, "stopped_early": False}
+    last |= {"last_change": 0.01}
     assert replace(info, **last | changed).is_best_last == is_best_last
 
 
@@ -203,3 +205,15 @@ def test_a_larger_budget_is_advised_where_the_last_evaluation_is_the_best() -> N
     record = mops.read_record(world().run / "record.json")
     is_advised = any("larger budget" in warning for warning in record.warnings)
     assert is_advised == record.train_info.is_best_last
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluations", "best_step", "is_best_first"),
+    [(80, 8, 10, True), (80, 8, 20, False), (100, 3, 35, True), (8, 2, 4, False)],
+)
+def test_a_run_that_only_fell_is_noticed(
+    steps: int, evaluations: int, best_step: int, is_best_first: bool
+) -> None:
+    info = mops.read_record(world().run / "record.json").train_info
+    changed = replace(info, steps=steps, evaluations=evaluations, best_step=best_step)
+    assert changed.is_best_first == is_best_first

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from building import DEPTH, build_network, tiny_shape
-from mops.config.methods import AGGREGATORS, LOSS_WEIGHTS, SUM, check_solver_installed
-from mops.config.training import Training
+from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Training, check_solver_installed
 from mops.data.batches import Batch, Segment, TaskData, make_batch
 from mops.data.compose import compose_recipe
 from mops.data.dataset import encode_targets, read_dataset

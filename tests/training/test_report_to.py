@@ -22,7 +22,6 @@ from mops.training.run import tracked
 from mops.training.tracking import (
     TRACKERS,
     Label,
-    Start,
     TrackerWarning,
     final_scores,
     named_scalars,
@@ -115,9 +114,9 @@ def test_all_trackers_hear_the_curve_and_the_final_scores(
         assert [step for step, _ in one.told] == [1, 2, 4, 4, 6, 8, 8]
         assert one.ends == [final_scores(run.scores)]
         assert one.ends[0]["final/sentiment/accuracy"] == report
-        assert one.start.label == Label("run", tmp_path / "run")
-        assert one.start.parameters["training.max_steps"] == 8
-        assert one.start.parameters["plan"] == "shared"
+        assert one.label == Label("run", tmp_path / "run")
+        assert one.parameters["training.max_steps"] == 8
+        assert one.parameters["plan"] == "shared"
 
 
 def test_the_learning_rate_of_a_step(tmp_path: Path) -> None:
@@ -133,9 +132,9 @@ def test_runs_abreast_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     recipes = [recipe("mlflow", plan="frozen+late:SI", training__seed=seed) for seed in (1, 2)]
     folders = [tmp_path / "one", tmp_path / "two"]
     train_many(recipes, folders)
-    assert {one.start.label.name for one in runs.values()} == {"one", "two"}
+    assert {one.label.name for one in runs.values()} == {"one", "two"}
     for one in runs.values():
-        assert one.told == told_by(one.start.label.folder)
+        assert one.told == told_by(one.label.folder)
         assert [bool(scores) for scores in one.ends] == [True]
 
 
@@ -195,9 +194,9 @@ class Failing(Recorder):
 
     at = ""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, *facts: Any) -> None:
         self.break_at("begin")
-        super().__init__(start)
+        super().__init__(*facts)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         super().scalars(step, values)
@@ -244,7 +243,7 @@ def test_trials_of_a_survey_go_by_candidate_and_seed(
     ledger.register(trials)
     train_trials(ledger.folder, [trials[0].id])
     train_trials(ledger.folder, [one.id for one in trials])
-    labels = [one.start.label for one in runs.values()]
+    labels = [one.label for one in runs.values()]
     assert [label.name for label in labels] == [one.name for one in trials]
     assert {(label.folder, label.group) for label in labels} == {(ledger.folder, "mine")}
 

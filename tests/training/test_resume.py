@@ -106,7 +106,7 @@ def assert_same_run(run: Path, whole: Path) -> None:
     """The same model, the same account of its training, the same files."""
     assert_same_model(run, whole)
     mine, theirs = (mops.read_record(folder / "record.json") for folder in (run, whole))
-    measured = {"train_seconds", "step_seconds_median"}
+    measured = {"train_seconds", "run_seconds", "step_seconds_median"}
     for key in set(vars(theirs.train_info)) - measured:
         assert getattr(mine.train_info, key) == getattr(theirs.train_info, key), key
     assert everything(run) == everything(whole)

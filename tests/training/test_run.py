@@ -18,7 +18,6 @@ from sklearn import metrics
 import mops
 from building import LONGEST
 from mops.data.compose import compose_recipe
-from mops.data.examples import Row, half
 from mops.errors import RecipeError
 from mops.model.sources import find_encoder
 from mops.plans.layout import lay_out
@@ -60,7 +59,7 @@ def test_the_folder_holds_exactly_what_is_promised(made: World) -> None:
         "README.md",
     }  # fmt: skip
     assert {path.name for path in (made.run / "predictions").iterdir()} == {
-        f"{name}-{split}.csv" for name in NAMES for split in ("validation", "test")
+        f"{name}-{split}.csv" for name in NAMES for split in ("validation", "report", "test")
     }
 
 
@@ -119,7 +118,7 @@ def test_the_curve_has_the_first_step_and_every_evaluation(made: World) -> None:
     record = mops.read_record(made.run / "record.json")
     best = next(line for line in lines if line["step"] == record.train_info.best_step)
     assert best["best"] and best["overall"] == record.train_info.best_score
-    assert record.scores.overall["selection"]["overall"] == pytest.approx(best["overall"])
+    assert record.scores.overall["validation"]["overall"] == pytest.approx(best["overall"])
 
 
 # ------------------------------------------------------------------ scores and predictions
@@ -143,25 +142,17 @@ def rescore(name: str, rows: list[dict[str, str]]) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rescoring_the_predictions_gives_the_recorded_scores(made: World, name: str) -> None:
-    rows = table(made.run / "predictions" / f"{name}-validation.csv")
-    given = inputs(made.data / f"{FILES[name]}-dev.csv")
-    texts = [tuple(line[2:-1]) for line in given]
-    halves = [half(Row("", text, None, "")) for text in texts]
-    parts = {
-        "validation": rows,
-        "selection": [row for row, part in zip(rows, halves, strict=True) if part == "selection"],
-        "report": [row for row, part in zip(rows, halves, strict=True) if part == "report"],
-    }
     scores = mops.read_record(made.run / "record.json").scores.tasks[name]
-    for part, chosen in parts.items():
-        assert scores[part]["rows"] == len(chosen) > 0
-        for score, value in rescore(name, chosen).items():
-            assert scores[part][score] == pytest.approx(value, abs=1e-12), (part, score)
+    for split in ("validation", "report"):
+        rows = table(made.run / "predictions" / f"{name}-{split}.csv")
+        assert scores[split]["rows"] == len(rows) == 20
+        for score, value in rescore(name, rows).items():
+            assert scores[split][score] == pytest.approx(value, abs=1e-12), (split, score)
 
 
 def test_both_overall_scores_are_the_means_of_the_tasks(made: World) -> None:
     scores = mops.read_record(made.run / "record.json").scores
-    for part in ("report", "selection", "validation", "train"):
+    for part in ("report", "validation", "train"):
         main = [scores.tasks[name][part][scores.main[name]] for name in NAMES]
         assert scores.overall[part]["overall"] == pytest.approx(np.mean(main))
         main[2] = (main[2] + 1) / 2
@@ -172,11 +163,11 @@ def test_both_overall_scores_are_the_means_of_the_tasks(made: World) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_predictions_are_every_input_row_in_input_order(made: World, name: str) -> None:
-    for split, file in (("validation", "dev"), ("test", "test-student")):
+    for split, file in (("validation", "dev"), ("report", "dev"), ("test", "test-student")):
         rows = table(made.run / "predictions" / f"{name}-{split}.csv")
         given = inputs(made.data / f"{FILES[name]}-{file}.csv")
         assert [row["id"] for row in rows] == [line[1] for line in given]
-        assert ("label" in rows[0]) == (split == "validation")
+        assert ("label" in rows[0]) == (split != "test")
 
 
 def test_bad_rows_are_answered_but_neither_learned_from_nor_scored(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from mops.data.schedule import plan_steps, trained_parameters
 from mops.errors import RecipeError
 from mops.training.losses import Uncertainty
 from mops.training.optim import build_optimizer, pull
+from mops.training.prepare import TaskObjective
 from running import QUICK, world
 from stepping import take_step
 
@@ -54,18 +57,22 @@ def test_tasks_that_leave_nobody_to_train(settings: dict[str, object]) -> None:
         mops.recipe(data=world().data, tasks=chosen, set={**QUICK, **settings})
 
 
+def score_in_turn(monkeypatch: pytest.MonkeyPatch, scores: Sequence[float]) -> None:
+    """Evaluations that give these overall scores one after the other, to all who choose."""
+    evaluate, left = TaskObjective.evaluate, iter(scores)
+
+    def evaluate_as_told(*given: Any) -> Any:
+        score, found = next(left), evaluate(*given)
+        return replace(found, scores=dict.fromkeys(found.scores, score))
+
+    monkeypatch.setattr(TaskObjective, "evaluate", evaluate_as_told)
+
+
 def test_what_the_best_state_never_saw_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stage 1 trains sentiment, stage 2 paraphrase, and the best state is the end of stage 1."""
-    from mops.training import prepare
-
-    falling = iter([0.9, 0.1, 0.05])
-    monkeypatch.setattr(
-        prepare,
-        "overall_of",
-        lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(falling)),
-    )
+    score_in_turn(monkeypatch, [0.9, 0.1])
     stages = [{"steps": 3, "tasks": ["sentiment"]}, {"steps": 3, "tasks": ["paraphrase"]}]
     recipe = world().recipe(
         "shared", training__max_steps=None, training__stages=stages, training__eval_steps=100
@@ -84,14 +91,7 @@ def test_a_copy_without_a_loss_is_not_pulled() -> None:
 
 def test_patience_is_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two evaluations without a better one end a stage's patience; the next stage has its own."""
-    from mops.training import prepare
-
-    scores = iter([0.5, 0.4, 0.3, 0.2])
-    monkeypatch.setattr(
-        prepare,
-        "overall_of",
-        lambda *_: dict.fromkeys(("overall", "overall_normalised"), next(scores)),
-    )
+    score_in_turn(monkeypatch, [0.5, 0.4, 0.3, 0.2])
     stages = [{"steps": 2, "frozen": True}, {"steps": 2}]
     recipe = world().recipe(
         "shared",

@@ -221,7 +221,7 @@ def test_the_best_state_is_the_one_with_the_best_named_score(run_with: Any, by: 
     info = run.record.train_info
     assert info.best_score == best
     assert info.best_step == next(line["step"] for line in lines if line[by] == best)
-    assert run.scores.overall["selection"][by] == pytest.approx(best)
+    assert run.scores.overall["validation"][by] == pytest.approx(best)
 
 
 def test_early_stopping_stops(run_with: Any) -> None:

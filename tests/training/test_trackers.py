@@ -17,7 +17,7 @@ from tracking import (
 )
 
 import mops
-from mops.training.tracking import TRACKERS, Label, Start, final_scores
+from mops.training.tracking import TRACKERS, Label, final_scores
 from running import StopAt
 
 STAND_INS = {"mlflow": mlflow_stand_in, "wandb": wandb_stand_in, "trackio": trackio_stand_in}
@@ -42,10 +42,10 @@ def test_a_stand_in_is_told_in_its_own_words(
     STAND_INS[name](monkeypatch, store)
     parameters = {"training.seed": 1, **{f"p{n}": n for n in range(150)}}
     begin = TRACKERS[name]
-    first = begin(Start(label, parameters))
+    first = begin(label, parameters, "")
     first.scalars(1, {"train/loss": 2.0})
     first.end({})
-    later = begin(Start(label, parameters, first.key))
+    later = begin(label, parameters, first.key)
     later.scalars(3, {"train/loss": 1.0, "train/loss/a": 0.5})
     later.scalars(3, {"eval/overall": 0.5})
     later.end({"final/overall": 0.6})
@@ -65,17 +65,17 @@ def test_a_stand_in_is_told_in_its_own_words(
 def test_nothing_leaves_the_machine_unless_a_variable_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, start = Store(), Start(Label("run", tmp_path), {})
+    store, start = Store(), (Label("run", tmp_path), {}, "")
     wandb_stand_in(monkeypatch, store)
     mlflow_stand_in(monkeypatch, store)
     for variable in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
         monkeypatch.delenv(variable, raising=False)
-    TRACKERS["wandb"](start)
-    TRACKERS["mlflow"](start)
+    TRACKERS["wandb"](*start)
+    TRACKERS["mlflow"](*start)
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://there")
-    TRACKERS["wandb"](start)
-    TRACKERS["mlflow"](start)
+    TRACKERS["wandb"](*start)
+    TRACKERS["mlflow"](*start)
     assert store.places == [
         f"offline {tmp_path}",
         f"sqlite:///{tmp_path}/mlflow/mlflow.db",
@@ -125,9 +125,9 @@ def test_tensorboard_shows_the_curve_of_an_interrupted_run(tmp_path: Path) -> No
 
 def test_in_tensorboard_a_new_run_hides_an_older_one_of_its_name(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    start = Start(Label("late:S/I, seed 1", tmp_path, group="mine"), {"plan": "late:S/I"})
+    label = Label("late:S/I, seed 1", tmp_path, group="mine")
     for value in (1.0, 2.0):
-        run = TRACKERS["tensorboard"](start)
+        run = TRACKERS["tensorboard"](label, {"plan": "late:S/I"}, "")
         for step in range(5 if value == 1.0 else 2):
             run.scalars(step, {"train/loss": value})
         run.end({})

@@ -11,8 +11,7 @@ import torch
 
 import mops
 from building import THREE_TASKS, build_network, mixed_batch
-from mops.config.methods import LOSS_WEIGHTS
-from mops.config.training import Training
+from mops.config.training import LOSS_WEIGHTS, Training
 from mops.data.schedule import plan_steps
 from mops.training.losses import WEIGHTINGS, Dwa, Uncertainty, build_weighting
 from mops.training.optim import build_optimizer

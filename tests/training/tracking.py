@@ -16,7 +16,7 @@ import pytest
 
 from mops.config.recipe import Recipe
 from mops.training import tracking as trackers
-from mops.training.tracking import Start, named_scalars
+from mops.training.tracking import Label, named_scalars
 from running import world
 
 Told = list[tuple[int, dict[str, float]]]
@@ -40,10 +40,10 @@ class Recorder:
 
     runs: dict[str, Recorder] = {}  # key -> the run as it is known there
 
-    def __init__(self, start: Start) -> None:
-        self.start, self.ends = start, []
-        self.key = start.key or f"key-{len(self.runs)}"
-        self.told: Told = self.runs[self.key].told if start.key else []
+    def __init__(self, label: Label, parameters: Mapping[str, Any], key: str) -> None:
+        self.label, self.parameters, self.ends = label, parameters, []
+        self.key = key or f"key-{len(self.runs)}"
+        self.told: Told = self.runs[self.key].told if key else []
         self.runs[self.key] = self
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

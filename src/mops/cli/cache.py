@@ -1,21 +1,17 @@
 """`mops cache`"""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mops.cli.main import echo_json
+from mops.cli.main import respond
 from mops.cli.options import JSON
 from mops.cli.screen import OUT, print_table
-from mops.store import find_store, open_block
+from mops.store import StoredBlock, StoreEntry, find_store
 from mops.units import format_bytes
-
-if TYPE_CHECKING:
-    from mops.store import StoreEntry
 
 
 @click.command()
@@ -38,26 +34,29 @@ def command(clear: bool, as_json: bool) -> None:
     store = find_store()
     removed = store.clear() if store and clear else []
     entries = [describe(entry) for entry in reversed(store.entries())] if store else []
-    used, freed = sum(row["bytes"] for row in entries), sum(entry.bytes for entry in removed)
+    used = sum(entry["bytes"] for entry in entries)
     facts = {
         "folder": str(store.folder) if store else None,
         "bytes": used,
         "bound": store.bound(used) if store else 0,
         "entries": entries,
-        "removed": {"entries": len(removed), "bytes": freed},
+        "removed": {"entries": len(removed), "bytes": sum(entry.bytes for entry in removed)},
     }
-    if as_json:
-        echo_json(facts)
-    elif clear:
-        click.echo(f"removed {len(removed)} entries, {format_bytes(freed)}")
-    elif store is None:
-        OUT.print("the cache is off (MOPS_CACHE=off)")
+    respond(as_json, facts, show, facts, clear)
+
+
+def show(facts: Mapping[str, Any], clear: bool) -> None:
+    if clear:
+        removed = facts["removed"]
+        click.echo(f"removed {removed['entries']} entries, {format_bytes(removed['bytes'])}")
+    elif facts["folder"] is None:
+        click.echo("the cache is off (MOPS_CACHE=off)")
     else:
-        if entries:
+        if entries := facts["entries"]:
             columns = ["what", "encoder", "layers", "sequences", "size", "last used"]
             print_table("cache", columns, list(map(table_row, entries)))
         limit = format_bytes(facts["bound"])
-        OUT.print(f"{format_bytes(used)} of at most {limit} in {store.folder}")
+        OUT.print(f"{format_bytes(facts['bytes'])} of at most {limit} in {facts['folder']}")
 
 
 def describe(entry: StoreEntry) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def describe(entry: StoreEntry) -> dict[str, Any]:
     sequences = 0
     for path in entry.folder.glob("*.block"):
         with suppress(OSError, ValueError):  # the reader of a broken block reports it
-            sequences += len(open_block(path).arrays.get("starts", (0,))) - 1
+            sequences += len(StoredBlock(path).arrays.get("starts", (0,))) - 1
     return {
         "kind": entry.folder.parent.name,
         "key": entry.folder.name,
@@ -77,10 +76,7 @@ def describe(entry: StoreEntry) -> dict[str, Any]:
     }
 
 
-def table_row(entry: dict[str, Any]) -> list[str]:
-    return [
-        str(entry.get("what", entry["kind"])),
-        *(str(entry.get(column, "")) for column in ("encoder", "layers", "sequences")),
-        format_bytes(entry["bytes"]),
-        entry["used"].replace("T", " ")[:16],
-    ]
+def table_row(entry: Mapping[str, Any]) -> list[object]:
+    about = [entry.get(key) for key in ("encoder", "layers", "sequences")]
+    used = entry["used"].replace("T", " ")[:16]
+    return [entry.get("what", entry["kind"]), *about, format_bytes(entry["bytes"]), used]

@@ -1,7 +1,5 @@
 """`mops check`"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mops.cli.main import echo_json
+from mops.cli.main import respond
 from mops.cli.options import JSON, read_recipe, recipe_options
 from mops.cli.screen import OUT, print_table, print_warnings
 from mops.config.recipe import Recipe
@@ -21,6 +19,12 @@ from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds
 from mops.units import format_count, format_seconds
+
+BUDGET = {"rows": "{:,}", "batches": "{:,}", "examples": "{:,}", "passes": "{:.2f}"}
+TOKENS = (
+    "tokens: median {p50:.0f}, 95 % {p95:.0f}, longest {max}; {cut} of {sequences:,} sequences are "
+    "truncated to {max_length}"
+)
 
 
 @click.command()
@@ -43,31 +47,42 @@ def command(as_json: bool, **options: Any) -> None:
         name: examine(dataset.tasks[name], splits) for name, splits in dataset.splits.items()
     }
     plan = forecast(recipe.with_labels(dataset.tasks), dataset)
-    if as_json:
-        tasks = {name: asdict(report) for name, report in reports.items()}
-        echo_json({"tasks": tasks, "notes": dataset.notes(), **plan})
-        return
+    tasks = {name: asdict(report) for name, report in reports.items()}
+    facts = {"tasks": tasks, "notes": dataset.notes(), **plan}
+    respond(as_json, facts, show, reports, facts)
+
+
+def show(reports: Mapping[str, TaskReport], facts: Mapping[str, Any]) -> None:
     for name, report in reports.items():
-        show_task(report, plan["tokens"][name])
-    show_plan(plan)
-    print_warnings([*dataset.notes(), *plan["warnings"]])
+        show_task(report, facts["tokens"][name])
+    schedule, size, time = facts["schedule"], facts["plan"], facts["estimate"]
+    rows = [
+        [task, *(form.format(budget[key]) for key, form in BUDGET.items())]
+        for task, budget in schedule["tasks"].items()
+    ]
+    print_table("planned", ["task", "rows", "batches", "rows seen", "passes"], rows)
+    OUT.print(
+        f"plan {size['name']}: {format_count(size['parameters'])} parameters, "
+        f"{format_count(size['trained'])} trained"
+    )
+    OUT.print(
+        f"{schedule['steps']:,} steps, about {format_seconds(time['seconds'])} of training "
+        f"(matrix products run at {time['gflops']:.0f} GFLOP/s on this machine)"
+    )
+    print_warnings([*facts["notes"], *facts["warnings"]])
 
 
 def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
     OUT.rule(f"{report.task} ({report.type})", align="left")
     for n, sample in enumerate(report.samples, start=1):
-        OUT.print(f"row {n}: {' | '.join(sample.texts)} -> {sample.label}")
+        OUT.print(f"row {n}: {' | '.join(sample['texts'])} -> {sample['label']}")
     columns = ["split", "rows", "bad", "labels", "duplicates", "in train", "in validation"]
     print_table("", columns, [[name, *cells(split)] for name, split in report.splits.items()])
-    OUT.print(
-        f"tokens: median {tokens['p50']:.0f}, 95 % {tokens['p95']:.0f}, longest {tokens['max']}; "
-        f"{tokens['cut']} of {tokens['sequences']:,} sequences are truncated to "
-        f"{tokens['max_length']}"
-    )
+    OUT.print(TOKENS.format(**tokens))
     if (numbers := report.splits["train"].numbers) is not None:
         OUT.print(
             f"a constant prediction has correlation 0; labels have standard deviation "
-            f"{numbers.deviation:.2f}"
+            f"{numbers['deviation']:.2f}"
         )
     if report.baseline_class is not None:
         OUT.print(
@@ -76,36 +91,15 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
         )
 
 
-def cells(split: SplitReport) -> list[str]:
+def cells(split: SplitReport) -> list[object]:
     """Counts, labels and overlaps of a split; empty where nothing can overlap."""
     labels = ", ".join(f"{label}: {count:,}" for label, count in split.labels.items()) or "none"
     if (numbers := split.numbers) is not None:
-        labels = f"{numbers.lowest:g} to {numbers.highest:g}, mean {numbers.mean:.2f}"
-    sharing = split.rows_sharing_a_sentence_with_train
-    overlaps = [
-        "" if count is None else str(count)
-        for count in (split.rows_in_train, split.rows_in_validation)
-    ]
-    overlaps[0] += "" if sharing is None else f" ({sharing} share a sentence)"
-    return [f"{split.rows:,}", str(split.bad_rows), labels, str(split.duplicates), *overlaps]
-
-
-def show_plan(plan: Mapping[str, Any]) -> None:
-    forms = {"rows": "{:,}", "batches": "{:,}", "examples": "{:,}", "passes": "{:.2f}"}
-    rows = [
-        [name, *(form.format(facts[key]) for key, form in forms.items())]
-        for name, facts in plan["schedule"]["tasks"].items()
-    ]
-    print_table("planned", ["task", "rows", "batches", "rows seen", "passes"], rows)
-    size, time = plan["plan"], plan["estimate"]
-    OUT.print(
-        f"plan {size['name']}: {format_count(size['parameters'])} parameters, "
-        f"{format_count(size['trained'])} trained"
-    )
-    OUT.print(
-        f"{plan['schedule']['steps']:,} steps, about {format_seconds(time['seconds'])} of training "
-        f"(matrix products run at {time['gflops']:.0f} GFLOP/s on this machine)"
-    )
+        labels = "{lowest:g} to {highest:g}, mean {mean:.2f}".format_map(numbers)
+    sharing, in_train = split.rows_sharing_a_sentence_with_train, split.rows_in_train
+    overlap = in_train if sharing is None else f"{in_train} ({sharing} share a sentence)"
+    counts = f"{split.rows:,}", split.bad_rows, labels, split.duplicates
+    return [*counts, overlap, split.rows_in_validation]
 
 
 def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """`mops conflicts`"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import mops
+from mops.cli.main import respond
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
-
-if TYPE_CHECKING:
-    from mops.evaluate.conflicts import Conflicts, CosineCell
+from mops.evaluate.conflicts import WHOLE, CosineCell
 
 FEW_PAIRS = 3  # have a table each; more pairs are averaged in one table
 MARKS = {True: "*", False: " "}  # significantly below 0
@@ -21,8 +20,8 @@ NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[
 
 @click.command()
 @recipe_options
-@click.option("--steps", type=int, default=200, show_default=True, help="Training steps.")
-@click.option("--every", type=int, default=5, show_default=True, help="Steps between measurements.")
+@click.option("--steps", type=int, default=200, help="Training steps.")
+@click.option("--every", type=int, default=5, help="Steps between measurements.")
 @click.option("--out", type=PATH, help="Folder of results; default runs/conflicts-PLAN-SEED.")
 @DRY_RUN
 @JSON
@@ -40,36 +39,28 @@ def command(
     Example:
       mops conflicts --data sample --steps 100 --out runs/conflicts
     """
-    budget = f"training.max_steps={steps}"
-    recipe = read_recipe(**options | {"settings": (*options["settings"], budget)})
+    recipe = read_recipe(**options, max_steps=steps)
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
-    from mops.reports.figures.conflicts import draw_heatmap
-    from mops.training.conflicts import conflicts
     from mops.training.machine import keep_freed_memory
 
     keep_freed_memory()
     folder = out or run_folder(recipe, "conflicts-")
     with TrainingScreen(recipe.sharing_plan().name) as screen:
-        measured = conflicts(recipe, folder, steps=steps, every=every, watcher=screen)
+        measured = mops.conflicts(recipe, folder, steps=steps, every=every, watcher=screen)
     try:
+        from mops.reports.figures.conflicts import draw_heatmap
+
         pictures = draw_heatmap(measured, folder)
     except ModuleNotFoundError:
         pictures = []
         print_warnings([NO_HEATMAP])
-    if as_json:
-        click.echo(measured.to_json(), nl=False)
-        return
-    show(measured)
-    for path in (folder / "conflicts.json", *pictures):
-        click.echo(path)
+    files = [folder / "conflicts.json", *pictures]
+    respond(as_json, asdict(measured), show, measured, files)
 
 
-# ------------------------------------------------------------------ tables
-
-
-def show(measured: Conflicts) -> None:
+def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
     parts = list(dict.fromkeys(cell.part for cell in measured.owners if cell.layer is not None))
     if len(measured.pairs) <= FEW_PAIRS:
         for pair in measured.pairs:
@@ -85,16 +76,13 @@ def show(measured: Conflicts) -> None:
         "task, the most that their noise allows\n"
     )
     OUT.print("\n".join(measured.advice), end="\n\n")
+    click.echo("\n".join(map(str, files)))
 
 
-def show_pair(measured: Conflicts, pair: tuple[str, ...], parts: Sequence[str]) -> None:
+def show_pair(measured: mops.Conflicts, pair: tuple[str, ...], parts: Sequence[str]) -> None:
     cells = [cell for cell in measured.owners if cell.tasks == pair]
     rows = [
-        [
-            *part_columns(cells, cell.place, parts),
-            f"{cell.mean:z.3f} ± {cell.stderr:.3f}{MARKS[cell.is_conflict]}",
-            *(f"{value:.2f}" for value in (cell.negative, cell.norm_ratio, *cell.own)),
-        ]
+        [*cosine_columns(cell, cells, parts), *(f"{value:.2f}" for value in cell.own)]
         for cell in measured.places
         if cell.tasks == pair
     ]
@@ -102,30 +90,35 @@ def show_pair(measured: Conflicts, pair: tuple[str, ...], parts: Sequence[str]) 
     print_table(" and ".join(pair), columns, rows)
 
 
-def show_average(measured: Conflicts, parts: Sequence[str]) -> None:
+def show_average(measured: mops.Conflicts, parts: Sequence[str]) -> None:
     """Averages over the pairs, with the pair that has the lowest cosine."""
     rows = []
-    for cell in measured.averages:
-        if cell.part == "all":
-            pairs = [pair for pair in measured.places if pair.place == cell.place]
-            lowest = min(pairs, key=lambda pair: pair.mean)
-            own = {task: value for p in pairs for task, value in zip(p.tasks, p.own, strict=True)}
-            averages = (cell.negative, cell.norm_ratio, sum(own.values()) / len(own))
-            rows.append(
-                [
-                    *part_columns(measured.averages, cell.place, parts),
-                    f"{cell.mean:z.3f} ",
-                    f"{cell.stderr:.3f}",
-                    *(f"{value:.2f}" for value in averages),
-                    f"{sum(pair.is_conflict for pair in pairs)} of {len(pairs)}",
-                    f"{' and '.join(lowest.tasks)} {lowest.mean:z.3f}{MARKS[lowest.is_conflict]}",
-                ]
-            )
-    columns = ["where", *parts, "all", "±", "below\n0", "size", "own", "conflicts", "lowest"]
+    for cell in (cell for cell in measured.averages if cell.part == WHOLE):
+        pairs = [pair for pair in measured.places if pair.place == cell.place]
+        lowest = min(pairs, key=lambda pair: pair.mean)
+        own = {task: value for p in pairs for task, value in zip(p.tasks, p.own, strict=True)}
+        rows.append(
+            [
+                *cosine_columns(cell, measured.averages, parts),
+                f"{sum(own.values()) / len(own):.2f}",
+                f"{sum(pair.is_conflict for pair in pairs)} of {len(pairs)}",
+                f"{' and '.join(lowest.tasks)} {lowest.mean:z.3f}{MARKS[lowest.is_conflict]}",
+            ]
+        )
+    columns = ["where", *parts, "all", "below\n0", "size", "own", "conflicts", "lowest"]
     print_table(f"average of {len(measured.pairs)} pairs of tasks", columns, rows)
 
 
-def part_columns(cells: Sequence[CosineCell], place: str, parts: Sequence[str]) -> list[str]:
-    """The place, and the mean cosine of each part of it; only layers have parts."""
-    texts = {c.part: f"{c.mean:z.3f}{MARKS[c.is_conflict]}" for c in cells if c.place == place}
-    return [place, *(texts.get(part, "") for part in parts)]
+def cosine_columns(
+    cell: CosineCell, cells: Sequence[CosineCell], parts: Sequence[str]
+) -> list[str]:
+    """The place, the mean cosine of each part of it and of all; only layers have parts."""
+    own = [part for part in cells if part.place == cell.place]
+    texts = {part.part: f"{part.mean:z.3f}{MARKS[part.is_conflict]}" for part in own}
+    return [
+        cell.place,
+        *(texts.get(part, "") for part in parts),
+        f"{cell.mean:z.3f} ± {cell.stderr:.3f}{MARKS[cell.is_conflict]}",
+        f"{cell.negative:.2f}",
+        f"{cell.norm_ratio:.2f}",
+    ]

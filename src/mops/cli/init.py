@@ -1,7 +1,5 @@
 """`mops init`"""
 
-from __future__ import annotations
-
 import json
 import os
 import re

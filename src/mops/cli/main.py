@@ -1,13 +1,12 @@
 """`mops`: the list of commands, and errors in one line."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -31,6 +30,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "conflicts": "Measure where the gradients of tasks conflict.",
     "cache": "Show or clear the cache of frozen activations and tokens.",
 }
+SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
 class Commands(click.Group):
@@ -39,9 +39,10 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
-            return None
+            known = ", ".join(COMMANDS)
+            ctx.fail(f"no command {cmd_name!r}; there are {known}.{nearest(cmd_name, COMMANDS)}")
         command: click.Command = importlib.import_module(f"mops.cli.{cmd_name}").command
         return command
 
@@ -49,16 +50,8 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            known = ", ".join(COMMANDS)
-            ctx.fail(f"no command {args[0]!r}; there are {known}.{nearest(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
 
-
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, context_settings=SETTINGS)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, message="mops %(version)s", help="Show the version.")
 def cli(debug: bool) -> None:
@@ -103,3 +96,11 @@ def main() -> None:
 
 def echo_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
+    """Print a result as JSON for a program, or show it to a person."""
+    if as_json:
+        echo_json(data)
+    else:
+        show(*arguments)

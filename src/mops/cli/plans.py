@@ -1,14 +1,12 @@
 """`mops plans`"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mops.cli.main import echo_json
-from mops.cli.options import CONFIG, DATA, ENCODER, JSON, SET, TASKS, read_recipe
+from mops.cli.main import respond
+from mops.cli.options import JSON, read_recipe, source_options
 from mops.cli.screen import print_table
 from mops.config.recipe import Recipe
 from mops.data.dataset import read_dataset
@@ -23,11 +21,7 @@ from mops.yaml_io import format_yaml
 
 @click.command()
 @click.argument("plan", required=False)
-@CONFIG
-@DATA
-@ENCODER
-@TASKS
-@SET
+@source_options
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the rows of PLAN as a YAML file.")
 @JSON
 def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> None:
@@ -51,18 +45,16 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
         options["data"] = "sample"
     recipe = read_recipe(**options)
     layouts = lay_out_plans(recipe, plan)
-    if as_json:
-        facts = [
-            {**{key: getattr(layout.plan, key) for key in ("name", "about", "source")},
-             "parameters": {"total": layout.parameters, "trained": layout.trained,
-                            "per_owner": dict(layout.sizes)}}
-            for layout in layouts
-        ]  # fmt: skip
-        echo_json(facts[0] if plan else facts)
-    elif plan:
-        draw_one(layouts[0])
+    if plan:
+        respond(as_json, size_facts(layouts[0]), draw_one, layouts[0])
     else:
-        list_all(layouts, recipe.encoder)
+        respond(as_json, list(map(size_facts, layouts)), list_all, layouts, recipe.encoder)
+
+
+def size_facts(layout: Layout) -> dict[str, Any]:
+    facts = {key: getattr(layout.plan, key) for key in ("name", "about", "source")}
+    sizes = {"total": layout.parameters, "trained": layout.trained, "per_owner": dict(layout.sizes)}
+    return {**facts, "parameters": sizes}
 
 
 def lay_out_plans(recipe: Recipe, name: str | None) -> list[Layout]:

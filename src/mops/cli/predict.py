@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+import mops
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
 from mops.cli.screen import ProgressBar, print_warnings
+from mops.data.examples import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
+from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
+from mops.tasks import Task
 
 if TYPE_CHECKING:
-    from mops.data.examples import Row
-    from mops.data.tables import DataTable
     from mops.predict.inference import Predictions
-    from mops.predict.predictor import Predictor
-    from mops.tasks import Task
 
 # task -> the word of the CS224N course for it and the header of its file, spelt as in the course
 COURSE_FILES = {
@@ -49,13 +49,12 @@ COURSE_SPLITS = {"validation": "dev", "test": "test"}
 def command(
     model: Path,
     source: str | None,
-    task: str | None,
-    text: tuple[str, ...],
     out: Path | None,
     cs224n: Path | None,
     data: str | None,
     device: str | None,
     as_json: bool,
+    **columns: Any,
 ) -> None:
     """Predict every row of a file with a trained model, in the order of the rows.
 
@@ -67,19 +66,17 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
-    from mops.data.tables import open_table
-    from mops.predict.predictor import load
     from mops.training.machine import choose_device, keep_freed_memory
 
     keep_freed_memory()
-    predictor = load(model, choose_device(device or "auto"))
+    predictor = mops.load(model, choose_device(device or "auto"))
     if cs224n is not None:
         write_submission(predictor, cs224n, data)
         return
     if source is None:
         raise UsageError("no input; give a file, or - for standard input")
-    table = open_table(source, text)
-    tasks = fitting_tasks(predictor.bundle.layout.tasks, table, task, text)
+    table = open_table(source, columns["text"])
+    tasks = fitting_tasks(predictor.bundle.layout.tasks, table, **columns)
     if out is None:
         write_predictions(predictor, tasks, table, sys.stdout, as_json)
         return
@@ -88,12 +85,12 @@ def command(
 
 
 def fitting_tasks(
-    known: Mapping[str, Task], table: DataTable, name: str | None, text: tuple[str, ...]
+    known: Mapping[str, Task], table: DataTable, task: str | None, text: tuple[str, ...]
 ) -> list[Task]:
     """The tasks whose columns the input has."""
-    if name is not None and name not in known:
-        raise UsageError(f"the model has no task {name!r}; it has {', '.join(known)}")
-    tasks = [known[name]] if name else list(known.values())
+    if task is not None and task not in known:
+        raise UsageError(f"the model has no task {task!r}; it has {', '.join(known)}")
+    tasks = [known[task]] if task else list(known.values())
     if text:
         tasks = [replace(task, text=text) for task in tasks if len(task.text) == len(text)]
     fitting = [task for task in tasks if set(task.text) <= set(table.columns)]
@@ -107,17 +104,16 @@ def fitting_tasks(
 
 
 def write_predictions(
-    predictor: Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
+    predictor: mops.Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
 ) -> None:
     """Predict all tasks in one pass, window by window; tasks with the same columns share rows."""
-    from mops.data.examples import SHOWN_ROWS, first_problems, stream_rows
     from mops.training.machine import give_back_memory
 
     streams = {}
     for text in dict.fromkeys(task.text for task in tasks):
-        first, *others = (task for task in tasks if task.text == text)
-        group = (first.name, *(task.name for task in others))
-        streams[group] = stream_rows(table, first, needs_label=False)
+        group = [task for task in tasks if task.text == text]
+        rows = stream_rows(table, group[0], needs_label=False)
+        streams[tuple(task.name for task in group)] = rows
     names = [task.name for task in tasks]
     writer = csv.writer(file, lineterminator="\n")
     if not as_json:
@@ -154,10 +150,8 @@ def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> It
         yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def write_submission(predictor: Predictor, folder: Path, data: str | None) -> None:
+def write_submission(predictor: mops.Predictor, folder: Path, data: str | None) -> None:
     """The submission files of the CS224N default project: dev and test of three tasks."""
-    from mops.data.examples import read_rows
-
     names = [name for name in COURSE_FILES if name in predictor.tasks]
     if not names:
         raise UsageError(

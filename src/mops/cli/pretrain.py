@@ -1,15 +1,13 @@
 """`mops pretrain`"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mops.cli.main import echo_json
-from mops.cli.options import JSON, PATH, options_without_plan, read_recipe
-from mops.cli.screen import OUT, PretrainingScreen, print_table, print_warnings
+from mops.cli.main import respond
+from mops.cli.options import COUNT, DEVICE, JSON, PATH, SEED, read_recipe, source_options
+from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
 from mops.training.machine import keep_freed_memory
 from mops.training.mlm.run import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
 from mops.units import format_seconds
@@ -23,10 +21,11 @@ MEANING = {
 
 
 @click.command()
-@options_without_plan
-@click.option("--max-steps", type=click.IntRange(1), help="Total steps, instead of epochs.")
-@click.option("--batch-size", type=click.IntRange(1), default=BATCH_SIZE, show_default=True,
-              help="Texts per step.")  # fmt: skip
+@source_options
+@SEED
+@DEVICE
+@click.option("--max-steps", type=COUNT, help="Total steps, instead of epochs.")
+@click.option("--batch-size", type=COUNT, default=BATCH_SIZE, help="Texts per step.")
 @click.option("--control-steps", type=click.IntRange(0),
               help="Steps of the control, which trains only the head; default: as many as the "
               "training.")  # fmt: skip
@@ -35,7 +34,6 @@ MEANING = {
 @JSON
 def command(
     out: Path,
-    max_steps: int | None,
     batch_size: int,
     control_steps: int | None,
     dry_run: bool,
@@ -54,26 +52,22 @@ def command(
       mops pretrain --data sample --max-steps 200 --out encoders/sample
       mops train --data sample --encoder encoders/sample --out runs/pretrained
     """
-    steps = () if max_steps is None else (f"training.max_steps={max_steps}",)
-    recipe = read_recipe(**options | {"settings": (*options["settings"], *steps)})
+    recipe = read_recipe(**options)
     if dry_run:
         settings = pretraining_settings(recipe, batch_size, control_steps)
         click.echo(format_yaml(settings), nl=False)
         return
     keep_freed_memory()
-    with PretrainingScreen("pretrain") as screen:
+    with TrainingScreen("pretrain") as screen:
         made = pretrain(
             recipe, out, batch_size=batch_size, control_steps=control_steps, watcher=screen
         )
-    if as_json:
-        echo_json(made.record)
-    else:
-        show(made)
+    respond(as_json, made.record, show, made)
 
 
 def show(made: Pretrained) -> None:
     if made.was_finished:
-        OUT.print(f"{made.folder} already holds this encoder; nothing to do", soft_wrap=True)
+        click.echo(f"{made.folder} already holds this encoder; nothing to do")
     record = made.record
     texts, info = record["texts"], record["train_info"]
     print_table(
@@ -98,5 +92,4 @@ def show(made: Pretrained) -> None:
         f"{format_seconds(info['control_seconds'])} of control; head: {record['head']}"
     )
     print_warnings(record["warnings"])
-    OUT.print(f"encoder  {made.folder}", soft_wrap=True)
-    OUT.print(f"record   {made.folder / 'pretrain.json'}", soft_wrap=True)
+    click.echo(f"encoder  {made.folder}\nrecord   {made.folder / 'pretrain.json'}")

@@ -16,6 +16,8 @@ from mops.cli.options import JSON
 if TYPE_CHECKING:
     from mops.surveys.results.recommend import Decision
 
+COSTS = ("parameters", "latency", "train_time", "memory", "tm")  # of `recommend.CHEAPEST`
+
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -27,23 +29,43 @@ if TYPE_CHECKING:
     "--weights", metavar="TASK=N,...",
     help="What each task counts, as sentiment=2,similarity=1; others count 1.",
 )  # fmt: skip
+@click.option("--worth", type=click.FloatRange(min=0), default=0.01, show_default=True,
+              help="How much overall score a cheaper plan may cost.")  # fmt: skip
+@click.option("--sure", type=click.FloatRange(0.5, 0.99), default=0.8, show_default=True,
+              help="The probability that it costs no more.")  # fmt: skip
+@click.option("--cheapest", type=click.Choice(COSTS), default="parameters", show_default=True,
+              help="What cheap means; tm is score by time and memory.")  # fmt: skip
 @JSON
-def command(folder: Path, as_json: bool, weights: str | None, **limits: str | None) -> None:
-    """Say which plan of a finished survey to use, and why.
+def command(
+    folder: Path,
+    as_json: bool,
+    weights: str | None,
+    worth: float,
+    sure: float,
+    cheapest: str,
+    **limits: str | None,
+) -> None:
+    """Say which plan of a finished survey to use, how sure that is, and why.
 
-    DIR is the folder of a survey. Among the candidates within the limits, those that are not
-    significantly different from the best are tied; the cheapest of them is chosen. Exit code 1
-    if no candidate meets the limits.
+    DIR is the folder of a survey. Among the candidates within the limits, the cheapest is chosen
+    that is within --worth of the best with probability --sure. If there is none, the one with the
+    smallest expected loss is named as not decided. Exit code 1 if no candidate meets the limits.
 
     \b
     Example:
-      mops recommend runs/survey --max-params 40M --max-latency 20ms
+      mops recommend surveys/first --worth 0.02 --max-params 40M --max-latency 20ms
     """
-    from mops.surveys.results.recommend import read_reweighted, recommend
+    from mops.surveys.results.recommend import recommend
     from mops.surveys.results.results import read_results
 
-    results = read_reweighted(folder, parse_weights(weights)) if weights else read_results(folder)
-    decision = recommend(results, **read_limits(limits))
+    decision = recommend(
+        read_results(folder),
+        worth=worth,
+        sure=sure,
+        cheapest=cheapest,
+        weights=parse_weights(weights) if weights else {},
+        **read_limits(limits),
+    )
     model = folder / "trials" / str(decision.trial) / "model"
     if as_json:
         echo_json({**asdict(decision), "model": str(model) if model.is_dir() else None})
@@ -92,7 +114,7 @@ def show(decision: Decision, model: Path) -> None:
 
     print_decision(decision)
     if model.is_dir():
-        OUT.print(f"its model (best seed on the selection rows): {model}", soft_wrap=True)
+        OUT.print(f"its model (the seed with the best validation score): {model}", soft_wrap=True)
         OUT.print(f"try it:  mops predict {model} INPUT.csv", soft_wrap=True)
     elif decision.trial is not None:
         OUT.print(f"its model was not kept; train it again: trial {decision.trial}", soft_wrap=True)

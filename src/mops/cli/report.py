@@ -5,26 +5,25 @@ from __future__ import annotations
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from mops.cli.main import echo_json
+from mops.cli.main import respond
 from mops.cli.options import JSON, PATH
 from mops.cli.screen import ERR, OUT, print_table, print_warnings
 from mops.papers import NAMES, PaperView, claim_table
-from mops.reports.report import (
-    check_packages,
-    make_report,
-    missing_packages,
-    write_files,
-    write_report,
-)
+from mops.reports import check_packages, missing_packages
 from mops.reports.source import read_source
+from mops.surveys.pack import read_pack
+
+if TYPE_CHECKING:
+    from mops.reports.report import Report
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--out", type=PATH, help="Output folder; default DIR.")
+@click.argument("folder", metavar="DIR|FILE", type=PATH)
+@click.option("--out", type=PATH, help="Output folder; default DIR, or FILE without its ending.")
 @click.option("--open", "is_open", is_flag=True, help="Open the page in the browser.")
 @click.option("--like", type=click.Choice(NAMES), multiple=True,
               help="Compare with a paper: its tables next to ours. Repeatable.")  # fmt: skip
@@ -35,8 +34,9 @@ def command(
 ) -> None:
     """Write the report of a survey or run: the recommendation and the evidence for it.
 
-    DIR is the folder of a survey, finished or not, or of a run. Writes report.html, a page that
-    works offline, report.md with the same content, tables/ (CSV and LaTeX) and figures/ (SVG).
+    DIR is the folder of a survey, finished or not, or of a run; FILE is a packed survey (`mops
+    survey --pack`). Writes report.html, a page that works offline, report.md with the same content,
+    tables/ (CSV and LaTeX) and figures/ (SVG).
 
     \b
     Example:
@@ -44,6 +44,11 @@ def command(
       mops report surveys/late-frozen --like mops --out paper/
     """
     check_packages()
+    from mops.reports.report import make_report, write_files
+
+    if folder.is_file():
+        pack, folder = folder, out or folder.with_suffix("")
+        read_pack(pack, folder)
     with ERR.status("reading the records") as status:
         source = read_source(folder)
         status.update("drawing the figures")
@@ -51,22 +56,22 @@ def command(
         status.update("writing the files")
         files = write_files(report, out or folder, has_png=png)
     print_warnings([f"left out: {reason}" for reason in source.unreadable])
-    if as_json:
-        echo_json(
-            {
-                "report": str(files[0]),
-                "files": [str(path) for path in files],
-                "candidate": source.decision.candidate if source.decision else None,
-                "left_out": list(source.unreadable),
-                "papers": [asdict(view) for view in report.papers],
-            }
-        )
-    else:
-        for view in report.papers:
-            print_paper(view)
-        OUT.print(f"report: {files[0]}", soft_wrap=True)
+    facts = {
+        "report": str(files[0]),
+        "files": [str(path) for path in files],
+        "candidate": source.decision.candidate if source.decision else None,
+        "left_out": list(source.unreadable),
+        "papers": [asdict(view) for view in report.papers],
+    }
+    respond(as_json, facts, show, report, files[0])
     if is_open and not webbrowser.open(files[0].resolve().as_uri()):
         print_warnings([f"no browser found; open {files[0]} yourself"])
+
+
+def show(report: Report, page: Path) -> None:
+    for view in report.papers:
+        print_paper(view)
+    click.echo(f"report: {page}")
 
 
 def print_paper(view: PaperView) -> None:
@@ -95,5 +100,7 @@ def report_of(folder: Path) -> Path | None:
     """Write the report of a finished survey, if the extra `report` is installed."""
     if missing_packages():
         return None
+    from mops.reports.report import write_report
+
     with ERR.status("writing the report"):
         return write_report(folder)

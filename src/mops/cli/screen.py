@@ -8,38 +8,34 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 from mops.training.tracking import Watcher
 
 if TYPE_CHECKING:
-    from mops.data.schedule import TaskBudget
-    from mops.record import RunScores
+    from mops.record import RunScores, TaskBudget
     from mops.training.step import StepFacts
 
 WIDE = 118  # columns where there is no terminal to ask
 OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
 ERR = Console(stderr=True, highlight=False, markup=False)
 SPLITS = ("report", "validation", "test", "train")
+OVERALL = "step {step}: overall {overall:.4f} on validation"  # an evaluation of a training
+PERPLEXITY = "{phase}, step {step}: held-out perplexity {perplexity:.2f}"  # of a pretraining
 
 
 class ProgressBar:
     """A bar on stderr; silent when stderr is no terminal."""
 
     def __init__(self, title: str, total: float | None = None) -> None:
-        count = "{task.completed:.0f}/{task.total:.0f}" if total else "{task.completed:,.0f}"
+        self.title = title
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[facts]}")
+        quiet = not ERR.is_terminal
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn(count),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=ERR,
-            transient=True,
-            disable=not ERR.is_terminal,
+            "{task.description}", *columns, console=ERR, transient=True, disable=quiet
         )
-        self.row: TaskID = self.bar.add_task(title, total=total, facts="")
+        self.row = self.bar.add_task(title, total=total, facts="")
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -53,11 +49,7 @@ class ProgressBar:
 
 
 class TrainingScreen(ProgressBar, Watcher):
-    """The progress of a training."""
-
-    def __init__(self, title: str) -> None:
-        super().__init__(title, total=1)
-        self.title = title
+    """The progress of a training or a pretraining."""
 
     def planned(self, tasks: Mapping[str, TaskBudget], warnings: Sequence[str]) -> None:
         for name, share in tasks.items():
@@ -77,21 +69,12 @@ class TrainingScreen(ProgressBar, Watcher):
         self.update(completed=step, facts=losses)
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
+        form = PERPLEXITY if "perplexity" in scores else OVERALL
         mark = " (best so far)" if is_best else ""
-        ERR.print(f"{self.title}: {self.describe(step, scores)}{mark}")
-
-    def describe(self, step: int, scores: Mapping[str, Any]) -> str:
-        return f"step {step}: overall {scores['overall']:.4f} on selection"
+        ERR.print(f"{self.title}: {form.format_map({**scores, 'step': step})}{mark}")
 
     def phase(self, name: str) -> None:
         self.update(description=f"{self.title}: {name}")
-
-
-class PretrainingScreen(TrainingScreen):
-    """The progress of a pretraining."""
-
-    def describe(self, step: int, scores: Mapping[str, Any]) -> str:
-        return f"{scores['phase']}, step {step}: held-out perplexity {scores['perplexity']:.2f}"
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
@@ -103,14 +86,15 @@ def print_warnings(warnings: Sequence[str]) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = ""
 ) -> None:
-    """A table; columns of numbers are aligned right."""
+    """A table; columns of numbers are aligned right, None is an empty cell."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    for column, cells in zip(columns, zip(*texts, strict=True), strict=True):
         is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in cells)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
+    for row in texts:
         table.add_row(*row)
     OUT.print(table)
     if note:
@@ -131,7 +115,7 @@ def print_scores(title: str, scores: RunScores) -> None:
         values = (scores.overall[split].get(name) for split in splits)
         rows.append([name, *("" if value is None else f"{value:.3f}" for value in values)])
     note = (
-        "report: the half of validation that was not used for selection, ± one standard error; "
-        "train: a fixed sample"
+        "report: validation rows, each judged by the state that the other half of them chose, "
+        "± one standard error; train: a fixed sample"
     )
     print_table(title, ["score", *splits], rows, note)

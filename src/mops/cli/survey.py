@@ -3,182 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mops.cli.main import echo_json
-from mops.cli.options import (
-    CONFIG,
-    DATA,
-    DEVICE,
-    ENCODER,
-    JSON,
-    PATH,
-    SET,
-    TASKS,
-    parse_setting,
-    read_recipe,
-)
-from mops.cli.screen import OUT, print_table, print_warnings
+from mops.cli.main import respond
+from mops.cli.options import COUNT, DEVICE, JSON, PATH, read_recipe, source_options
+from mops.cli.report import report_of
+from mops.cli.screen import print_table, print_warnings
 from mops.cli.survey_screen import SurveyScreen, print_decision, print_forecast, print_summary
 from mops.errors import UsageError
-from mops.surveys.budget import fit_budget
+from mops.surveys.budget import fit_budget, fit_race
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_for
 from mops.surveys.ledger import STATES, Ledger
+from mops.surveys.pack import read_pack, write_pack
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import recommend
-from mops.units import SECONDS, parse_amount
+from mops.surveys.results.results import Results
+from mops.units import SECONDS, format_bytes, parse_amount
 
 if TYPE_CHECKING:
     from mops.surveys.run import MakeExecutor
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-@click.command()
-@click.argument("what", metavar="[NAME|FILE]", default=DEFAULT)
-@CONFIG
-@DATA
-@ENCODER
-@click.option("--plan", "plans", metavar="SHORT", multiple=True,
-              help="A plan to compare. Repeatable.")  # fmt: skip
-@TASKS
-@click.option("--seeds", metavar="N|A,B", help="The number of seeds, or the seeds.")
-@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of every trial.")
-@click.option("--budget", metavar="20m", help="Choose the steps so that all trials take this time.")
-@DEVICE
-@SET
-@click.option("--out", type=PATH, help="Folder; default surveys/NAME.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Trials at a time; the cores are divided among them.")  # fmt: skip
-@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-              help="Processes on this machine, or Ray tasks.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine.")
-@click.option("--keep", type=click.Choice(["best", "all", "none"]), default="best",
-              show_default=True, help="Models to keep; best: one seed per candidate.")  # fmt: skip
-@click.option("--retry", is_flag=True, help="Train failed trials again.")
-@click.option("--list", "is_list", is_flag=True, help="List the named experiments and stop.")
-@click.option("--dry-run", is_flag=True, help="Print trials, sizes and estimated time and stop.")
-@click.option("--status", is_flag=True, help="Print the states of the trials and results so far.")
-@JSON
-def command(
-    what: str,
-    out: Path | None,
-    jobs: int,
-    engine: str,
-    address: str | None,
-    keep: str,
-    retry: bool,
-    is_list: bool,
-    dry_run: bool,
-    status: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Train many plans under one budget, measure their costs, and compare them.
-
-    NAME is a named experiment (--list shows them; default: everything), FILE a survey of your own
-    in YAML. Finished trials are never repeated: the same command resumes a survey that was stopped
-    or killed, and a larger survey in the same folder trains only what is new.
-
-    \b
-    Example:
-      mops survey --data sample --budget 10m
-      mops survey trunks --data my-data/ --seeds 3 --dry-run
-      mops survey my-survey.yaml --jobs 2
-      mops survey --status --out surveys/everything
-    """
-    if is_list:
-        list_experiments(as_json)
-        return
-    if status:
-        show_status(out or Path("surveys") / Path(what).stem, as_json)
-        return
-    survey = read_design(what, jobs, **options)
-    if dry_run:
-        print_forecast(survey, as_json)
-        return
-    folder, executor = out or Path("surveys") / survey.name, choose_executor(engine, jobs, address)
-    if retry:
-        Ledger(folder).forget_failures()
-    run(survey, folder, executor, jobs=jobs, keep=keep, as_json=as_json)
-
-
-def run(
-    survey: Survey, folder: Path, executor: MakeExecutor, *, jobs: int, keep: str, as_json: bool
-) -> None:
-    from mops.cli.report import report_of
-    from mops.surveys.run import run_survey
-
-    with SurveyScreen(survey, folder) as screen:
-        results = run_survey(survey, folder, screen, executor=executor, workers=jobs, keep=keep)
-    if as_json:
-        report_of(folder)
-        echo_json(results.to_data())
-        return
-    print_summary(results)
-    print_decision(recommend(results))
-    OUT.print(f"results in {folder}: summary.md, summary.csv, summary.json", soft_wrap=True)
-    if page := report_of(folder):
-        OUT.print(f"report: {page}", soft_wrap=True)
-
-
-def choose_executor(engine: str, jobs: int, address: str | None = None) -> MakeExecutor:
-    """Each Ray job gets this machine's cores divided by `jobs`, on whatever machine it runs."""
-    from mops.surveys.executors import LocalExecutor, RayExecutor
-    from mops.training.machine import own_cores
-
-    if engine == "ray":
-        return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
-    if address:
-        raise UsageError("--address belongs to --engine ray")
-    return partial(LocalExecutor, workers=jobs)
-
-
-# ------------------------------------------------------------------ which survey
-
-
-def read_design(
-    what: str,
-    jobs: int,
-    *,
-    plans: tuple[str, ...],
-    settings: tuple[str, ...],
-    seeds: str | None,
-    max_steps: int | None,
-    budget: str | None,
-    **given: Any,
-) -> Survey:
-    """The survey that the options describe."""
-    survey = base_survey(what, given)
-    if plans:
-        survey = survey.with_plans(plans)
-    if settings:
-        survey = survey.with_settings(dict(map(parse_setting, settings)))
-    if seeds:
-        survey = survey.with_seeds(parse_seeds(seeds))
-    if max_steps and budget:
-        raise UsageError("--max-steps and --budget both set the number of steps; give one of them")
-    if max_steps:
-        survey = survey.with_steps(max_steps)
-    if budget:
-        fitted = fit_budget(survey, parse_amount(budget, SECONDS, "--budget"), jobs=jobs)
-        print_warnings([fitted.warning] if fitted.warning else [])
-        survey = fitted.survey
-    return survey
-
-
-def base_survey(what: str, given: dict[str, Any]) -> Survey:
-    """A survey file, or a named experiment on the given data."""
-    is_file = what.endswith((".yaml", ".yml"))
-    if is_file and not any(given.values()):
-        return read_survey(what)
-    if not is_file and given["data"] and not given["tasks"]:
-        given = given | {"tasks": ",".join(tasks_for(what, given["data"]) or ()) or None}
-    recipe = read_recipe(**given, settings=())
-    return read_survey(what, recipe) if is_file else named_survey(what, recipe)
+SOURCE = ("config", "data", "encoder", "tasks", "device")  # options of the recipe
+RUNNING = ("jobs", "engine", "address", "keep", "retry")  # options of the run
 
 
 def parse_seeds(text: str) -> int | list[int]:
@@ -189,16 +43,238 @@ def parse_seeds(text: str) -> int | list[int]:
     return seeds[0] if len(seeds) == 1 else seeds
 
 
+def engine_options(command: Command) -> Command:
+    """Options that say where trials are trained."""
+    for option in reversed((
+        click.option("--jobs", type=COUNT, default=1,
+                     help="Trials at a time; the cores are divided among them."),
+        click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
+                     help="Processes on this machine, or Ray tasks."),
+        click.option("--address", metavar="HOST:PORT",
+                     help="A Ray cluster; default: this machine."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+PLANS = click.option(
+    "--plan", "plans", metavar="SHORT", multiple=True, help="A plan to compare. Repeatable."
+)
+
+
+@click.command()
+@click.argument("what", metavar="[NAME|FILE|DIR]", default=DEFAULT)
+@source_options
+@DEVICE
+@PLANS
+@click.option("--seeds", metavar="N|A,B", type=parse_seeds,
+              help="The number of seeds, or the seeds.")  # fmt: skip
+@click.option("--max-steps", type=COUNT, help="Steps of every trial.")
+@click.option("--budget", metavar="1h", type=lambda text: parse_amount(text, SECONDS, "--budget"),
+              help="Time for all: a race, or with --seeds the steps that fit.")  # fmt: skip
+@click.option("--tune-rates", is_flag=True,
+              help="First find a learning rate for each family of plans.")  # fmt: skip
+@click.option("--out", type=PATH, help="Folder; default surveys/NAME.")
+@engine_options
+@click.option("--more-seeds", type=COUNT, help="Train so many new seeds of a survey in a folder.")
+@click.option("--only", metavar="NAME", multiple=True,
+              help="With --more-seeds: of these candidates. Repeatable.")  # fmt: skip
+@click.option("--from", "pack", metavar="FILE", type=PATH,
+              help="Go on from a packed survey; --out names the folder.")  # fmt: skip
+@click.option("--keep", type=click.Choice(["best", "all", "none"]), default="best",
+              help="Models to keep; best: one seed per candidate.")  # fmt: skip
+@click.option("--retry", is_flag=True, help="Train failed trials again.")
+@click.option("--pack", "packed", metavar="FILE", type=PATH,
+              help="Write the survey in a folder as one file, and stop.")  # fmt: skip
+@click.option("--list", "mode", flag_value="list", help="List the named experiments and stop.")
+@click.option(
+    "--dry-run",
+    "mode",
+    flag_value="dry-run",
+    help="Print trials, sizes and estimated time and stop.",
+)
+@click.option(
+    "--status",
+    "mode",
+    flag_value="status",
+    help="Print the states of the trials and results so far.",
+)
+@JSON
+def command(
+    what: str,
+    out: Path | None,
+    mode: str | None,
+    as_json: bool,
+    pack: Path | None,
+    packed: Path | None,
+    more_seeds: int | None,
+    only: tuple[str, ...],
+    tune_rates: bool,
+    **options: Any,
+) -> None:
+    """Train many plans under one budget, measure their costs, and compare them.
+
+    NAME is a named experiment (--list shows them; default: everything), FILE a survey of your own
+    in YAML, DIR the folder of a survey that was begun. With --budget a survey is a race: all
+    candidates get a first seed, the better ones more, until the choice is settled or the time is
+    spent. Finished trials are never repeated: the same command resumes a survey that was stopped or
+    killed, and a larger survey in the same folder trains only what is new.
+
+    \b
+    Example:
+      mops survey --data sample --budget 10m
+      mops survey trunks --data my-data/ --seeds 3 --dry-run
+      mops survey my-survey.yaml --jobs 2
+      mops survey surveys/everything --more-seeds 2 --only shared --only hybrid:3
+      mops survey surveys/everything --pack everything.mops
+    """
+    from mops.surveys.run import FILE, continued
+
+    if mode == "list":
+        return list_experiments(as_json)
+    is_begun = (Path(what) / FILE).is_file()
+    name = pack.stem if pack else Path(what).stem
+    folder = Path(what) if is_begun else out or Path("surveys") / name
+    if pack:
+        read_pack(pack, folder)
+    if mode == "status":
+        return show_status(folder, as_json)
+    if packed:
+        size = write_pack(folder, packed)
+        return click.echo(f"{packed}: {format_bytes(size)}")
+    if only and not more_seeds:
+        raise UsageError("--only belongs to --more-seeds")
+    how = {key: options.pop(key) for key in RUNNING}
+    source = {key: options.pop(key) for key in SOURCE}
+    if is_begun or pack or more_seeds:
+        survey = begun_survey(folder, source["data"], more_seeds, only, **options)
+    else:
+        survey = vary(base_survey(what, source), jobs=how["jobs"], **options)
+        survey = find_rates(survey, folder, **how) if tune_rates else survey
+        survey = continued(survey, folder) if options["budget"] else survey
+    if mode == "dry-run":
+        return print_forecast(survey, as_json)
+    return run(survey, folder, as_json, **how)
+
+
+def run(
+    survey: Survey,
+    folder: Path,
+    as_json: bool,
+    *,
+    jobs: int,
+    engine: str = "local",
+    address: str | None = None,
+    keep: str = "best",
+    retry: bool = False,
+) -> None:
+    """Train what is left of the survey, and print its results."""
+    from mops.surveys.run import run_survey
+
+    executor = make_executor(jobs=jobs, engine=engine, address=address)
+    if retry:
+        Ledger(folder).forget_failures()
+    with SurveyScreen(survey, folder) as screen:
+        results = run_survey(survey, folder, screen, executor=executor, workers=jobs, keep=keep)
+    respond(as_json, results.to_data(), show_results, results)
+    page = report_of(folder)
+    if page and not as_json:
+        click.echo(f"report: {page}")
+
+
+def find_rates(survey: Survey, folder: Path, *, jobs: int, engine: str, **how: Any) -> Survey:
+    """Half a training with each of three learning rates, for each family of plans."""
+    from mops.surveys.run import begin, train_round
+    from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
+
+    rates, folder = rate_survey(survey), folder.with_name(f"{folder.name}-rates")
+    ledger = begin(rates, folder)
+    with SurveyScreen(rates, folder) as screen:
+        executor = make_executor(jobs=jobs, engine=engine, address=how["address"])
+        train_round(rates.trials(), ledger, executor(ledger, screen), jobs, RATES_UNTIL)
+    return with_best_rates(survey, rates, ledger)
+
+
+def make_executor(*, jobs: int, engine: str, address: str | None) -> MakeExecutor:
+    from mops.surveys.executors import LocalExecutor, RayExecutor
+    from mops.training.machine import own_cores
+
+    if address and engine != "ray":
+        raise UsageError("--address belongs to --engine ray")
+    if engine == "ray":  # each job gets so many cores, on whatever machine it runs
+        return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
+    return partial(LocalExecutor, workers=jobs)
+
+
+def show_results(results: Results) -> None:
+    print_summary(results)
+    print_decision(recommend(results))
+    click.echo(f"results: {results.folder / 'summary.json'}")
+
+
+# ------------------------------------------------------------------ which survey
+
+
+def base_survey(what: str, source: dict[str, Any]) -> Survey:
+    """A survey file, or a named experiment on the given data."""
+    is_file = what.endswith((".yaml", ".yml"))
+    if is_file and not any(source.values()):
+        return read_survey(what)
+    if not is_file and source["data"] and not source["tasks"]:
+        source = source | {"tasks": tasks_for(what, source["data"])}
+    recipe = read_recipe(**source)
+    return read_survey(what, recipe) if is_file else named_survey(what, recipe)
+
+
+def begun_survey(
+    folder: Path, data: str | None, more_seeds: int | None, only: tuple[str, ...], **design: Any
+) -> Survey:
+    """The survey in a folder, with its data elsewhere or more seeds where they are asked for."""
+    from mops.surveys.run import open_survey
+
+    if given := [name for name, value in design.items() if value]:
+        raise UsageError(
+            f"{folder} holds a survey with a design of its own, which {', '.join(given)} would "
+            "change; name the experiment and another --out, or add seeds with --more-seeds"
+        )
+    survey = open_survey(folder)
+    survey = survey.with_data(Path(data)) if data else survey
+    return survey.with_more_seeds(more_seeds, only) if more_seeds else survey
+
+
+def vary(
+    survey: Survey,
+    *,
+    plans: tuple[str, ...],
+    max_steps: int | None,
+    settings: tuple[tuple[str, Any], ...] = (),
+    seeds: int | list[int] | None = None,
+    budget: float | None = None,
+    jobs: int = 1,
+) -> Survey:
+    """The survey with what the options change."""
+    if max_steps and budget:
+        raise UsageError("--max-steps and --budget both set the number of steps; give one of them")
+    survey = survey.with_plans(plans) if plans else survey
+    survey = survey.with_settings(dict(settings)) if settings else survey
+    survey = survey.changed(seeds=seeds) if seeds is not None else survey
+    survey = survey.changed(steps=max_steps) if max_steps else survey
+    if not budget:
+        return survey
+    fitted = (fit_race if seeds is None else fit_budget)(survey, budget, jobs=jobs)
+    print_warnings([fitted.warning] if fitted.warning else [])
+    return fitted.survey
+
+
 # ------------------------------------------------------------------ --list and --status
 
 
 def list_experiments(as_json: bool) -> None:
-    if as_json:
-        keys = ("name", "about", "source", "differs", "hours", "seeds")
-        echo_json([{key: getattr(e, key) for key in keys} for e in EXPERIMENTS.values()])
-        return
+    keys = ("name", "about", "source", "differs", "hours", "seeds")
+    facts = [{key: getattr(entry, key) for key in keys} for entry in EXPERIMENTS.values()]
     rows = [[e.name, e.about, e.source, f"{e.hours:g} h"] for e in EXPERIMENTS.values()]
-    print_table("named experiments", ["name", "what it compares", "source", "takes"], rows)
+    columns = ["name", "what it compares", "source", "takes"]
+    respond(as_json, facts, print_table, "named experiments", columns, rows)
 
 
 def show_status(folder: Path, as_json: bool) -> None:
@@ -207,10 +283,8 @@ def show_status(folder: Path, as_json: bool) -> None:
     survey, ledger = open_survey(folder), Ledger(folder)
     states = {trial.name: ledger.state(trial.id) for trial in survey.trials()}
     results = judge_survey(survey, folder)
-    if as_json:
-        echo_json({"states": states, "summary": results.to_data()})
-        return
     counts = Counter(states.values())
     shown = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    OUT.print(f"{survey.name}: {len(states)} trials: {shown}", soft_wrap=True)
-    print_summary(results)
+    if not as_json:
+        click.echo(f"{survey.name}: {len(states)} trials: {shown}")
+    respond(as_json, {"states": states, "summary": results.to_data()}, print_summary, results)

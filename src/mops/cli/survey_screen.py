@@ -1,17 +1,17 @@
 """A survey on the screen: its progress on stderr, its forecast and its results on stdout."""
 
-from __future__ import annotations
-
-import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 
-from mops.cli.main import echo_json
+import click
+
+from mops.cli.main import respond
 from mops.cli.screen import ERR, OUT, ProgressBar, print_table, print_warnings
-from mops.surveys.budget import Estimator
+from mops.surveys.budget import Estimator, Forecast
 from mops.surveys.design import Survey
-from mops.surveys.ledger import Job, Ledger, SurveyWatcher
+from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
 from mops.surveys.results import tables
 from mops.surveys.results.recommend import Decision
 from mops.surveys.results.results import Results
@@ -21,9 +21,9 @@ from mops.units import format_count, format_seconds
 class JobScreen(ProgressBar, SurveyWatcher):
     """A survey watcher: a progress bar, or a line per event where there is no terminal."""
 
-    def __init__(self, title: str, total: float | None = None) -> None:
-        super().__init__(title, total)
-        self.start = time.monotonic()
+    @property
+    def elapsed(self) -> float:
+        return self.bar.tasks[0].elapsed or 0.0
 
     def started(self, job: Job) -> None:
         self.update(facts=job.name)
@@ -43,32 +43,36 @@ class JobScreen(ProgressBar, SurveyWatcher):
 
     def print_event(self, text: str) -> None:
         if not ERR.is_terminal:
-            ERR.print(f"[{format_seconds(time.monotonic() - self.start)}] {text}", soft_wrap=True)
+            ERR.print(f"[{format_seconds(self.elapsed)}] {text}", soft_wrap=True)
 
 
 class SurveyScreen(JobScreen):
     """Measures progress in estimated seconds of all trials."""
 
     def __init__(self, survey: Survey, folder: Path) -> None:
-        forecast = Estimator().survey(survey)
-        self.seconds = {trial.name: trial.seconds for trial in forecast.candidates}
-        self.ledger, self.trials = Ledger(folder), survey.trials()
-        self.open = [trial.id for trial in self.trials if self.ledger.is_open(trial.id)]
-        left = [trial.candidate.name for trial in self.trials if trial.id in self.open]
-        self.total = sum(self.seconds[name] for name in left)
-        super().__init__(survey.name, self.total or None)
+        forecast = Estimator().survey(survey).candidates
+        self.estimates = {trial.name: trial.seconds for trial in forecast}
+        self.ledger, self.name, self.lock = Ledger(folder), survey.name, Lock()
+        self.open: list[str] = []
+        self.seconds: dict[str, float] = {}
         self.done: dict[str, float] = {}  # first trial of a job -> estimated seconds done
-        self.lock = Lock()
-        ERR.print(
-            f"{survey.name}: {len(survey.candidates())} candidates x {len(survey.seeds)} seed(s), "
-            f"{len(self.trials) - len(self.open)} of {len(self.trials)} trials done, about "
-            f"{format_seconds(self.total)} of work left",
-            soft_wrap=True,
-        )
+        super().__init__(survey.name, None)
+
+    def planned(self, trials: Sequence[Trial]) -> None:
+        """Another round begins."""
+        self.seconds |= {trial.id: self.estimates[trial.candidate.name] for trial in trials}
+        self.open += [trial.id for trial in trials]
+        self.update(total=self.total)
+        rest = format_seconds(sum(self.seconds[trial.id] for trial in trials))
+        self.note(f"{self.name}: {len(trials)} trainings, about {rest} of work")
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
 
     def moved(self, job: Job, fraction: float, activity: str) -> None:
         with self.lock:
-            seconds = sum(self.seconds[trial.candidate.name] for trial in job.trials)
+            seconds = sum(self.seconds[trial_id] for trial_id in job.ids)
             self.done[job.ids[0]] = max(fraction * seconds, self.done.get(job.ids[0], 0.0))
             self.update(completed=sum(self.done.values()), facts=f"{job.name}: {activity}")
             for trial in job.trials:
@@ -76,12 +80,16 @@ class SurveyScreen(JobScreen):
                     self.open.remove(trial.id)
                     self.print_event(f"{trial.name}: {self.ledger.state(trial.id)}, {self.left()}")
 
+    def finished(self) -> str:
+        return f"{len(self.seconds) - len(self.open)} of {len(self.seconds)} trials done"
+
     def left(self) -> str:
         """Finished trials, and the time left at the speed so far."""
-        done, elapsed = sum(self.done.values()), time.monotonic() - self.start
-        rest = format_seconds((self.total - done) * elapsed / done) if done else "an unknown time"
-        finished = f"{len(self.trials) - len(self.open)} of {len(self.trials)} trials done"
-        return finished + (f", about {rest} left" if self.open else "")
+        done = sum(self.done.values())
+        rest = (
+            format_seconds((self.total - done) * self.elapsed / done) if done else "an unknown time"
+        )
+        return self.finished() + (f", about {rest} left" if self.open else "")
 
 
 # ------------------------------------------------------------------ tables
@@ -90,31 +98,30 @@ class SurveyScreen(JobScreen):
 def print_forecast(survey: Survey, as_json: bool) -> None:
     """The candidates with their sizes and the estimated time, before anything is trained."""
     forecast, trials = Estimator().survey(survey), survey.trials()
-    if as_json:
-        echo_json(
-            {
-                "survey": survey.to_data(),
-                "candidates": [asdict(trial) for trial in forecast.candidates],
-                "trials": [{"id": trial.id, "name": trial.name} for trial in trials],
-                "encode_seconds": forecast.encode_seconds,
-                "seconds": forecast.seconds,
-            }
-        )
-        return
+    facts = {
+        "survey": survey.to_data(),
+        "candidates": [asdict(estimate) for estimate in forecast.candidates],
+        "trials": [{"id": trial.id, "name": trial.name} for trial in trials],
+        "encode_seconds": forecast.encode_seconds,
+        "seconds": forecast.seconds,
+    }
+    respond(as_json, facts, show_forecast, survey, forecast)
+
+
+def show_forecast(survey: Survey, forecast: Forecast) -> None:
     rows = [
-        [one.name, f"{one.steps:,}", format_count(one.parameters), format_count(one.trained),
-         format_seconds(one.seconds)]
-        for one in forecast.candidates
+        [trial.name, f"{trial.steps:,}", format_count(trial.parameters),
+         format_count(trial.trained), format_seconds(trial.seconds)]
+        for trial in forecast.candidates
     ]  # fmt: skip
     columns = ["candidate", "steps", "parameters", "trained", "a trial"]
     print_table(f"{survey.name}: {survey.source or 'a survey'}", columns, rows)
     once = forecast.encode_seconds
-    OUT.print(
-        f"{len(trials)} trials ({len(rows)} candidates x {len(survey.seeds)} seed(s)), about "
-        f"{format_seconds(forecast.seconds)} one after the other"
+    click.echo(
+        f"{len(survey.trials())} trials ({len(rows)} candidates x {len(survey.seeds)} seed(s)), "
+        f"about {format_seconds(forecast.seconds)} one after the other"
         + (f", of which {format_seconds(once)} to encode texts once" if once else "")
-        + f"; compared with {survey.baseline}; scored on {survey.on}",
-        soft_wrap=True,
+        + f"; compared with {survey.baseline}; scored on {survey.on}"
     )
 
 
@@ -136,8 +143,7 @@ def print_summary(results: Results) -> None:
 
 
 def print_decision(decision: Decision) -> None:
-    for line in decision.lines:
-        OUT.print(line, soft_wrap=True)
-    OUT.print()
-    front = tables.front_table(decision)
-    print_table(front.title, front.columns, front.texts, front.note)
+    click.echo("\n".join(decision.lines) + "\n")
+    for table in (tables.odds_table(decision), tables.front_table(decision)):
+        if table.rows:
+            print_table(table.title, table.columns, table.texts, table.note)

@@ -1,20 +1,16 @@
 """`mops train`"""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mops.cli.main import echo_json
+import mops
+from mops.cli.main import respond
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
 from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings
 from mops.units import format_bytes, format_count, format_seconds
-
-if TYPE_CHECKING:
-    from mops.training.run import Run
 
 
 @click.command()
@@ -38,24 +34,20 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
         return
     from mops.training.distributed import is_first_process
     from mops.training.machine import keep_freed_memory
-    from mops.training.run import train
 
     keep_freed_memory()
     folder = out or run_folder(recipe)
     if not is_first_process():  # only the first process prints
-        train(recipe, folder)
+        mops.train(recipe, folder)
         return
     with TrainingScreen(recipe.sharing_plan().name) as screen:
-        run = train(recipe, folder, screen)
-    if as_json:
-        echo_json(asdict(run.record))
-        return
+        run = mops.train(recipe, folder, screen)
+    respond(as_json, asdict(run.record), show, run)
+
+
+def show(run: mops.Run) -> None:
     if run.was_finished:
-        OUT.print(f"{folder} already holds this finished run; nothing to do")
-    show(run)
-
-
-def show(run: Run) -> None:
+        OUT.print(f"{run.folder} already holds this finished run; nothing to do")
     record = run.record
     print_scores(record.run_info.plan, record.scores)
     info, costs = record.train_info, record.costs
@@ -66,5 +58,4 @@ def show(run: Run) -> None:
         f"peak memory {format_bytes(costs.peak_memory_bytes)}"
     )
     print_warnings(record.warnings)
-    OUT.print(f"record  {run.folder / 'record.json'}", soft_wrap=True)
-    OUT.print(f"model   {run.folder / 'model'}", soft_wrap=True)
+    click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.folder / 'model'}")

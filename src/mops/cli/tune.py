@@ -1,63 +1,60 @@
 """`mops tune`"""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mops.cli.main import echo_json
-from mops.cli.options import JSON, PATH, read_recipe, recipe_options
-from mops.cli.screen import OUT, print_table, print_warnings
-from mops.cli.survey_screen import JobScreen
+from mops.cli.main import respond
+from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
+from mops.cli.screen import print_table, print_warnings
+from mops.cli.survey import engine_options, make_executor
+from mops.cli.survey_screen import SurveyScreen
 from mops.surveys.design import Survey
-from mops.surveys.search_space import (
-    EVALUATIONS,
+from mops.surveys.tune import (
+    SearchResult,
     budget_in_steps,
     default_space,
+    judge_search,
+    pick_winner,
     plan_search,
     read_space,
+    run_search,
 )
-
-if TYPE_CHECKING:
-    from mops.surveys.tune import SearchResult
 
 
 @click.command()
 @recipe_options
-@click.option("--trials", type=click.IntRange(min=2), default=12, show_default=True,
+@click.option("--trials", type=click.IntRange(min=2), default=12,
               help="Settings to try, including the recipe's own.")  # fmt: skip
 @click.option("--space", metavar="FILE", type=PATH,
               help="Search space in YAML; default: plan, rates, loss weights, budget.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Seeds for the final comparison of winner and default.")  # fmt: skip
-@click.option("--cpus", type=click.FloatRange(min=0, min_open=True), default=1.0,
-              show_default=True, help="Cores of each trial.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine.")
-@click.option("--out", type=PATH, default=Path("surveys/tune"),
-              show_default=True, help="Folder of all trials.")  # fmt: skip
+@click.option("--seeds", type=COUNT, default=3,
+              help="Fresh seeds for the comparison of winner and default.")  # fmt: skip
+@click.option("--out", type=PATH, default=Path("surveys/tune"), help="Folder of all trials.")
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Print the settings to try and stop.")
 @JSON
 def command(
     trials: int,
     space: Path | None,
     seeds: int,
-    cpus: float,
-    address: str | None,
     out: Path,
     dry_run: bool,
     as_json: bool,
+    jobs: int,
+    engine: str,
+    address: str | None,
     **options: Any,
 ) -> None:
-    """Search plan, learning rates, loss weights and budget together, with Ray Tune.
+    """Search plan, learning rates, loss weights and budget together.
 
-    The first trial is the recipe itself, the default; it is never stopped. The others are drawn
-    from the space; trials that fall behind on the selection half are stopped early (ASHA). The
-    winner is then compared with the default on the report half, which the search has not used. All
-    trials are runs in one survey folder; the same command resumes a search. A space has one line
-    for each key:
+    The first trial is the recipe itself, the default. The others are drawn from the space. All are
+    trained to a quarter of their steps, the better half to half of them, and the best to the end;
+    the default always goes on. Winner and default are then trained with fresh seeds and compared.
+    All trials are runs in one survey folder; the same command resumes a search. A space has one
+    line for each key:
 
     \b
       plan: {choice: [...]}
@@ -73,39 +70,25 @@ def command(
     if dry_run:
         click.echo(survey.to_yaml(), nl=False)
         return
-    result = search(survey, out, seeds, cpus, address)
-    if as_json:
-        echo_json(asdict(result))
-    else:
-        show(result, out)
+    result = search(survey, out, seeds, jobs=jobs, engine=engine, address=address)
+    respond(as_json, asdict(result), show, result, out)
 
 
-def search(survey: Survey, out: Path, seeds: int, cpus: float, address: str | None) -> SearchResult:
-    """Run the search, then train winner and default with further seeds and compare them."""
-    from mops.surveys.executors import LocalExecutor
+def search(survey: Survey, out: Path, seeds: int, *, jobs: int, **how: Any) -> SearchResult:
+    """Run the search, then train winner and default with fresh seeds and compare them."""
     from mops.surveys.run import begin, train_round
-    from mops.surveys.tune import judge_search, pick_winner, run_search
 
-    ledger, trials = begin(survey, out), survey.trials()
-    ledger.register(trials)
-    names = {trial.id: trial.candidate.name for trial in trials}
-    reached: dict[str, tuple[int, float]] = {}  # trial -> evaluations, best score so far
-
-    def show_progress(trial_id: str, evaluations: int, score: float) -> None:
-        reached[trial_id] = evaluations, score
-        best, done = max(s for _, s in reached.values()), sum(n for n, _ in reached.values())
-        facts = f"best so far {best:.3f}, now {names[trial_id]}"
-        screen.update(completed=done, facts=facts)
-        screen.print_event(f"evaluation {evaluations} of {names[trial_id]}, {facts}")
-
-    with JobScreen("searching", EVALUATIONS * len(trials)) as screen:
-        run_search(trials, ledger, show_progress, address=address, cpus=cpus)
-        winner = pick_winner(trials, ledger)
-        wanted = range(trials[0].seed, trials[0].seed + seeds)
-        both = (trials[0].candidate, winner)
-        more = [candidate.trial(seed) for seed in wanted[1:] for candidate in both]
-        train_round(more, ledger, LocalExecutor(ledger, screen))
-    return judge_search(trials, winner, wanted, ledger)
+    ledger = begin(survey, out)
+    with SurveyScreen(survey, out) as screen:
+        executor = make_executor(jobs=jobs, **how)(ledger, screen)
+        run_search(survey, ledger, executor, jobs)
+        winner, default = pick_winner(survey.trials(), ledger), survey.candidates()[0]
+        first = survey.seeds[0] + 1
+        fresh = range(first, first + seeds)
+        if winner.name != default.name:
+            both = [candidate.trial(seed) for seed in fresh for candidate in (default, winner)]
+            train_round(both, ledger, executor, jobs)
+    return judge_search(survey, winner, fresh, ledger)
 
 
 def show(result: SearchResult, out: Path) -> None:
@@ -113,26 +96,19 @@ def show(result: SearchResult, out: Path) -> None:
         [
             f"{trial.name}{' (default)' if n == 0 else ''}",
             f"{trial.state}{', winner' if trial.name == result.winner else ''}",
-            str(trial.step),
-            *("" if score is None else f"{score:.3f}" for score in (trial.selection, trial.report)),
+            f"{trial.reached:.0%}",
+            "" if trial.score is None else f"{trial.score:.3f}",
         ]
         for n, trial in enumerate(result.tried)
     ]
-    print_table(
-        f"{len(rows)} trials by {result.best_by}",
-        ["trial", "state", "step", "selection", "report"],
-        rows,
-        "selection: the half of validation that the search uses; report: the other half",
-    )
+    columns = ["trial", "state", "steps", "score"]
+    note = "score: the best on the validation rows, by which the search chooses"
+    print_table(f"{len(rows)} trials by {result.best_by}", columns, rows, note)
     winner = next(trial for trial in result.tried if trial.name == result.winner)
     settings = ", ".join(f"{key}={value}" for key, value in winner.settings.items())
-    OUT.print(f"winner: {winner.name} ({settings})", soft_wrap=True)
-    if (difference := result.difference) is not None:
-        OUT.print(
-            f"winner minus default on the report half: {difference.mean:+.3f} ± "
-            f"{difference.stderr:.3f}, 95 % interval {difference.low:+.3f} to "
-            f"{difference.high:+.3f}, {difference.seeds} seed(s)",
-            soft_wrap=True,
-        )
+    click.echo(f"winner: {winner.name} ({settings})")
+    if result.difference is not None:
+        count = len(result.seeds)
+        click.echo(f"winner minus default on {count} fresh seed(s): {result.difference.in_words}")
     print_warnings([result.warning] if result.warning else [])
-    OUT.print(f"its run: {out / 'trials' / winner.id}", soft_wrap=True)
+    click.echo(f"its run: {out / 'trials' / winner.id}")

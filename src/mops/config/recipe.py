@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
 
-from mops.config.methods import AGGREGATORS, LOSS_WEIGHTS, SUM
-from mops.config.training import Strict, TaskEntry, Training
+from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Strict, TaskEntry, Training
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import DEFAULT
 from mops.plans.layout import Layout, lay_out
@@ -81,6 +80,7 @@ SPELLINGS = {
     "nothing: weights are always safetensors": "save_safetensors",
     "nothing: the best state is always kept": "load_best_model_at_end",
 }
+BY_TASK = ("loss_weights", "per_task_batch_size", "task_steps", "train_tasks")
 FORMER = {old: key for key, spellings in SPELLINGS.items() for old in spellings.split()}
 
 
@@ -119,20 +119,16 @@ def find_problems(recipe: Recipe) -> Iterator[str]:
 
 def unknown_tasks(training: Training, tasks: list[str]) -> Iterator[str]:
     """Settings per task for tasks that do not exist, and batch sizes that are missing."""
-    sizes, weights = training.per_task_batch_size, training.loss_weights
-    if isinstance(sizes, dict) and set(tasks) - set(sizes):
-        missing = ", ".join(sorted(set(tasks) - set(sizes)))
-        yield f"training.per_task_batch_size lacks {missing}"
-    named: dict[str, Iterable[str]] = {
-        "loss_weights": weights if isinstance(weights, dict) else (),
-        "per_task_batch_size": sizes if isinstance(sizes, dict) else (),
-        "task_steps": training.task_steps,
-        "train_tasks": training.train_tasks,
+    sizes = training.per_task_batch_size
+    if isinstance(sizes, dict) and (missing := sorted(set(tasks) - set(sizes))):
+        yield f"training.per_task_batch_size lacks {', '.join(missing)}"
+    named: dict[str, Any] = {
+        **{key: getattr(training, key) for key in BY_TASK},
         "augment.swap": training.augment.swap if training.augment else (),
         **{f"stages.{n}.tasks": stage.tasks for n, stage in enumerate(training.stages)},
     }
     for key, names in named.items():
-        for name in names:
+        for name in names if isinstance(names, dict | tuple) else ():
             if name not in tasks:
                 known = f"the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
                 yield f"training.{key} names {name!r}; {known}"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mops.config.methods import AGGREGATORS, LOSS_WEIGHTS, SUM
 from mops.errors import RecipeError
 from mops.plans.shapes import FEATURES, HEADS, Feature, HeadShape, Pool, Reading
 from mops.tasks import Task, canonical_label
 from mops.yaml_io import to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Label = bool | str | int | float
@@ -22,8 +25,56 @@ ScheduleName = Literal[
 ]  # fmt: skip
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
-Warmup = Annotated[float, Field(ge=0)]
 SAME_IN_TASK = ("type", "label", "range", "loss", "score", "class_weights")
+LOSS_WEIGHTS = ("uncertainty", "dwa")
+SUM = "sum"  # plain gradients: one backward pass, nothing per task
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """A way to combine the tasks' gradients: a class of torchjd.aggregation."""
+
+    kind: str
+    source: str
+    options: Mapping[str, float] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # packages of its solver
+    extra: str = ""  # torchjd's name for them
+
+
+# Left out: krum and trimmed-mean (against faulty machines), pcd (ranks tasks by their order),
+# nash-mtl and excess-mtl (their state is not in tensors, or as large as all gradients, so a run
+# could not be resumed from a small file).
+# Numbers: c is CAGrad's on NYU-v2; alpha 1 is proportional fairness.
+QUADPROG = ("qpsolvers", "quadprog"), "quadprog_projector"
+AGGREGATORS: Mapping[str, Aggregator] = {
+    "pcgrad": Aggregator("PCGrad", "Yu et al. 2020"),
+    "gradvac": Aggregator("GradVac", "Wang et al. 2021"),
+    "mgda": Aggregator("MGDA", "Désidéri 2012; Sener and Koltun 2018"),
+    "imtl-g": Aggregator("IMTLG", "Liu et al. 2021"),
+    "aligned-mtl": Aggregator("AlignedMTL", "Senushkin et al. 2023"),
+    "config": Aggregator("ConFIG", "Liu et al. 2024"),
+    "graddrop": Aggregator("GradDrop", "Chen et al. 2020"),
+    "random": Aggregator("Random", "Lin et al. 2021"),
+    "mean": Aggregator("Mean", "the sum divided by the number of tasks"),
+    "upgrad": Aggregator("UPGrad", "Quinton and Rey 2024", {}, *QUADPROG),
+    "dualproj": Aggregator("DualProj", "Lopez-Paz and Ranzato 2017", {}, *QUADPROG),
+    "cagrad": Aggregator("CAGrad", "Liu et al. 2021", {"c": 0.4}, ("cvxpy", "clarabel"), "cagrad"),
+    "fairgrad": Aggregator("FairGrad", "Ban and Ji 2024", {"alpha": 1.0}, ("scipy",), "fairgrad"),
+}
+
+
+def check_solver_installed(gradients: str) -> None:
+    """Refuse a way to combine gradients whose solver is not installed."""
+    row = AGGREGATORS.get(gradients)
+    missing = [name for name in row.needs if find_spec(name) is None] if row else []
+    if row and missing:
+        raise RecipeError(
+            f"training.gradients: {gradients} needs {' and '.join(missing)}, not installed here; "
+            f"pip install 'torchjd[{row.extra}]', or choose another"
+        )
+
+
+# ------------------------------------------------------------------ the keys
 
 
 def doc(default: Any, description: str) -> Any:
@@ -93,7 +144,7 @@ class Stage(Strict):
     learning_rate: Positive | None = doc(None, "default: as in training")
     head_learning_rate: Positive | None = doc(None, "default: as in training")
     lr_scheduler_type: Decay | None = doc(None, "over this stage; default: as in training")
-    warmup_steps: Warmup | None = doc(
+    warmup_steps: NotNegative | None = doc(
         None, "a number, or a fraction of this stage below 1; default: as in training"
     )
 
@@ -109,9 +160,7 @@ class Training(Strict):
         ("difference", "product"),
         f"input of a head for a bi pair: {', '.join(FEATURES)}, one or more",
     )
-    head: str | dict[str, Any] = doc(
-        "linear", "linear, mlp, cosine; or its settings; or one per task"
-    )
+    head: str | dict[str, Any] = doc("linear", "linear, mlp, cosine; its settings; or one per task")
     max_length: Annotated[int, Field(ge=3)] = doc(
         256, "tokens of a sequence; longer ones are truncated"
     )
@@ -127,12 +176,12 @@ class Training(Strict):
         1.0, "factor on the rate for each layer further from the top"
     )
     lr_scheduler_type: Decay = doc("linear", "decay of the learning rates")
-    warmup_steps: Warmup = doc(0.1, "warm-up steps: a number, or a fraction of all steps below 1")
-    weight_decay: Annotated[float, Field(ge=0)] = doc(
-        0.01, "decoupled weight decay; not on biases and norms"
+    warmup_steps: NotNegative = doc(
+        0.1, "warm-up steps: a number, or a fraction of all steps below 1"
     )
+    weight_decay: NotNegative = doc(0.01, "decoupled weight decay; not on biases and norms")
     adam_epsilon: Positive = doc(1e-6, "AdamW's epsilon")
-    max_grad_norm: Annotated[float, Field(ge=0)] = doc(1.0, "clipping; 0: none")
+    max_grad_norm: NotNegative = doc(1.0, "clipping; 0: none")
     dropout: Fraction = doc(0.1, "dropout of the encoder")
     head_dropout: Fraction = doc(0.1, "dropout before and inside the heads")
     schedule: ScheduleName = doc(
@@ -148,22 +197,17 @@ class Training(Strict):
         2.0, "T of `schedule: temperature`; 1 draws by size, a large T uniformly"
     )
     staggered_share: Fraction = doc(
-        0.25,
-        "fraction of steps for the largest task alone in `schedule: staggered`",
+        0.25, "fraction of steps for the largest task alone in `schedule: staggered`"
     )
-    task_steps: dict[str, Count] = Field(
-        default_factory=dict, description="maximum number of batches by task"
-    )
-    train_tasks: tuple[str, ...] = doc(
-        (), "tasks that are trained; the others are only scored; default: all"
-    )
+    task_steps: dict[str, Count] = doc({}, "maximum number of batches by task")
+    train_tasks: tuple[str, ...] = doc((), "trained tasks; others are only scored; default: all")
     stages: tuple[Stage, ...] = doc(
         (), "parts of the run, one after the other, instead of max_steps and epochs"
     )
     augment: Augment | None = doc(None, "changes to training rows; default: none")
-    loss_weights: dict[str, Annotated[float, Field(ge=0)]] | str = Field(
-        default_factory=dict,
-        description="weight of each task's loss by name (default 1; 0: not trained), "
+    loss_weights: dict[str, NotNegative] | str = doc(
+        {},
+        "weight of each task's loss by name (default 1; 0: not trained), "
         f"or a method: {', '.join(LOSS_WEIGHTS)}",
     )
     dwa_steps: Count | None = doc(
@@ -180,15 +224,14 @@ class Training(Strict):
     save_steps: Count | None = doc(None, "steps between checkpoints; default: 1 min")
     early_stopping: Count | None = doc(None, "evaluations without improvement before the run stops")
     best_by: Literal["overall", "overall_normalised"] = doc(
-        "overall", "the score on the selection half that chooses the best state"
+        "overall", "the score on the validation rows that chooses the best state"
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = doc(11711, "random seed")
     threads: Count | None = doc(None, "CPU threads; default: the number of cores")
     device: str = doc("auto", "auto, cpu, cuda, cuda:1, mps, ...")
     torch_compile: bool = doc(False, "compile the feed-forward blocks")
     report_to: Literal["none", Tracker] | tuple[Tracker, ...] = doc(
-        "none",
-        "tensorboard, mlflow, wandb, trackio, or a list; no effect on training",
+        "none", "tensorboard, mlflow, wandb, trackio, or a list; no effect on training"
     )
 
     @property

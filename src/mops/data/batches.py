@@ -75,10 +75,12 @@ def split_batches(
 ) -> Iterator[list[Item]]:
     """Neighbours whose sizes add up to at most `limit`, or a single larger item."""
     batch: list[Item] = []
+    total = 0
     for item in items:
-        if batch and sum(map(size, batch)) + size(item) > limit:
+        total += size(item)
+        if batch and total > limit:
             yield batch
-            batch = []
+            batch, total = [], size(item)
         batch.append(item)
     if batch:
         yield batch

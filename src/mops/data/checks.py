@@ -1,28 +1,16 @@
 """Facts about the data of one task, for `mops check` and the report, before anything is trained."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mops.data.examples import SHOWN_ROWS, Row, RowsRead, normalised
 from mops.tasks import Task, sorted_labels
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 Texts = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class LabelStatistics:
-    """The distribution of the labels of a similarity task."""
-
-    lowest: float
-    quartiles: tuple[float, float, float]
-    highest: float
-    mean: float
-    deviation: float
 
 
 @dataclass(frozen=True)
@@ -35,18 +23,11 @@ class SplitReport:
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
     labels: dict[str, int]
-    numbers: LabelStatistics | None
+    numbers: Mapping[str, Any] | None  # the distribution of the labels of a similarity
     duplicates: int
     rows_in_train: int | None
     rows_sharing_a_sentence_with_train: int | None
     rows_in_validation: int | None = None  # of a test split
-
-
-@dataclass(frozen=True)
-class SampleRow:
-    texts: tuple[str, ...]
-    label: str | float | None
-    where: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +41,7 @@ class TaskReport:
     task: str
     type: str
     splits: dict[str, SplitReport]
-    samples: tuple[SampleRow, ...]
+    samples: tuple[Mapping[str, Any], ...]  # texts, label and where of the first rows
     baseline_class: str | None
     baseline: float | None
 
@@ -72,21 +53,23 @@ def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
         name: [tuple(sorted(map(normalised, row.texts))) for row in read.good]
         for name, read in splits.items()
     }
-    validation = splits[VALIDATION].good if VALIDATION in splits else ()
-    common, baseline = _baseline(task, splits[TRAIN].good, validation)
+    train, validation = splits[TRAIN].good, splits.get(VALIDATION, RowsRead("", ())).good
+    common, baseline = _baseline(task, train, validation)
     return TaskReport(
         task=task.name,
         type=task.type,
         splits={name: _report(task, name, read, texts) for name, read in splits.items()},
         samples=tuple(
-            SampleRow(
-                tuple(t if len(t) <= 80 else f"{t[:79]}…" for t in row.texts), row.label, row.where
-            )
-            for row in splits[TRAIN].good[:SHOWN_ROWS]
+            {"texts": tuple(map(_shorten, row.texts)), "label": row.label, "where": row.where}
+            for row in train[:SHOWN_ROWS]
         ),
         baseline_class=common,
         baseline=baseline,
     )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Texts]]) -> SplitReport:
@@ -114,18 +97,17 @@ def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Text
     )
 
 
-def _statistics(values: list[float]) -> LabelStatistics | None:
+def _statistics(values: list[float]) -> Mapping[str, Any] | None:
     if not values:
         return None
     several = values if values[1:] else values * 2  # one value is its own quartiles
-    low, middle, high = statistics.quantiles(several, method="inclusive")
-    return LabelStatistics(
-        lowest=min(values),
-        quartiles=(low, middle, high),
-        highest=max(values),
-        mean=statistics.fmean(values),
-        deviation=statistics.pstdev(values),
-    )
+    return {
+        "lowest": min(values),
+        "quartiles": tuple(statistics.quantiles(several, method="inclusive")),
+        "highest": max(values),
+        "mean": statistics.fmean(values),
+        "deviation": statistics.pstdev(values),
+    }
 
 
 def _baseline(

@@ -1,12 +1,10 @@
 """Composes one recipe from what a user names: a recipe file, a folder of data, single keys."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mops.config.recipe import Recipe, to_recipe
+from mops.config.recipe import BY_TASK, Recipe, to_recipe
 from mops.data.folders import FILE_SETS, recognise, task_entry
 from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.parser import is_plan_file, read_plan
@@ -14,7 +12,6 @@ from mops.yaml_io import read_yaml
 
 SAMPLE = "sample"  # the embedded data
 SPLITS = ("train", "validation", "test")
-PER_TASK = ("loss_weights", "per_task_batch_size", "head", "task_steps", "train_tasks")
 
 
 def compose_recipe(
@@ -38,7 +35,7 @@ def compose_recipe(
     entries = recipe.get("tasks") or {}
     if isinstance(entries, dict):
         recipe["tasks"] = choose_tasks(entries, tasks)
-        forget_tasks(recipe, [name for name in entries if name not in recipe["tasks"]])
+        forget_tasks(mapping(recipe.get("training")), entries.keys() - recipe["tasks"].keys())
     if is_plan_file(recipe.get("plan")):  # its rows go into the recipe, which then is complete
         recipe["plan"] = read_plan(recipe["plan"]).to_data()
     recipe = {key: value for key, value in recipe.items() if value is not None}
@@ -66,7 +63,8 @@ def tasks_in(data: str) -> dict[str, Any]:
         folder, tasks = Path(__file__).parent / "sample", {}
         for known in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
             files = {split: str(folder / f"{known.task}-{split}.csv") for split in SPLITS}
-            tasks[known.task] = task_entry(known.texts[0], known.labels[0], files, known.keys)
+            text = known.texts[0].split("|")
+            tasks[known.task] = task_entry(text, known.labels[0], files, known.keys)
         return tasks
     if tasks := recognise(data):
         return tasks
@@ -84,29 +82,28 @@ def choose_tasks(entries: Mapping[str, Any], names: Sequence[str] | None) -> dic
                 f"no task {name!r}; there are {', '.join(entries)}.{nearest(name, entries)}"
             )
     chosen = names or [n for n, e in entries.items() if not is_optional(e)] or list(entries)
-    return {
-        name: {key: value for key, value in entry.items() if key != "optional"}
-        if isinstance(entry := entries[name], dict)
-        else entry
-        for name in chosen
-    }
+    for name in chosen:
+        mapping(entries[name]).pop("optional", None)
+    return {name: entries[name] for name in chosen}
 
 
 def is_optional(entry: Any) -> bool:
-    return isinstance(entry, dict) and bool(entry.get("optional"))
+    return bool(mapping(entry).get("optional"))
 
 
-def forget_tasks(recipe: dict[str, Any], names: list[str]) -> None:
+def mapping(value: Any) -> dict[str, Any]:
+    """The value if it is a mapping, else an empty one: the recipe is validated later."""
+    return value if isinstance(value, dict) else {}
+
+
+def forget_tasks(training: dict[str, Any], names: Collection[str]) -> None:
     """Remove tasks that were not chosen from the settings by task and the lists of tasks."""
-    training: Any = recipe.get("training")
-    if not isinstance(training, dict):
-        return
-    places: list[tuple[Any, str]]
-    places = [(training, key) for key in PER_TASK] + [(training.get("augment"), "swap")]
     stages = training.get("stages")
-    places += [(stage, "tasks") for stage in (stages if isinstance(stages, list) else ())]
+    places = [(training, key) for key in (*BY_TASK, "head")]
+    places += [(mapping(training.get("augment")), "swap")]
+    places += [(mapping(s), "tasks") for s in (stages if isinstance(stages, list) else ())]
     for place, key in places:
-        values = place.get(key) if isinstance(place, dict) else None
+        values = place.get(key)
         if isinstance(values, dict):
             place[key] = {name: value for name, value in values.items() if name not in names}
         if isinstance(values, list):
@@ -132,11 +129,9 @@ def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
 
 def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The recipe with absolute paths: files, encoder and plan are looked up in `folder`."""
-    tasks = data.get("tasks")
-    for entry in tasks.values() if isinstance(tasks, dict) else ():
+    for entry in map(mapping, mapping(data.get("tasks")).values()):
         for split in SPLITS:
-            file = entry.get(split) if isinstance(entry, dict) else None
-            if isinstance(file, str) and not file.startswith("hub:"):
+            if isinstance(file := entry.get(split), str) and not file.startswith("hub:"):
                 entry[split] = str((folder / file).resolve())
     if isinstance(data.get("encoder"), str) and (folder / data["encoder"]).is_dir():
         data["encoder"] = str((folder / data["encoder"]).resolve())

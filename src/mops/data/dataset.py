@@ -1,7 +1,5 @@
 """The dataset of a recipe: the rows of all its tasks, read once, with every task's labels known."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The rows of one task, read from a table, validated once, and split by their texts."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata
@@ -9,13 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
-from typing import Literal
 
-from mops.data.tables import HUB, DataTable, open_table
+from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.tasks import Task, canonical_label
 
+HALVES = ("a", "b")  # of the validation rows
 UNLABELLED = "-1"  # in place of a label in GLUE's test files
 SHOWN_ROWS = 3
 
@@ -68,7 +67,7 @@ def read_rows(
             f"{table.source}: {len(bad)} of {len(rows)} rows cannot be used: "
             f"{first_problems(bad)}; every row needs its texts and a valid label; {advice}"
         )
-    if repeated := sum(count > 1 for count in Counter(row.id for row in rows).values()):
+    if repeated := sum(times > 1 for times in Counter(row.id for row in rows).values()):
         notes.append(f"{repeated} id{'s occur' if repeated > 1 else ' occurs'} twice or more")
     if bad:
         notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
@@ -84,24 +83,19 @@ def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[
                 f"{table.source}: no column {name!r}; found {columns} (read as {table.form}); "
                 f"correct the task's columns or the header.{nearest(name, table.columns)}"
             )
-    return _stream(table, task, needs_label)
-
-
-def _stream(table: DataTable, task: Task, needs_label: bool) -> Iterator[Row]:
-    name = table.source if table.source.startswith(HUB) else Path(table.source).name
+    source = table.source if table.source.startswith(HUB) else Path(table.source).name
     id_column = next((column for column in ("id", "idx") if column in table.columns), "")
     read_label = lru_cache(maxsize=1000)(lambda text: _read_label(text, task, needs_label))
-    for number, record in enumerate(table.records(), start=1):
+
+    def to_row(number: int, record: RawRow) -> Row:
         texts = tuple(record.values[column] for column in task.text)
         empty = "" if all(texts) else f"{task.text[texts.index('')]} is empty"
         label, wrong = read_label(record.values.get(task.label, ""))
-        yield Row(
-            id=record.values.get(id_column) or str(number),
-            texts=texts,
-            label=label,
-            where=f"{name}:{record.line}",
-            problem=record.problem or empty or wrong,
-        )
+        row_id = record.values.get(id_column) or str(number)
+        problem = record.problem or empty or wrong
+        return Row(row_id, texts, label, f"{source}:{record.line}", problem)
+
+    return map(to_row, count(1), table.records())
 
 
 def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float | None, str]:
@@ -117,11 +111,9 @@ def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float |
 
 def _as_class(text: str, task: Task) -> tuple[str | None, str]:
     label = canonical_label(text)
-    if not task.labels:
-        return label, ""
-    known = next((other for other in task.labels if canonical_label(other) == label), None)
-    allowed = ", ".join(task.labels)
-    return known, "" if known is not None else f"{task.label} is {text!r}, not one of {allowed}"
+    if task.labels and label not in task.labels:
+        return None, f"{task.label} is {text!r}, not one of {', '.join(task.labels)}"
+    return label, ""
 
 
 def _as_number(text: str, limits: tuple[float, float]) -> tuple[float | None, str]:
@@ -177,10 +169,19 @@ def split_rows(
     return train, tuple(rows[number] for number in sorted(chosen))
 
 
-def half(row: Row) -> Literal["selection", "report"]:
-    """The half of a validation set that this row belongs to; it depends on its texts alone."""
-    first_byte = _digest(*sorted(map(normalised, row.texts)))[0]
-    return "selection" if first_byte % 2 else "report"
+def cut_halves(rows: Sequence[Row]) -> list[str]:
+    """The half of each validation row, a or b; rows that share a sentence are in the same one.
+
+    Large groups first, each into the smaller half, so that small ones even them out.
+    """
+    sizes, halves = dict.fromkeys(HALVES, 0), [""] * len(rows)
+    groups = group_rows(rows)
+    for key in sorted(groups, key=lambda key: (-len(groups[key]), _digest(key))):
+        half = min(sizes, key=sizes.__getitem__)
+        sizes[half] += len(groups[key])
+        for number in groups[key]:
+            halves[number] = half
+    return halves
 
 
 def group_rows(rows: Sequence[Row]) -> dict[str, list[int]]:

@@ -3,13 +3,12 @@
 A new known data set is a new line in FILE_SETS or FOLDERS.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 
 from mops.data.tables import DataTable, open_table
@@ -18,16 +17,17 @@ from mops.tasks import are_numbers, canonical_label
 
 Entry = dict[str, object]  # of a task in a recipe
 Files = dict[str, str]  # split -> path
+Names = tuple[str, ...]  # of columns, the preferred one first; a pair is written "one|other"
 
 ENDINGS = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
-def task_entry(text: tuple[str, ...], label: str, files: Files, keys: Entry) -> Entry:
+def task_entry(text: list[str], label: str, files: Files, keys: Entry) -> Entry:
     """The entry of a task; without a validation file a part of the training rows is split off."""
     kind = "pair_classification" if len(text) == 2 else "classification"
     return {
         "type": "similarity" if "range" in keys else kind,
-        "text": text[0] if len(text) == 1 else list(text),
+        "text": text[0] if len(text) == 1 else text,
         "label": label,
         **keys,
         **files,
@@ -35,14 +35,20 @@ def task_entry(text: tuple[str, ...], label: str, files: Files, keys: Entry) -> 
     }
 
 
+def first_known(names: Names, columns: Mapping[str, str]) -> list[str]:
+    """The columns of the first known name; `columns` maps names to their spelling in the file."""
+    known = (name.split("|") for name in names)
+    return next(([columns[n] for n in pair] for pair in known if set(pair) <= set(columns)), [])
+
+
 # ------------------------------------------------------------------ known data sets
 
-SENTENCE = (("sentence",), ("text",))
-SENTENCES = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text", "text_pair"))
-QUESTIONS = (("question1", "question2"), ("sentence1", "sentence2"))
-QUESTION_AND_SENTENCE = (("question", "sentence"), ("question1", "question2"))
+SENTENCE = ("sentence", "text")
+SENTENCES = ("sentence1|sentence2", "premise|hypothesis", "text|text_pair")
+QUESTIONS = ("question1|question2", "sentence1|sentence2")
+QUESTION_AND_SENTENCE = ("question|sentence", "question1|question2")
 # The names in the Microsoft Research corpus itself, which GLUE's MRPC files keep.
-STRINGS = (("#1 String", "#2 String"), *SENTENCES)
+STRINGS = ("#1 String|#2 String", *SENTENCES)
 LABEL = ("label", "gold_label", "labels")
 GOLD = ("gold_label", "label")
 RELATED = ("relatedness", "relatedness_score")
@@ -54,19 +60,17 @@ class KnownTask:
     """One known task: the columns it may have, and further keys of its entry in a recipe."""
 
     task: str
-    texts: tuple[tuple[str, ...], ...]
-    labels: tuple[str, ...] = LABEL
+    texts: Names
+    labels: Names = LABEL
     keys: Entry = field(default_factory=dict)
 
-    def entry(self, files: Files) -> Entry | None:
-        """The task's entry in a recipe; None when the training file has other columns."""
-        columns = open_table(files["train"]).columns
-        text = next((texts for texts in self.texts if set(texts) <= set(columns)), None)
-        label = next((name for name in self.labels if name in columns), None)
-        if text is None or label is None:
-            return None
+    def entry(self, files: Files) -> Entry:
+        """The task's entry in a recipe; empty when the training file has other columns."""
+        columns = {name: name for name in open_table(files["train"]).columns}
+        text, label = first_known(self.texts, columns), first_known(self.labels, columns)
         # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
-        return task_entry(text, label, files, self.keys) | {"on_bad_row": "skip"}
+        skip: Entry = {"on_bad_row": "skip"}
+        return task_entry(text, label[0], files, self.keys) | skip if text and label else {}
 
 
 # CS224N: file name up to the split -> task.
@@ -81,25 +85,20 @@ FILE_SETS = {
 FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-student", "test")}
 
 # Folder name without signs and capitals -> tasks.
-FOLDERS = {
+FOLDERS: dict[str, tuple[KnownTask, ...]] = {
+    **{name: (KnownTask(name, SENTENCE),) for name in ("cr", "mpqa", "sst2", "subj", "trec")},
+    **{name: (KnownTask(name, SENTENCES),) for name in ("rte", "wnli")},
     "cola": (KnownTask("cola", SENTENCE, keys={"score": "matthews"}),),
-    "cr": (KnownTask("cr", SENTENCE),),
     "mnli": (KnownTask("mnli", SENTENCES, GOLD),),
-    "mpqa": (KnownTask("mpqa", SENTENCE),),
     "mrpc": (KnownTask("mrpc", STRINGS, ("Quality", *LABEL)),),
     "qnli": (KnownTask("qnli", QUESTION_AND_SENTENCE),),
     "qqp": (KnownTask("qqp", QUESTIONS, ("is_duplicate", "label")),),
-    "rte": (KnownTask("rte", SENTENCES),),
     "sick": (
         KnownTask("sick-relatedness", SENTENCES, RELATED, {"range": [1, 5]}),
         KnownTask("sick-entailment", SENTENCES, ENTAILED),
     ),
     "snlicad": (KnownTask("snli-cad", SENTENCES, GOLD),),
-    "sst2": (KnownTask("sst2", SENTENCE),),
     "stsb": (KnownTask("stsb", SENTENCES, ("score", "similarity", "label"), {"range": [0, 5]}),),
-    "subj": (KnownTask("subj", SENTENCE),),
-    "trec": (KnownTask("trec", SENTENCE),),
-    "wnli": (KnownTask("wnli", SENTENCES),),
 }
 FOLDER_SPLITS = {
     "train": ("train", "train_all", "all"),
@@ -116,28 +115,21 @@ def recognise(folder: str | Path) -> dict[str, Entry]:
             f"data folder {folder} does not exist or is a file; allowed: a folder with data files; "
             "correct --data"
         )
-    tasks: dict[str, Entry] = {}
+    sets: list[tuple[Files, tuple[KnownTask, ...]]] = []
     for prefix, known in FILE_SETS.items():
-        splits = {name: [f"{prefix}-{w}" for w in words] for name, words in FILE_SET_SPLITS.items()}
-        tasks |= _entries((known,), _find_files(root, splits))
+        sets.append((_find_files(root, FILE_SET_SPLITS, f"{prefix}-"), (known,)))
     for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
-        known_tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
-        tasks |= _entries(known_tasks, _find_files(place, FOLDER_SPLITS))
-    return tasks
+        tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
+        sets.append((_find_files(place, FOLDER_SPLITS), tasks))
+    entries = ((k.task, k.entry(files)) for files, tasks in sets for k in tasks if "train" in files)
+    return {name: entry for name, entry in entries if entry}
 
 
-def _entries(tasks: Iterable[KnownTask], files: Files) -> dict[str, Entry]:
-    if "train" not in files:
-        return {}
-    entries = {known.task: known.entry(files) for known in tasks}
-    return {name: entry for name, entry in entries.items() if entry is not None}
-
-
-def _find_files(folder: Path, splits: Mapping[str, Iterable[str]]) -> Files:
+def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str = "") -> Files:
     """Split -> path of its file; a set of one file trains on it and splits it (QNLI's is dev)."""
     files = {}
     for split, stems in splits.items():
-        candidates = (folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS)
+        candidates = (folder / f"{prefix}{stem}{ending}" for stem in stems for ending in ENDINGS)
         if path := next((path for path in candidates if path.is_file()), None):
             files[split] = str(path)
     return {"train": files["validation"]} if set(files) == {"validation"} else files
@@ -150,8 +142,8 @@ SPLIT_WORDS = {
     "dev": "validation", "val": "validation", "valid": "validation", "validation": "validation",
 }  # fmt: skip
 TEXTS = (
-    "sentence1 sentence2", "question1 question2", "premise hypothesis", "text text_pair",
-    "text1 text2", "question sentence", "sentence", "text", "review", "comment", "message",
+    "sentence1|sentence2", "question1|question2", "premise|hypothesis", "text|text_pair",
+    "text1|text2", "question|sentence", "sentence", "text", "review", "comment", "message",
     "content", "question", "title", "tweet",
 )  # fmt: skip
 LABELS = (
@@ -203,32 +195,26 @@ def _sets_of_files(root: Path, paths: Iterable[Path]) -> dict[str, Files]:
 def _free_name(stem: str, taken: dict[str, Entry]) -> str:
     """The stem as a valid task name, with a number when it is taken."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
-    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
-    return name if name not in taken else next(each for each in numbered if each not in taken)
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def _infer_entry(files: Files) -> Entry:
-    if "train" not in files and "validation" in files:
-        files = {"train": files["validation"]} | {k: v for k, v in files.items() if k == "test"}
-    if "train" not in files:
+    train = files.get("train", files.get("validation"))
+    if train is None:
         raise DataError("there is no training file beside it")
-    table = open_table(files["train"])
-    text = _first_known(table, TEXTS, "text", "sentence, text, sentence1 + sentence2")
-    (label,) = _first_known(table, LABELS, "label", "label, score, target")
-    ordered: Files = {s: files[s] for s in ("train", "validation", "test") if s in files}
-    return task_entry(text, label, ordered, _range(table, label, is_pair=len(text) == 2))
-
-
-def _first_known(
-    table: DataTable, known: tuple[str, ...], what: str, examples: str
-) -> tuple[str, ...]:
-    """The first known set of column names that the table has, in the table's spelling."""
+    others = {s: files[s] for s in ("validation", "test") if files.get(s, train) != train}
+    table = open_table(train)
     spelling = {column.lower(): column for column in table.columns}
-    for names in map(str.split, known):
-        if set(names) <= set(spelling):
-            return tuple(spelling[name] for name in names)
-    columns = ", ".join(column or "(unnamed)" for column in table.columns)
-    raise DataError(f"no {what} column among {columns}; known names: {examples}, ...")
+    text, label = first_known(TEXTS, spelling), first_known(LABELS, spelling)
+    if not text or not label:
+        kind, examples = "label", "label, score, target"
+        if not text:
+            kind, examples = "text", "sentence, text, sentence1 + sentence2"
+        columns = ", ".join(column or "(unnamed)" for column in table.columns)
+        raise DataError(f"no {kind} column among {columns}; known names: {examples}, ...")
+    keys = _range(table, label[0], is_pair=len(text) == 2)
+    return task_entry(text, label[0], {"train": train, **others}, keys)
 
 
 def _range(table: DataTable, label: str, *, is_pair: bool) -> Entry:

@@ -4,8 +4,6 @@ The whole schedule is known before the first step, so planned and realised numbe
 and a resumed run needs only the number of its step.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from mops.config.training import Training
 from mops.data.samplers import SAMPLERS, SamplerState, Step
 from mops.plans.layout import Layout
+from mops.record import TaskBudget
 
 
 class Place(NamedTuple):
@@ -126,13 +125,13 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     stages: list[PlannedStage] = []
     for number, stage in enumerate(training.stages or (None,)):
         settings = training.in_stage(stage) if stage else training
-        state = sampler_state(sizes, settings, "schedule", *([str(number)] if number else []))
+        draw = generator(training.seed, "schedule", *([str(number)] if number else []))
         first = len(steps)
-        steps += sample_steps(state, budget)
+        steps += sample_steps(SamplerState(sizes, settings, draw), budget)
         stages.append(PlannedStage(first, len(steps), settings, bool(stage and stage.frozen)))
     return Schedule(
         steps=tuple(steps),
-        steps_per_epoch=epoch_steps(sampler_state(sizes, training)),
+        steps_per_epoch=SamplerState(sizes, training, generator(training.seed)).epoch,
         sizes=dict(sizes),
         batch_sizes={task: training.batch_size(task) for task in sizes},
         seed=training.seed,
@@ -140,25 +139,11 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     )
 
 
-def sampler_state(sizes: Mapping[str, int], training: Training, *names: str) -> SamplerState:
-    """The tasks that are trained, in the order of the recipe."""
-    trained = [task for task in sizes if task in (training.train_tasks or sizes)]
-    return SamplerState(
-        sizes={task: sizes[task] for task in trained},
-        batch_sizes={task: training.batch_size(task) for task in trained},
-        training=training,
-        draw=generator(training.seed, *names),
-        open=trained,
-    )
-
-
 def sample_steps(state: SamplerState, budget: dict[str, int]) -> Iterator[Step]:
     """The steps of a stage; `budget` counts down, and a task that has spent its own is closed."""
-    epoch, training = epoch_steps(state), state.training
-    total = training.max_steps or max(1, round(training.num_train_epochs * epoch))
     state.open = [task for task in state.open if budget.get(task, 1) > 0]
-    steps = SAMPLERS[training.schedule].steps(state, epoch, total)
-    for _ in range(total):
+    steps = SAMPLERS[state.training.schedule].steps(state)
+    for _ in range(state.total):
         if not state.open:
             return
         step = next(steps)
@@ -169,25 +154,10 @@ def sample_steps(state: SamplerState, budget: dict[str, int]) -> Iterator[Step]:
         yield step
 
 
-def epoch_steps(state: SamplerState) -> int:
-    """Steps of an epoch: the given number, or a pass over the largest task that is trained."""
-    return state.training.steps_per_epoch or SAMPLERS[state.training.schedule].epoch(state)
-
-
 # ------------------------------------------------------------------ the budget of each task
 
 FEW_PASSES, FEW_BATCHES = 0.5, 50  # a task below both of them has hardly begun
 MANY_PASSES = 20  # small sets repeated beside a large one: 16 and more were seen to overfit
-
-
-@dataclass(frozen=True)
-class TaskBudget:
-    """One task's part of a run."""
-
-    rows: int  # of its training split
-    batches: int
-    examples: int  # rows seen, counted each time
-    passes: float
 
 
 def task_budgets(schedule: Schedule, step: int | None = None) -> dict[str, TaskBudget]:

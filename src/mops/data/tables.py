@@ -1,13 +1,11 @@
 """Opens any source as a table of records: csv, tsv, JSON, parquet, the hub, standard input."""
 
-from __future__ import annotations
-
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +49,15 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     text = str(source)
     if text.startswith(HUB):
         return _hub(text)
-    if text == "-":
-        lines = open_text(None)
-        is_json = lines.first_line().lstrip().startswith(("{", "["))
-    else:
-        path = _existing(Path(source))
-        if path.suffix.lower() == ".parquet":
-            return _parquet(path)
-        lines = open_text(path)
-        is_json = path.suffix.lower() in (".jsonl", ".ndjson", ".json")
-    return _json(lines, wanted) if is_json else _delimited(lines, wanted, names)
+    path = None if text == "-" else _existing(Path(source))
+    ending = path.suffix.lower() if path else ""
+    if path and ending == ".parquet":
+        return _parquet(path)
+    lines = open_text(path)
+    is_json = ending in (".jsonl", ".ndjson", ".json")
+    if is_json or (path is None and lines.first_line().lstrip().startswith(("{", "["))):
+        return _json(lines, wanted)
+    return _delimited(lines, wanted, names)
 
 
 def _existing(path: Path) -> Path:
@@ -132,10 +129,7 @@ def _json(lines: TextSource, wanted: Columns) -> DataTable:
             'objects; write lines like {"text": "...", "label": "..."}'
         )
     columns = tuple(first)
-
-    def records() -> Iterator[RawRow]:
-        return (_to_row(number, value, columns, wanted) for number, value in read())
-
+    records = partial(_object_rows, read, columns, wanted)
     form, count = ("a JSON list", lambda: None) if is_list else ("JSON lines", lines.count)
     return DataTable(lines.name, columns, lines.notes, form, records, count)
 
@@ -160,13 +154,16 @@ def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
         ) from error
 
 
-def _to_row(number: int, value: Any, columns: Columns, wanted: Columns) -> RawRow:
-    values = dict.fromkeys(columns, "")
-    if not isinstance(value, dict):
-        return RawRow(number, values, "not a JSON object")
-    missing = [name for name in wanted or columns if name not in value]
-    values |= {name: _as_text(item) for name, item in value.items()}
-    return RawRow(number, values, f"no {missing[0]!r}" if missing else "")
+def _object_rows(
+    read: Callable[[], Iterable[tuple[int, Any]]], columns: Columns, wanted: Columns = ()
+) -> Iterator[RawRow]:
+    for number, value in read():
+        values, problem = dict.fromkeys(columns, ""), "not a JSON object"
+        if isinstance(value, dict):
+            values |= {name: _as_text(item) for name, item in value.items()}
+            missing = (f"no {name!r}" for name in wanted or columns if name not in value)
+            problem = next(missing, "")
+        yield RawRow(number, values, problem)
 
 
 def _as_text(value: Any) -> str:
@@ -178,17 +175,6 @@ def _as_text(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _columnar(
-    source: str, form: str, columns: Columns, rows: Callable[[], Iterator[Any]], count: int
-) -> DataTable:
-    _refuse_empty(source, count > 0)
-
-    def records() -> Iterator[RawRow]:
-        return (_to_row(number, value, columns, ()) for number, value in enumerate(rows(), start=1))
-
-    return DataTable(source, columns, (), form, records, lambda: count)
 
 
 def _parquet(path: Path) -> DataTable:
@@ -207,12 +193,15 @@ def _parquet(path: Path) -> DataTable:
             "rename it or export it again"
         ) from error
 
-    def rows() -> Iterator[dict[str, Any]]:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
+    _refuse_empty(str(path), count > 0)
 
-    return _columnar(str(path), "parquet", columns, rows, count)
+    def read() -> Iterator[tuple[int, Any]]:
+        with parquet.ParquetFile(path) as file:
+            batches = (batch.to_pylist() for batch in file.iter_batches())
+            yield from enumerate(chain.from_iterable(batches), start=1)
+
+    records = partial(_object_rows, read, columns)
+    return DataTable(str(path), columns, (), "parquet", records, lambda: count)
 
 
 def _hub(source: str) -> DataTable:
@@ -237,8 +226,10 @@ def _hub(source: str) -> DataTable:
             f"{source}: the data set could not be loaded: {_first_line(error)}; allowed: a public "
             "hub:NAME[:CONFIG]:SPLIT with a network; check the name or pass a local file"
         ) from error
+    _refuse_empty(source, len(loaded) > 0)
     columns = tuple(loaded.column_names)
-    return _columnar(source, "hub data set", columns, lambda: iter(loaded), len(loaded))
+    records = partial(_object_rows, lambda: enumerate(loaded, start=1), columns)
+    return DataTable(source, columns, (), "hub data set", records, lambda: len(loaded))
 
 
 def _first_line(error: Exception) -> str:

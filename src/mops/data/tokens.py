@@ -138,13 +138,9 @@ def tokenise_cached(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Readi
         per_row, cut = cached["facts"].tolist()
         return TokenTable(cached["ids"], cached["types"], cached["starts"], per_row, cut)
     table = tokenise(tokenizer, texts, reading)
-    arrays: Arrays = {
-        "ids": table.ids,
-        "types": table.types,
-        "starts": table.starts,
-        "facts": np.array([table.per_row, table.cut], dtype=np.int64),
-    }
-    store.add(KIND, key, arrays, {"what": "tokens"})
+    facts = np.array([table.per_row, table.cut], dtype=np.int64)
+    arrays: Arrays = {"ids": table.ids, "types": table.types, "starts": table.starts}
+    store.add(KIND, key, {**arrays, "facts": facts}, {"what": "tokens"})
     return table
 
 

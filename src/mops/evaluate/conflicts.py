@@ -6,12 +6,10 @@ the cosine of a task with itself shows how much agreement the noise of batches l
 Shapes: N measured steps, T tasks, h two batches of each.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, takewhile
 from pathlib import Path
@@ -25,6 +23,7 @@ from mops.evaluate.statistics import LEVEL, below_zero, holm
 from mops.yaml_io import to_value
 
 Values = NDArray[np.float64]
+Names = Mapping[str, Any]  # place, part, owner, tasks
 WHOLE = "all"  # the parts of a place together
 
 
@@ -95,19 +94,10 @@ def read_conflicts(path: Path) -> Conflicts:
 
 
 @dataclass(frozen=True)
-class GradientProducts:
-    """The products of all gradients on every owner that is shared and learns."""
-
-    tasks: tuple[str, ...]
-    users: Mapping[str, tuple[str, ...]]
-    grams: Mapping[str, Values]  # owner -> N T h T h
-
-
-@dataclass(frozen=True)
 class CosineSeries:
     """The cosine of one pair of tasks on some weights, step by step."""
 
-    names: Mapping[str, Any]  # place, part, owner, tasks
+    names: Names
     cosine_N: Values
     log_ratio_N: Values
     own_N2: Values
@@ -125,33 +115,35 @@ def place_and_part(owner: str) -> tuple[str, str]:
     return (part if layer is None else f"layer {layer}"), part
 
 
-def pair_series(products: GradientProducts) -> tuple[list[CosineSeries], list[CosineSeries]]:
-    """For each pair of tasks: on each owner that both pass, and on all owners of a place together.
+def pair_series(
+    grams: Mapping[str, Values], users: Mapping[str, Sequence[str]], tasks: Sequence[str]
+) -> tuple[list[CosineSeries], list[CosineSeries]]:
+    """For each pair of tasks: on each owner that both train, and on all owners of a place together.
 
-    From the bottom of the encoder to its top, then places without a layer.
+    `grams` has the products of all gradients on every owner that is shared: owner -> N T h T h.
     """
-    grams: dict[tuple[str, str, str, tuple[str, str]], Values] = {}
-    for owner, gram in products.grams.items():
+    by_owner: list[CosineSeries] = []
+    wholes: dict[tuple[str, tuple[str, str]], Values] = {}
+    for owner, gram in grams.items():
         place, part = place_and_part(owner)
-        for pair in combinations(products.users[owner], 2):
-            whole = place, WHOLE, "", pair
-            grams[place, part, owner, pair] = gram
-            grams[whole] = grams.get(whole, 0.0) + gram
-
-    def height(series: CosineSeries) -> tuple[int, int]:
-        place = series.names["place"]
-        layer = layer_number(place)
-        return (0 if place == "embeddings" else 2, 0) if layer is None else (1, layer)
-
-    names = ("place", "part", "owner", "tasks")
-    named = ((gram, dict(zip(names, key, strict=True))) for key, gram in grams.items())
-    series = sorted((compute_cosines(*each, products.tasks) for each in named), key=height)
-    return [s for s in series if s.names["owner"]], [s for s in series if not s.names["owner"]]
+        for pair in combinations(users[owner], 2):
+            names = {"place": place, "part": part, "owner": owner, "tasks": pair}
+            by_owner.append(compute_cosines(gram, names, tasks))
+            wholes[place, pair] = wholes.get((place, pair), 0.0) + gram
+    by_place = [
+        compute_cosines(gram, {"place": place, "part": WHOLE, "tasks": pair}, tasks)
+        for (place, pair), gram in wholes.items()
+    ]
+    return sorted(by_owner, key=height), sorted(by_place, key=height)
 
 
-def compute_cosines(
-    gram_NThTh: Values, names: Mapping[str, Any], tasks: Sequence[str]
-) -> CosineSeries:
+def height(series: CosineSeries) -> tuple[bool, bool, int]:
+    """From the bottom of the encoder to its top, then places without a layer."""
+    layer = layer_number(series.names["place"])
+    return series.names["place"] != "embeddings", layer is None, layer or 0
+
+
+def compute_cosines(gram_NThTh: Values, names: Names, tasks: Sequence[str]) -> CosineSeries:
     """Each batch of one task with each of the other: batches as large as those of `own`."""
     a, b = (tasks.index(name) for name in names["tasks"])
     norm_NTh = np.sqrt(np.einsum("nthth->nth", gram_NThTh))
@@ -166,9 +158,11 @@ def compute_cosines(
 # ------------------------------------------------------------------ over the steps
 
 
-def judge(products: GradientProducts) -> dict[str, Any]:
-    """The fields of `Conflicts` that follow from the measurement."""
-    by_owner, by_place = pair_series(products)
+def judge(
+    grams: Mapping[str, Values], users: Mapping[str, Sequence[str]], tasks: Sequence[str]
+) -> dict[str, Any]:
+    """The fields of `Conflicts` that follow from the measured products of gradients."""
+    by_owner, by_place = pair_series(grams, users, tasks)
     owners, places = make_cells(by_owner), make_cells(by_place)
     averages = (*average_pairs(by_owner), *average_pairs(by_place))
     advice = advise(owners, places)
@@ -177,22 +171,20 @@ def judge(products: GradientProducts) -> dict[str, Any]:
 
 def make_cells(series: Sequence[CosineSeries]) -> tuple[CosineCell, ...]:
     """A cell for each series, tested together; none where gradients were zero almost always."""
-    cells = [cell for one in series for cell in summarise(one)]
-    adjusted = holm([cell.p for cell in cells])
+    cells = [cell for each in series for cell in summarise(each)]
+    adjusted = holm([cell.p for cell in cells]).tolist()
     return tuple(
-        replace(cell, p_holm=float(p), is_conflict=bool(p < LEVEL))
+        replace(cell, p_holm=p, is_conflict=p < LEVEL)
         for cell, p in zip(cells, adjusted, strict=True)
     )
 
 
-def summarise(series: CosineSeries) -> list[CosineCell]:
+def summarise(series: CosineSeries) -> Iterator[CosineCell]:
     is_known = np.isfinite(series.cosine_N)
     cosine, count = series.cosine_N[is_known], int(is_known.sum())
-    if count < 2:  # a standard error needs two
-        return []
-    mean, stderr = float(cosine.mean()), float(cosine.std(ddof=1) / np.sqrt(count))
-    return [
-        CosineCell(
+    if count > 1:  # a standard error needs two
+        mean, stderr = float(cosine.mean()), float(cosine.std(ddof=1) / np.sqrt(count))
+        yield CosineCell(
             **series.names,
             mean=mean,
             stderr=stderr,
@@ -202,26 +194,25 @@ def summarise(series: CosineSeries) -> list[CosineCell]:
             steps=count,
             p=below_zero(mean, stderr, count),
         )
-    ]
 
 
-def average_pairs(series: Sequence[CosineSeries]) -> tuple[CosineCell, ...]:
+def average_pairs(series: Sequence[CosineSeries]) -> Iterator[CosineCell]:
     """Over the pairs of tasks, for each place and part; the error is again over steps."""
     groups: dict[tuple[str, str], list[CosineSeries]] = {}
-    for one in series:
-        groups.setdefault((one.names["place"], one.names["part"]), []).append(one)
-    cells = []
+    for each in series:
+        groups.setdefault((each.names["place"], each.names["part"]), []).append(each)
     for (place, part), group in groups.items():
-        ratios = [np.sign(np.nanmean(one.log_ratio_N)) * one.log_ratio_N for one in group]
+        ratios = [np.sign(np.nanmean(each.log_ratio_N)) * each.log_ratio_N for each in group]
+        cosine_PN = np.array([each.cosine_N for each in group])
         mean = CosineSeries(
             {"place": place, "part": part},
-            np.mean([one.cosine_N for one in group], axis=0),
+            cosine_PN.mean(0),
             np.mean(ratios, axis=0),
-            np.mean([one.own_N2 for one in group], axis=0),
+            group[0].own_N2,  # not averaged: it belongs to a pair
         )
-        share = float(np.mean([np.mean(one.cosine_N < 0) for one in group]))
-        cells += [replace(cell, negative=share, own=(), p=1.0) for cell in summarise(mean)]
-    return tuple(cells)
+        share = float((cosine_PN < 0).mean(1).mean())
+        for cell in summarise(mean):
+            yield replace(cell, negative=share, own=(), p=1.0)
 
 
 # ------------------------------------------------------------------ advice
@@ -239,17 +230,15 @@ def advise(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> tuple[
             f"{len(conflicting)} of {len(places)} cells (place and pair of tasks) conflict."
         )
         return worst, suggest_split(conflicting, places)
-    sentences = [
+    none = (
         f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "
         f"the lowest mean cosine is {cosine}, in {lowest.place} between {pair}."
-    ]
+    )
     parts = sorted((cell for cell in owners if cell.is_conflict), key=lambda cell: cell.mean)
-    if parts:
-        named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in parts[:3])
-        sentences.append(
-            f"Single parts do: {len(parts)} of {len(owners)} cells, the lowest are {named}."
-        )
-    return tuple(sentences)
+    if not parts:
+        return (none,)
+    named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in parts[:3])
+    return none, f"Single parts do: {len(parts)} of {len(owners)} cells, the lowest are {named}."
 
 
 def suggest_split(conflicting: Sequence[CosineCell], places: Sequence[CosineCell]) -> str:

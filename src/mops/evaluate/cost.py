@@ -3,17 +3,18 @@
 No torch.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-from mops.config.methods import SUM
+from mops.config.training import SUM
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
 from mops.data.tokens import TokenTable
 from mops.plans.layout import Layout
-from mops.plans.sizes import forward_flops
+from mops.plans.routes import AdapterSite, Route
+from mops.plans.shapes import EncoderShape
 
 FLOAT_BYTES = 4
 
@@ -33,8 +34,29 @@ def tm_relative(own: tuple[float, float, float], base: tuple[float, float, float
 # ------------------------------------------------------------------ FLOPs
 
 
-@dataclass(frozen=True)
-class RoutePiece:
+def layer_flops(encoder: EncoderShape, length: int) -> int:
+    """Multiplications and additions of one sequence in one layer."""
+    matrices = 4 * encoder.width**2 + 2 * encoder.width * encoder.inner
+    attention = 2 * length * encoder.width  # scores and weighted sum, per token
+    return 2 * length * (matrices + attention)
+
+
+def adapter_flops(adapters: Sequence[AdapterSite], length: int) -> int:
+    """The same in the adapters of a stage."""
+    per_token = 0
+    for adapter in adapters:
+        attention = 2 * length * adapter.size if adapter.addition.kind == "pal" else 0
+        per_token += sum(adapter.sizes.values()) + attention
+    return 2 * length * per_token
+
+
+def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
+    """The same in the whole encoder on one route."""
+    adapters = list(chain(*route.adapters))
+    return encoder.depth * layer_flops(encoder, length) + adapter_flops(adapters, length)
+
+
+class RoutePiece(NamedTuple):
     """One module on a task's route: its owners, and its forward FLOPs for a mean row."""
 
     stage: int  # embeddings, each layer, each site on top; one more: after pooling
@@ -44,22 +66,20 @@ class RoutePiece:
 
 def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[RoutePiece]:
     """From the bottom to the top: each layer and its additions, then late layers and the head."""
-    route, encoder = layout.routes[task], layout.encoder
+    route = layout.routes[task]
 
-    def mean_flops(depth: int, **changed: Any) -> float:
-        """Forward FLOPs of a part of the route for one row, the mean over the table."""
-        part, shape = replace(route, **changed), replace(encoder, depth=depth)
-        pairs = table.counted_lengths
-        return sum(forward_flops(part, shape, n) * count for n, count in pairs) / len(table)
+    def mean(flops: Callable[[int], int]) -> float:
+        """Forward FLOPs of one row, the mean over the table."""
+        return sum(flops(length) * n for length, n in table.counted_lengths) / len(table)
 
+    in_layer = mean(partial(layer_flops, layout.encoder))
     yield RoutePiece(0, (route.embeddings,), 0.0)
-    for n, stops in enumerate(route.adapters):
-        layer = route.layers[n : n + 1]
-        flops = mean_flops(len(layer), layers=layer, adapters=())
-        yield RoutePiece(n + 1, tuple(owner for parts in layer for owner in parts.values()), flops)
-        flops = mean_flops(0, layers=(), adapters=(stops,))
-        yield RoutePiece(n + 1, tuple(o for stop in stops for o in stop.parts.values()), flops)
-    below = {owner for stage in route.stages for owner in stage}
+    for n, adapters in enumerate(route.adapters):
+        for layer in route.layers[n : n + 1]:  # none on top
+            yield RoutePiece(n + 1, tuple(layer.values()), in_layer)
+        owners = tuple(chain(*(adapter.parts.values() for adapter in adapters)))
+        yield RoutePiece(n + 1, owners, mean(partial(adapter_flops, adapters)))
+    below = set(chain(*route.stages))
     for owner in (owner for owner in route.owners if owner not in below):
         # Poolers and late layers see each vector, heads each row: two FLOPs for each weight.
         vectors = 1 if owner.startswith("head") else table.per_row

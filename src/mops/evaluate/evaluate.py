@@ -1,7 +1,5 @@
 """Evaluation: predictions of rows become scores on the parts of a split, files and warnings."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.dataset import SPLITS, Dataset, encode_targets
-from mops.data.examples import Row, RowsRead, half
+from mops.data.examples import Row, RowsRead
 from mops.data.schedule import generator
 from mops.evaluate.metrics import OVERALL, score, standard_error
 from mops.files import atomic_write
@@ -20,7 +18,7 @@ from mops.record import Metrics, RunScores
 from mops.tasks import Task
 
 Values = NDArray[np.float64]
-PARTS = ("report", "selection", "validation", "test", "train")
+PARTS = ("report", "validation", "test", "train")
 TRAIN_SAMPLE = 500  # training rows of a task that are scored
 FLAT = 0.01  # of the range: similarities that vary less than this are meaningless
 
@@ -60,20 +58,13 @@ def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
 
 
 def judge(answers: Predictions, rows: Sequence[Row], name: str) -> dict[str, Any]:
-    """The scores of one task on one split; a validation split also on its two halves."""
+    """The scores of one task on one split; empty if no row has a label."""
     task, targets = answers.task, encode_targets(answers.task, rows)
     is_known = ~np.isnan(targets)
     if not is_known.any():
         return {}
-    chosen = {name: is_known}
-    if name == "validation":
-        is_selection = np.array([half(row) == "selection" for row in rows])
-        chosen |= {"selection": is_known & is_selection, "report": is_known & ~is_selection}
-    scores = {}
-    for part, where in ((part, where) for part, where in chosen.items() if where.any()):
-        pair = targets[where], answers.values[where]
-        scores[part] = {**score(task, *pair), "stderr": standard_error(task, *pair)}
-    return scores
+    pair = targets[is_known], answers.values[is_known]
+    return {name: {**score(task, *pair), "stderr": standard_error(task, *pair)}}
 
 
 def overall_of(
@@ -103,10 +94,8 @@ def score_table(
     )
 
 
-def write_predictions(
-    path: Path, rows: Sequence[Row], predictions: Predictions, *, is_halved: bool
-) -> None:
-    """Every input row in input order; label and loss where it was scored, the half if halved."""
+def write_predictions(path: Path, rows: Sequence[Row], predictions: Predictions) -> None:
+    """Every input row in input order; label and loss where it was scored."""
     labels = ["" if row.label is None or row.problem else row.label for row in rows]
     columns: dict[str, Sequence[Any]] = {
         "id": [row.id for row in rows],
@@ -114,8 +103,6 @@ def write_predictions(
     }
     if any(label != "" for label in labels):
         columns["label"] = labels
-    if is_halved:
-        columns["half"] = [half(row) for row in rows]
     if confidences := predictions.confidences():
         columns["confidence"] = [f"{value:.4f}" for value in confidences]
     if "label" in columns:

@@ -3,8 +3,6 @@
 Targets and predictions are class numbers for classes, values for a similarity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -1,13 +1,10 @@
 """The reader of prediction files, predictions/TASK-SPLIT.csv. No torch.
 
-    rows = read_predictions(run / "predictions" / "sentiment-validation.csv", task)
-    report = rows.part("report")
-    report.targets, report.values, report.columns["id"], report.numbers("loss")
+    rows = read_predictions(run / "predictions" / "sentiment-report.csv", task)
+    rows.targets, rows.values, rows.columns["id"], rows.numbers("loss")
 
 `evaluate.write_predictions` writes them.
 """
-
-from __future__ import annotations
 
 import csv
 import hashlib
@@ -25,7 +22,7 @@ from mops.tasks import Task
 
 Values = NDArray[np.float64]
 Strings = NDArray[np.object_]
-SPLIT_FILE = {"report": "validation", "test": "test"}  # the rows that are reported -> their file
+JUDGING = ("report", "test")  # the files whose rows judge: validation rows cross-fitted, test rows
 
 
 @dataclass(frozen=True)
@@ -33,18 +30,10 @@ class PredictionRows:
     """The labelled rows of a file of predictions, in the order of the file."""
 
     task: Task
-    columns: Mapping[str, Strings]  # as written: id, prediction, label, half, confidence, loss
+    columns: Mapping[str, Strings]  # as written: id, prediction, label, confidence, loss
     places: NDArray[np.int64]  # row numbers in the file, from 0
     values: Values  # the predictions: class indices or similarities
     targets: Values
-
-    def part(self, name: str) -> PredictionRows:
-        """The rows of one half; `validation` is both halves."""
-        chosen = (self.columns["half"] == name) | (name == "validation")
-        columns = {key: column[chosen] for key, column in self.columns.items()}
-        return PredictionRows(
-            self.task, columns, self.places[chosen], self.values[chosen], self.targets[chosen]
-        )
 
     def numbers(self, name: str) -> Values | None:
         """A numeric column, NaN where a cell is empty; None if the file does not have it."""
@@ -60,12 +49,10 @@ class PredictionRows:
 
 
 def read_predictions(path: Path, task: Task) -> PredictionRows:
-    """The rows of a file that have a label and, in a validation file, belong to a half."""
+    """The rows of a file that have a label."""
     try:
         columns = read_columns(path)
-        split = path.stem.removeprefix(f"{task.name}-")
-        columns.setdefault("half", np.full(len(columns["id"]), split, np.object_))
-        scored = (columns["label"] != "") & (columns["half"] != "")
+        scored = columns["label"] != ""
         columns = {name: column[scored] for name, column in columns.items()}
         indices = {label: float(index) for index, label in enumerate(task.labels)}
         to_number = float if task.is_similarity else indices.__getitem__

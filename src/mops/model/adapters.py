@@ -7,8 +7,6 @@ encoder alone. Gates do not start at zero, because then nothing would learn.
 Shapes: T tokens, D width, S size of the adapter, X the width at the site.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,13 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from mops.model.attention import Dropout, attend
+from mops.model.attention import Buckets, Dropout, attend
 from mops.model.blocks import Dense, product
-from mops.model.pack import Buckets
 from mops.plans.routes import AdapterSite
 from mops.plans.rows import GATE
-from mops.plans.shapes import EncoderShape
-from mops.plans.sizes import addition_size, heads_at, site_width
 
 Parts = Mapping[str, nn.Module]
 Equation = Callable[[Parts, Tensor, Buckets], Tensor]
@@ -51,16 +46,13 @@ def task_embedding(parts: Parts, input_TX: Tensor, _: Buckets, heads: int) -> Te
 
 
 EQUATIONS: dict[str, Callable[..., Tensor]] = {
-    "pal": pal,
-    "bottleneck": bottleneck,
-    "lora": lora,
-    "task_embedding": task_embedding,
+    equation.__name__: equation for equation in (pal, bottleneck, lora, task_embedding)
 }
 
 
 def equation_of(adapter: AdapterSite) -> Equation:
     """The equation of an adapter at its site, multiplied by its gate or its fixed factor."""
-    equation = partial(EQUATIONS[adapter.addition.kind], heads=heads_at(adapter.site))
+    equation = partial(EQUATIONS[adapter.addition.kind], heads=adapter.heads)
     if GATE in adapter.parts:
         return lambda parts, *inputs: parts[GATE](equation(parts, *inputs))
     if adapter.addition.scale != 1:
@@ -140,10 +132,9 @@ PARTS: dict[tuple[str, str], Callable[[int, int, int, float], nn.Module]] = {
 }
 
 
-def build_part(adapter: AdapterSite, part: str, encoder: EncoderShape, dropout: float) -> nn.Module:
+def build_part(adapter: AdapterSite, part: str, dropout: float) -> nn.Module:
     """A part of an adapter with its initial weights."""
-    addition = adapter.addition
+    addition, width = adapter.addition, adapter.encoder.width
     if part == GATE:
         return Gate(addition.scale, addition.bound)
-    size, site = addition_size(addition, encoder), site_width(adapter.site, encoder)
-    return PARTS[addition.kind, part](encoder.width, size, site, dropout)
+    return PARTS[addition.kind, part](width, adapter.size, adapter.width, dropout)

@@ -9,18 +9,96 @@ Shapes: T tokens of the pack, P padded tokens, N padded tokens of a bucket, E th
 d width of a head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.model.pack import Bucket, Buckets
-
+Ints = NDArray[np.int64]
+Device = str | torch.device
+FINEST_STEP = 4  # padded lengths are multiples of at least this
 STEPS = 1 << 16  # resolution of a dropout probability: 0.1 becomes 0.100006
+
+
+# ------------------------------------------------------------------ buckets
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Segments that are padded to the same length."""
+
+    rows: slice  # within the padded tokens of the span
+    length: int
+    mask: Tensor | None  # B 1 1 L, true for tokens; None when nothing is padded
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The padded view of a span for attention, the only place where padding exists.
+
+    Segments a, b, c and d with 3, 6, 2 and 4 tokens:
+
+        tokens    a a a b b b b b b c c d d d d
+        padded    a a a . | c c . . | d d d d | b b b b b b . .
+                  bucket of length 4 (3 rows)   bucket of length 8 (1 row)
+
+    A dot repeats the first token of its segment, and the mask hides it.
+    """
+
+    places_T: Tensor  # token -> padded place
+    sources_P: Tensor  # padded place -> token
+    items: tuple[Bucket, ...]
+
+
+def make_buckets(lengths: Ints, device: Device = "cpu") -> Buckets:
+    """The buckets of segments that lie one after the other."""
+    padded = pad_lengths(lengths)
+    order = np.argsort(padded, kind="stable")
+    padded_starts = np.empty_like(lengths)
+    padded_starts[order] = np.cumsum(padded[order]) - padded[order]
+    places = np.repeat(padded_starts, lengths) + count_within(lengths)
+    sources = np.repeat((np.cumsum(lengths) - lengths)[order], padded[order])
+    sources[places] = np.arange(len(places))
+    is_token = np.zeros(len(sources), dtype=np.bool_)
+    is_token[places] = True
+    is_token_P = to_device(is_token, device)
+    items, first = [], 0
+    for length, count in zip(*np.unique(padded, return_counts=True), strict=True):
+        rows = slice(first, first := first + int(length * count))
+        mask = None if is_token[rows].all() else is_token_P[rows].view(-1, 1, 1, int(length))
+        items.append(Bucket(rows, int(length), mask))
+    return Buckets(to_device(places, device), to_device(sources, device), tuple(items))
+
+
+def pad_lengths(lengths: Ints) -> Ints:
+    """Round lengths up to steps of about an eighth of each length.
+
+    A padded length depends on its segment alone, so no other segment can change a segment's bits.
+    """
+    eighth = np.exp2(np.ceil(np.log2(lengths / 8))).astype(np.int64)
+    step = np.maximum(FINEST_STEP, eighth)
+    return -(-lengths // step) * step
+
+
+def count_within(lengths: Ints) -> Ints:
+    """0, 1, 2, ... starting again for each segment."""
+    ends = np.cumsum(lengths)
+    numbers: Ints = np.arange(ends[-1])
+    return numbers - np.repeat(ends - lengths, lengths)
+
+
+def to_device(values: NDArray[np.generic], device: Device) -> Tensor:
+    """Booleans and int64 numbers as a tensor."""
+    exact = values if values.dtype == np.bool_ else values.astype(np.int64, copy=False)
+    return torch.from_numpy(exact).to(device)
+
+
+# ------------------------------------------------------------------ dropout
 
 
 def draw_bits(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -72,6 +150,9 @@ class Dropout(nn.Module):
         return Drop.apply(input, self.active) if self.active else input  # type: ignore[no-untyped-call]
 
 
+# ------------------------------------------------------------------ attention
+
+
 def join(pieces: Sequence[Tensor]) -> Tensor:
     """Concatenate pieces, without a copy if there is only one."""
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
@@ -82,18 +163,21 @@ def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tens
     if dropout:
         return DropoutAttention.apply(qkv_TE, buckets, heads, dropout)  # type: ignore[no-untyped-call]
     padded_PE = qkv_TE.index_select(0, buckets.sources_P)
-    mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets])
+    mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets.items])
     return mixed_PD.index_select(0, buckets.places_T)
 
 
 def attend_bucket(qkv_NE: Tensor, bucket: Bucket, heads: int) -> Tensor:
-    split = qkv_NE.view(-1, bucket.length, 3, heads, qkv_NE.shape[1] // (3 * heads))
-    query, key, value = split.permute(2, 0, 3, 1, 4)  # each B H L d
-    mixed_BHLd = F.scaled_dot_product_attention(query, key, value, bucket.mask)
+    query_BHLd, key_BHLd, value_BHLd = split_heads(qkv_NE, bucket, 3, heads)
+    mixed_BHLd = F.scaled_dot_product_attention(query_BHLd, key_BHLd, value_BHLd, bucket.mask)
     return mixed_BHLd.transpose(1, 2).reshape(qkv_NE.shape[0], -1)
 
 
-# ------------------------------------------------------------------ with dropout
+def split_heads(values_NX: Tensor, bucket: Bucket, parts: int, heads: int) -> Tensor:
+    """A view of a bucket's tokens by head: (parts, B, H, L, d)."""
+    width = values_NX.shape[1] // (parts * heads)
+    split = values_NX.view(-1, bucket.length, parts, heads, width)
+    return split.permute(2, 0, 3, 1, 4)
 
 
 class DropoutAttention(torch.autograd.Function):
@@ -107,13 +191,14 @@ class DropoutAttention(torch.autograd.Function):
         padded_PE = qkv_TE.index_select(0, buckets.sources_P)
         mixed_PD = qkv_TE.new_empty(len(padded_PE), qkv_TE.shape[1] // 3)
         saved: list[Tensor] = []
-        for bucket in buckets:
-            parts = by_heads(padded_PE[bucket.rows], bucket, 3 * heads, 3)
+        for bucket in buckets.items:
+            parts = split_heads(padded_PE[bucket.rows], bucket, 3, heads).flatten(1, 2)
             weights_GLL = softmax_weights(parts, bucket, heads)
             bits_GLL = draw_bits(weights_GLL)
             dropped_GLL = factors(bits_GLL, dropout, weights_GLL.dtype).mul_(weights_GLL)
             mixed_GLd = torch.bmm(dropped_GLL, parts[2])
-            put_tokens(mixed_PD[bucket.rows], mixed_GLd, bucket, heads)
+            mixed_BHLd = split_heads(mixed_PD[bucket.rows], bucket, 1, heads)[0]
+            mixed_BHLd.copy_(mixed_GLd.view(mixed_BHLd.shape))
             saved += [parts, weights_GLL, bits_GLL]
         ctx.save_for_backward(*saved)
         ctx.settings = buckets, heads, dropout
@@ -127,29 +212,14 @@ class DropoutAttention(torch.autograd.Function):
         d_mixed_PD.index_copy_(0, buckets.places_T, gradients[0])
         d_padded_PE = d_mixed_PD.new_empty(padded, 3 * width)
         saved = iter(ctx.saved_tensors)
-        for bucket, parts, weights_GLL, bits_GLL in zip(buckets, saved, saved, saved, strict=True):
-            (d_mixed_GLd,) = by_heads(d_mixed_PD[bucket.rows], bucket, heads, 1)
+        by_bucket = zip(buckets.items, saved, saved, saved, strict=True)
+        for bucket, parts, weights_GLL, bits_GLL in by_bucket:
+            d_mixed_GLd = split_heads(d_mixed_PD[bucket.rows], bucket, 1, heads)[0].flatten(0, 1)
             factors_GLL = factors(bits_GLL, dropout, weights_GLL.dtype)
             d_parts = attention_backward(d_mixed_GLd, parts, weights_GLL, factors_GLL)
-            put_tokens(d_padded_PE[bucket.rows], d_parts, bucket, 3 * heads)
+            d_padded = split_heads(d_padded_PE[bucket.rows], bucket, 3, heads)
+            d_padded.copy_(d_parts.view(d_padded.shape))
         return d_padded_PE.index_select(0, buckets.places_T), None, None, None
-
-
-def by_heads(values_NX: Tensor, bucket: Bucket, heads: int, parts: int) -> Tensor:
-    """The tokens of a bucket by head: (parts, G, L, d), in one copy."""
-    width = values_NX.shape[1] // heads
-    split = values_NX.view(-1, bucket.length, parts, heads // parts, width)
-    return split.permute(2, 0, 3, 1, 4).reshape(parts, -1, bucket.length, width)
-
-
-def put_tokens(into_NX: Tensor, values: Tensor, bucket: Bucket, heads: int) -> None:
-    """The inverse of `by_heads`: write (parts, G, L, d) as rows of tokens."""
-    width = into_NX.shape[1] // heads
-    parts = values.shape[0] if values.ndim == 4 else 1
-    split = into_NX.view(-1, bucket.length, parts, heads // parts, width)
-    segments = split.shape[0]
-    values = values.view(parts, segments, heads // parts, bucket.length, width)
-    split.copy_(values.permute(1, 3, 0, 2, 4))
 
 
 def softmax_weights(parts: Tensor, bucket: Bucket, heads: int) -> Tensor:

@@ -4,14 +4,11 @@ Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I
 the feed-forward, S segments.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.model.attention import Dropout, attend
-from mops.model.pack import Buckets, Tokens
+from mops.model.attention import Buckets, Dropout, attend
 from mops.plans.shapes import EncoderShape
 
 ACTIVATIONS: dict[str, nn.Module] = {
@@ -58,11 +55,10 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(dropout)
         self.first_position = shape.first_position
 
-    def forward(self, tokens: Tokens) -> Tensor:
-        positions_T = tokens.positions_T + self.first_position
-        embedded_TD = self.word(tokens.ids_T) + self.position(positions_T)
+    def forward(self, ids_T: Tensor, types_T: Tensor, positions_T: Tensor) -> Tensor:
+        embedded_TD = self.word(ids_T) + self.position(positions_T + self.first_position)
         if self.token_type is not None:
-            embedded_TD = embedded_TD + self.token_type(tokens.types_T)
+            embedded_TD = embedded_TD + self.token_type(types_T)
         return self.dropout(self.norm(embedded_TD))
 
 

@@ -7,17 +7,14 @@ the same lines.
 Shapes: T tokens of the pack, D width, X any width.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 
 from mops.model.attention import join
 from mops.model.blocks import PARTS
-from mops.model.pack import Pack, PackedAdapter, Span
+from mops.model.packing import Adapters, Pack, Spans
 from mops.plans.layout import Layout
-
-Spans = tuple[Span, ...]
-Adapters = tuple[PackedAdapter, ...]
 
 
 def build_trunk(layout: Layout, dropout: float) -> dict[str, nn.Module]:
@@ -28,7 +25,7 @@ def build_trunk(layout: Layout, dropout: float) -> dict[str, nn.Module]:
 
 def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
     """BERT over packed tokens: the hidden state of every token at the top of its route."""
-    embedded = (bank[s.owner](pack.tokens[s.tokens]) for s in pack.embeddings)
+    embedded = (bank[owner](*tokens) for owner, tokens in pack.embeddings)
     hidden_TD = join([*pack.cached, *embedded])
     for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
@@ -65,24 +62,24 @@ def apply_outer(bank: nn.ModuleDict, spans: Spans, pieces: list[Tensor]) -> Tens
 
 def add(bank: nn.ModuleDict, adapters: Adapters, input_TX: Tensor, onto_TX: Tensor) -> Tensor:
     """Add the outputs of the adapters at one site."""
-    for adapter in adapters:
-        onto_TX = onto_TX + apply_adapter(bank, adapter, input_TX)
-    return onto_TX
+    return sum(apply_adapters(bank, adapters, input_TX), start=onto_TX)
 
 
 def add_to_pieces(
     bank: nn.ModuleDict, adapters: Adapters, input_TX: Tensor, spans: Spans, pieces: list[Tensor]
 ) -> list[Tensor]:
     """The same for pieces, which are joined only where there is an adapter."""
-    for adapter in adapters:
-        whole_TX = join(pieces) + apply_adapter(bank, adapter, input_TX)
+    for added_TX in apply_adapters(bank, adapters, input_TX):
+        whole_TX = join(pieces) + added_TX
         pieces = [whole_TX[s.tokens] for s in spans]
     return pieces
 
 
-def apply_adapter(bank: nn.ModuleDict, adapter: PackedAdapter, input_TX: Tensor) -> Tensor:
-    pieces = []
-    for span in adapter.spans:
-        parts = {part: bank[owner] for part, owner in span.parts.items()}
-        pieces.append(adapter.equation(parts, input_TX[span.tokens], span.buckets))
-    return join(pieces)
+def apply_adapters(bank: nn.ModuleDict, adapters: Adapters, input_TX: Tensor) -> Iterator[Tensor]:
+    """The output of each adapter at one site."""
+    for equation, spans in adapters:
+        pieces = []
+        for span in spans:
+            parts = {part: bank[owner] for part, owner in span.owner.items()}
+            pieces.append(equation(parts, input_TX[span.tokens], *span.buckets))
+        yield join(pieces)

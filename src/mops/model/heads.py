@@ -4,9 +4,8 @@ Shapes: R rows, D width of one text's vector, F fields, H hidden width.
 Dimensions before R (networks that are trained as a batch) are carried along.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,8 @@ from torch.nn import functional as F
 
 from mops.model.attention import Dropout
 from mops.model.blocks import ACTIVATIONS, Dense
-from mops.plans.shapes import HeadShape, Reading
-from mops.plans.sizes import HeadInput
+from mops.plans.layout import HeadInput
+from mops.plans.shapes import Reading
 from mops.tasks import Task
 
 FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -28,17 +27,8 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def build_head(task: Task, reading: Reading, inputs: HeadInput, dropout: float) -> nn.Module:
     """The head of a task with its initial weights."""
-    shape = reading.head(task.name)
-    if shape.kind == "cosine":
-        return CosineHead(shape, task, inputs.width, dropout)
-    return DenseHead(shape, task, reading, inputs, dropout)
-
-
-class Concat(nn.Module):
-    """All fields, concatenated."""
-
-    def forward(self, fields: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(fields), dim=-1)
+    kind = CosineHead if reading.head(task.name).kind == "cosine" else DenseHead
+    return kind(task, reading, inputs, dropout)
 
 
 class FieldAttention(nn.Module):
@@ -62,14 +52,14 @@ class FieldAttention(nn.Module):
 class DenseHead(nn.Module):
     """Pair features and fed outputs of other tasks, then an MLP (`linear`: of depth 0)."""
 
-    def __init__(
-        self, shape: HeadShape, task: Task, reading: Reading, inputs: HeadInput, dropout: float
-    ) -> None:
+    def __init__(self, task: Task, reading: Reading, inputs: HeadInput, dropout: float) -> None:
         super().__init__()
+        shape, width = reading.head(task.name), inputs.wide
         self.norm = nn.LayerNorm(inputs.width, eps=1e-12) if shape.norm else nn.Identity()
         self.features = reading.features if reading.texts_apart(task.is_pair) else ()
-        self.combine = FieldAttention(inputs) if inputs.combine == "attention" else Concat()
-        width = inputs.wide
+        self.combine: Callable[..., Tensor] = partial(torch.cat, dim=-1)
+        if inputs.combine == "attention":
+            self.combine = FieldAttention(inputs)
         layers: list[nn.Module] = [Dropout(dropout)]
         for _ in range(shape.depth if shape.kind == "mlp" else 0):
             layers += [Dense(width, shape.width), ACTIVATIONS[shape.activation], Dropout(dropout)]
@@ -99,9 +89,10 @@ COSINE_SCALES: dict[str, Callable[[Tensor], Tensor]] = {
 class CosineHead(nn.Module):
     """The cosine of the two texts' vectors, scaled to the range of the task."""
 
-    def __init__(self, shape: HeadShape, task: Task, width: int, dropout: float) -> None:
+    def __init__(self, task: Task, reading: Reading, inputs: HeadInput, dropout: float) -> None:
         super().__init__()
         assert task.range is not None  # recipes allow it only for a similarity
+        shape, width = reading.head(task.name), inputs.width
         self.norm = nn.LayerNorm(width, eps=1e-12) if shape.norm else nn.Identity()
         self.dropout = Dropout(dropout)
         self.project = Dense(width, width) if shape.project else nn.Identity()

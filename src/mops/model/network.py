@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -18,10 +19,9 @@ from mops.model.adapters import build_part
 from mops.model.blocks import ACTIVATIONS, Dense
 from mops.model.encoder import build_trunk, encode
 from mops.model.heads import build_head
-from mops.model.pack import Pack
+from mops.model.packing import Pack
 from mops.plans.layout import Layout
 from mops.plans.rows import Feed
-from mops.plans.sizes import late_widths
 
 
 def first_tokens(hidden_TD: Tensor, pack: Pack) -> Tensor:
@@ -42,10 +42,6 @@ POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
 Call = Callable[..., Tensor]
 
 
-def call_module(module: nn.Module, *inputs: object) -> Tensor:
-    return module(*inputs)
-
-
 def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
     """The gradient passes through the module; its weights get none."""
     fixed = {name: weight.detach() for name, weight in module.named_parameters()}
@@ -56,7 +52,7 @@ def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
 FEED_GRADIENTS: dict[str | float, tuple[Call, Call]] = {
     "frozen-head": (call_frozen, lambda output: output),
     "stop": (call_frozen, Tensor.detach),
-    "full": (call_module, lambda output: output),
+    "full": (nn.Module.__call__, lambda output: output),
 }
 
 
@@ -88,7 +84,7 @@ class Network(nn.Module):
         }
 
     def task_outputs(
-        self, task: str, pooled_ND: Tensor, what: str = "logits", call: Call = call_module
+        self, task: str, pooled_ND: Tensor, what: str = "logits", call: Call = nn.Module.__call__
     ) -> Tensor:
         """Pooled vectors of a task's segments through its pooler, late layers and head."""
         route = self.layout.routes[task]
@@ -105,7 +101,7 @@ class Network(nn.Module):
     def feed_input(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
         """The source task's output for these rows; a single-text source gives one for each text."""
         factor: Any = feed.gradient  # a number leaves the output as it is and scales its gradient
-        scaled = call_module, lambda output: factor * output + (1 - factor) * output.detach()
+        scaled = nn.Module.__call__, lambda output: factor * output + (1 - factor) * output.detach()
         call, pass_back = FEED_GRADIENTS.get(feed.gradient, scaled)
         return pass_back(self.task_outputs(feed.source, pooled_ND, feed.what, call).view(rows, -1))
 
@@ -139,15 +135,14 @@ def new_parts(
     layout: Layout, dropout: float, head_dropout: float
 ) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     """(owner, builder) for every module that the pretrained encoder does not have."""
-    widths = late_widths(layout.plan, layout.encoder)
     for name, task in layout.tasks.items():
         route = layout.routes[name]
-        for adapter in (adapter for adapters in route.adapters for adapter in adapters):
+        for adapter in chain(*route.adapters):
             for part, owner in adapter.parts.items():
-                yield owner, partial(build_part, adapter, part, layout.encoder, dropout)
-        for n, owner in enumerate(route.late):
-            activation = layout.plan.late[n].activation
-            yield owner, partial(late_layer, widths[n], widths[n + 1], activation)
+                yield owner, partial(build_part, adapter, part, dropout)
+        widths = pairwise(layout.late_widths)
+        for owner, row, (n_in, n_out) in zip(route.late, layout.plan.late, widths, strict=True):
+            yield owner, partial(late_layer, n_in, n_out, row.activation)
         inputs = layout.head_input(name)
         yield route.head, partial(build_head, task, layout.reading, inputs, head_dropout)
 

@@ -1,41 +1,89 @@
-"""Packing: which tokens of a pack lie where, and which owner serves them at each stage.
+"""Packing: the tokens of many segments in one flat tensor, and the owners that serve them.
+
+Segments (token sequences) lie one after the other without padding. A stage is the embeddings, a
+layer, or a place on top of the layers. At every stage the tokens are cut into spans, one for each
+owner. With the plan `hybrid:1`, two sentiment segments (a, b) and one paraphrase segment (c):
+
+    tokens       a a a  b b b b b  c c c c
+    embeddings   |----- embeddings ------|
+    layer 0      |-- attention/layer00 --|
+    layer 1      |- .../sentiment -|- .../paraphrase -|
+
+Where several tasks need one segment and their routes part, a stage repeats its tokens. Here a is
+needed by both tasks:
+
+    layer 0      a a a  c c c c             computed once
+    layer 1      a a a  a a a  c c c c      gather_T repeats a: sentiment reads the first copy
+
+Training gives each segment one task, so nothing is ever repeated there. A pack may also start
+above the embeddings, from cached hidden states. From cached pooled vectors it has no stages at
+all, and each segment is one token: its vector.
 
 Everything is computed with numpy and copied to the device at the end, without waiting for it.
+
+Shapes: T tokens, S segments at the top.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from mops.data.batches import Segment
-from mops.model.adapters import equation_of
-from mops.model.pack import (
-    AdapterSpan,
-    Buckets,
-    Device,
-    Ints,
-    Pack,
-    PackedAdapter,
-    PackStage,
-    Span,
-    Tokens,
-    count_within,
-    make_buckets,
-    to_device,
-)
+from mops.model.adapters import Equation, equation_of
+from mops.model.attention import Buckets, Device, Ints, count_within, make_buckets, to_device
 from mops.plans.layout import Layout
 from mops.plans.routes import Route
 from mops.plans.rows import LAYER_PARTS, SITES
 
-Packer = Callable[[Sequence[Segment]], Pack]
-Leaf = tuple[int, int]  # (branch at the top, number of the segment)
 Owner = TypeVar("Owner")
+Tokens = tuple[Tensor, ...]  # ids, types and positions
+
+
+class Span(NamedTuple, Generic[Owner]):  # a pack has many of them, and a tuple is quick to make
+    """A range of tokens, the owner that serves them and, for attention, their buckets."""
+
+    owner: Owner  # of an adapter: part -> owner
+    tokens: slice
+    buckets: tuple[Buckets, ...] = ()
+
+
+Spans = tuple[Span[str], ...]
+Adapters = tuple[tuple[Equation, tuple[Span[Mapping[str, str]], ...]], ...]  # at one site
+
+
+@dataclass(frozen=True)
+class PackStage:
+    """One layer, or one place on top of the layers."""
+
+    gather_T: Tensor | None  # the token of the stage below for each token; None: the same tokens
+    spans: Mapping[str, Spans]  # by part
+    adapters: Mapping[str, Adapters]  # by site
+
+    def fan_out(self, hidden_TD: Tensor) -> Tensor:
+        """Repeat the segments whose routes part here."""
+        return hidden_TD if self.gather_T is None else hidden_TD.index_select(0, self.gather_T)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Everything the encoder needs to know about the texts of one step."""
+
+    embeddings: tuple[tuple[str, Tokens], ...]  # owner, and the tokens that it embeds
+    cached: tuple[Tensor, ...]  # hidden states to start from, instead of the embeddings
+    layers: tuple[PackStage, ...]
+    tops: tuple[PackStage, ...]  # places for adapters on top of the last layer
+    first_S: Tensor  # the first token of each segment at the top
+    segment_T: Tensor  # the segment of each token at the top
+    length_S: Tensor
+    task_segments: Mapping[str, Tensor]  # task -> its segments at the top, in the given order
+
+
+Packer = Callable[[Sequence[Segment]], Pack]
 
 
 @dataclass(frozen=True)
@@ -57,6 +105,9 @@ def pack_segments(
     return PackBuilder(segments, layout, device, cached).build()
 
 
+# ------------------------------------------------------------------ the builder
+
+
 @dataclass(frozen=True)
 class Run:
     """Neighbouring segments on the same route: they have the same owners at every stage."""
@@ -70,13 +121,14 @@ class Run:
 class Streams:
     """The segments of one stage in the order of their tokens; a stream is a segment on a branch."""
 
-    of_leaf: dict[Leaf, int]  # leaf -> its stream
-    leaves: list[Leaf]  # stream -> its first leaf
+    of_leaf: list[int]  # leaf -> its stream
+    leaves: list[int]  # stream -> its first leaf
     lengths: Ints
     starts: Ints  # the first token of each stream
     runs: list[Run]
 
 
+@dataclass
 class PackBuilder:
     """Builds one pack from the bottom to the top.
 
@@ -90,21 +142,21 @@ class PackBuilder:
         layer 0     stream 0        stream 0         stream 1
     """
 
-    def __init__(
-        self,
-        segments: Sequence[Segment],
-        layout: Layout,
-        device: Device,
-        cached: CachedPrefix | None,
-    ) -> None:
-        self.segments, self.layout, self.device, self.cached = segments, layout, device, cached
+    segments: Sequence[Segment]
+    layout: Layout
+    device: Device
+    cached: CachedPrefix | None
+
+    def __post_init__(self) -> None:
+        self.move = partial(to_device, device=self.device)
         self.buckets_by_lengths: dict[bytes, Buckets] = {}
-        self.top_branch = layout.branches[-1]  # task -> branch
-        self.task_at = {branch: task for task, branch in self.top_branch.items()}
-        is_pooled = cached is not None and cached.is_pooled
-        self.lengths = [1 if is_pooled else len(segment.ids) for segment in segments]
-        leaves = {(self.top_branch[task], i) for i, s in enumerate(segments) for task in s.tasks}
-        # By branch first, so that an owner's tokens form one span; by length within a branch.
+        self.top_branch = top = self.layout.branches[-1]  # task -> branch
+        self.task_at = {branch: task for task, branch in top.items()}
+        is_pooled = self.cached is not None and self.cached.is_pooled
+        self.lengths = [1 if is_pooled else len(segment.ids) for segment in self.segments]
+        leaves = {(top[task], i) for i, s in enumerate(self.segments) for task in s.tasks}
+        # (branch, number of the segment): by branch first, so that an owner's tokens form one
+        # span; by length within a branch.
         self.leaves = sorted(leaves, key=lambda leaf: (leaf[0], self.lengths[leaf[1]], leaf[1]))
 
     def build(self) -> Pack:
@@ -116,20 +168,16 @@ class PackBuilder:
             stages.append(self.build_stage(stage, below, here))
             below = here
         layers = max(0, self.layout.encoder.depth - bottom)
-        cached_segments = ((self.segments[i], self.task_at[top]) for top, i in first.leaves)
         return Pack(
-            tokens=self.embedded_tokens(first),
-            embeddings=() if self.cached else self.spans(first.runs, 0, "embeddings"),
-            cached=(self.cached.look_up(list(cached_segments)),) if self.cached else (),
+            embeddings=() if self.cached else self.embedded_tokens(first),
+            cached=(self.cached.look_up(self.sequences(first)),) if self.cached else (),
             layers=tuple(stages[:layers]),
             tops=tuple(stages[layers:]),
             first_S=self.move(below.starts),
             segment_T=self.move(np.repeat(np.arange(len(below.leaves)), below.lengths)),
             length_S=self.move(below.lengths),
-            task_segments=self.task_segments(below),
+            task_segments=self.task_segments(),
         )
-
-    # -------------------------------------------------------------- streams
 
     def streams_above(self, below: Streams, stage: int) -> Streams:
         """The streams below, unless the branches of some segment part at this stage."""
@@ -143,79 +191,70 @@ class PackBuilder:
         """One stream for each segment on each branch of a stage."""
         branch_at = self.layout.branches[stage]
         numbers: dict[tuple[int, int], int] = {}
-        of_leaf: dict[Leaf, int] = {}
-        leaves: list[Leaf] = []
-        for top, segment in self.leaves:
-            stream = branch_at[self.task_at[top]], segment
-            if stream not in numbers:
-                numbers[stream] = len(leaves)
-                leaves.append((top, segment))
-            of_leaf[top, segment] = numbers[stream]
-        lengths = np.array([self.lengths[segment] for _, segment in leaves], dtype=np.int64)
-        return Streams(
-            of_leaf, leaves, lengths, np.cumsum(lengths) - lengths, self.runs(leaves, lengths)
-        )
-
-    def runs(self, leaves: Sequence[Leaf], lengths: Ints) -> list[Run]:
+        of_leaf: list[int] = []
+        leaves: list[int] = []
+        for leaf, (top, segment) in enumerate(self.leaves):
+            place = branch_at[self.task_at[top]], segment
+            of_leaf.append(numbers.setdefault(place, len(leaves)))
+            if of_leaf[-1] == len(leaves):
+                leaves.append(leaf)
+        lengths = np.array([self.lengths[self.leaves[leaf][1]] for leaf in leaves], dtype=np.int64)
         runs, stream, token = [], 0, 0
-        for top, group in groupby(top for top, _ in leaves):
+        for top, group in groupby(self.leaves[leaf][0] for leaf in leaves):
             here = lengths[stream : (stream := stream + len(list(group)))]
             tokens = slice(token, token := token + int(here.sum()))
             runs.append(Run(self.layout.routes[self.task_at[top]], here, tokens))
-        return runs
+        return Streams(of_leaf, leaves, lengths, np.cumsum(lengths) - lengths, runs)
 
-    def task_segments(self, top: Streams) -> dict[str, Tensor]:
+    def sequences(self, streams: Streams) -> list[tuple[Segment, str]]:
+        """The segment of each stream, and a task that it serves."""
+        leaves = (self.leaves[leaf] for leaf in streams.leaves)
+        return [(self.segments[segment], self.task_at[top]) for top, segment in leaves]
+
+    def task_segments(self) -> dict[str, Tensor]:
+        """At the top, every leaf is a stream of its own."""
+        numbers = {leaf: n for n, leaf in enumerate(self.leaves)}
         by_task: dict[str, list[int]] = {}
         for i, segment in enumerate(self.segments):
             for task in segment.tasks:
-                by_task.setdefault(task, []).append(top.of_leaf[self.top_branch[task], i])
+                by_task.setdefault(task, []).append(numbers[self.top_branch[task], i])
         return {task: self.move(np.array(streams)) for task, streams in by_task.items()}
 
-    # -------------------------------------------------------------- stages
-
-    def embedded_tokens(self, first: Streams) -> Tokens:
-        """The tokens at the bottom; none where the pack starts above the embeddings."""
-        if self.cached:
-            return Tokens(*(self.move(np.zeros(0, np.int64)) for _ in range(3)))
-        segments = [self.segments[i] for _, i in first.leaves]
+    def embedded_tokens(self, streams: Streams) -> tuple[tuple[str, Tokens], ...]:
+        segments = [segment for segment, _ in self.sequences(streams)]
         ids, types = ([getattr(s, name) for s in segments] for name in ("ids", "types"))
-        positions = count_within(first.lengths)
-        return Tokens(*map(self.move, (np.concatenate(ids), np.concatenate(types), positions)))
+        flat = np.concatenate(ids), np.concatenate(types), count_within(streams.lengths)
+        tokens = [self.move(values) for values in flat]
+        spans = self.spans(streams.runs, [run.route.embeddings for run in streams.runs])
+        return tuple((s.owner, tuple(values[s.tokens] for values in tokens)) for s in spans)
 
     def build_stage(self, stage: int, below: Streams, here: Streams) -> PackStage:
-        parts = LAYER_PARTS if stage <= self.layout.encoder.depth else ()
         gather_T = None
         if here is not below:
             starts = below.starts[[below.of_leaf[leaf] for leaf in here.leaves]]
             gather_T = self.move(np.repeat(starts, here.lengths) + count_within(here.lengths))
-        spans = {part: self.spans(here.runs, stage, part) for part in parts}
-        return PackStage(gather_T, spans, self.adapters(here.runs, stage))
+        routes = [run.route for run in here.runs]
+        spans = {}
+        for part in LAYER_PARTS if stage <= self.layout.encoder.depth else ():
+            owners = [route.layers[stage - 1][part] for route in routes]
+            spans[part] = self.spans(here.runs, owners, is_attending=part == "attention")
+        adapters: dict[str, Adapters] = dict.fromkeys(SITES, ())
+        # All tasks have the same adapters, with their own owners.
+        for sites in zip(*(route.adapters[stage - 1] for route in routes), strict=True):
+            adapter = self.spans(here.runs, [site.parts for site in sites], is_attending=True)
+            adapters[sites[0].site] += ((equation_of(sites[0]), adapter),)
+        return PackStage(gather_T, spans, adapters)
 
-    def spans(self, runs: Sequence[Run], stage: int, part: str) -> tuple[Span, ...]:
-        """One span for neighbouring runs with the same owner; only attention needs buckets."""
-
-        def owner_of(run: Run) -> str:
-            return run.route.layers[stage - 1][part] if stage else run.route.embeddings
-
-        return tuple(
-            Span(owner, tokens, (self.buckets(group),) if part == "attention" else ())
-            for owner, tokens, group in group_runs(runs, owner_of)
-        )
-
-    def adapters(self, runs: Sequence[Run], stage: int) -> dict[str, tuple[PackedAdapter, ...]]:
-        """The adapters of a stage by site; all tasks have the same ones, with their own owners."""
-        by_site: dict[str, tuple[PackedAdapter, ...]] = dict.fromkeys(SITES, ())
-        for n, adapter in enumerate(runs[0].route.adapters[stage - 1]):
-
-            def parts_of(run: Run, n: int = n) -> Mapping[str, str]:
-                return run.route.adapters[stage - 1][n].parts
-
-            spans = tuple(
-                AdapterSpan(parts, tokens, self.buckets(group))
-                for parts, tokens, group in group_runs(runs, parts_of)
-            )
-            by_site[adapter.site] += (PackedAdapter(equation_of(adapter), spans),)
-        return by_site
+    def spans(
+        self, runs: Sequence[Run], owners: Iterable[Owner], is_attending: bool = False
+    ) -> tuple[Span[Owner], ...]:
+        """One span for neighbouring runs with the same owner."""
+        spans = []
+        for owner, pairs in groupby(zip(owners, runs, strict=True), key=lambda pair: pair[0]):
+            group = [run for _, run in pairs]
+            tokens = slice(group[0].tokens.start, group[-1].tokens.stop)
+            spans.append(Span(owner, tokens, (self.buckets(group),) if is_attending else ()))
+        return tuple(spans)
 
     def buckets(self, runs: Sequence[Run]) -> Buckets:
         """Segments with the same lengths have the same buckets, at all layers and for all tasks."""
@@ -224,15 +263,3 @@ class PackBuilder:
         if key not in self.buckets_by_lengths:
             self.buckets_by_lengths[key] = make_buckets(lengths, self.device)
         return self.buckets_by_lengths[key]
-
-    def move(self, values: Ints) -> Tensor:
-        return to_device(values, self.device)
-
-
-def group_runs(
-    runs: Sequence[Run], owner_of: Callable[[Run], Owner]
-) -> Iterator[tuple[Owner, slice, list[Run]]]:
-    """Neighbouring runs with the same owner, and their tokens."""
-    for owner, neighbours in groupby(runs, owner_of):
-        group = list(neighbours)
-        yield owner, slice(group[0].tokens.start, group[-1].tokens.stop), group

@@ -1,7 +1,5 @@
 """Weights: safetensors files, strict checks, and pretrained encoders under foreign tensor names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -13,8 +11,6 @@ from torch import Tensor
 from mops.errors import EncoderError
 from mops.model.network import Network
 from mops.model.sources import EncoderSource, weights_file
-
-# ------------------------------------------------------------------ files
 
 
 def write_tensors(
@@ -61,8 +57,6 @@ def check_tensors(
             )
 
 
-# ------------------------------------------------------------------ names
-
 # our module in its part -> its names in other programs: {n} is the layer, several are concatenated
 BERT = {
     "embeddings.word": ("embeddings.word_embeddings",),
@@ -92,9 +86,6 @@ DISTILBERT = BERT | {
 FOREIGN_NAMES = {"bert": BERT, "roberta": BERT, "distilbert": DISTILBERT}
 TRUNK = ("embeddings.", "encoder.layer.", "transformer.layer.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-
-
-# ------------------------------------------------------------------ pretrained encoders
 
 
 def load_pretrained(network: Network, source: EncoderSource) -> None:

@@ -140,25 +140,22 @@ def read_shape(folder: Path) -> EncoderShape:
     """The shape that config.json describes."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        return parse_shape(json.loads(path.read_text(encoding="utf-8")), path)
     except FileNotFoundError:
         raise EncoderError(f"{folder} has no config.json; pass the folder of an encoder") from None
     except (OSError, ValueError) as cause:
         raise EncoderError(f"{path} cannot be read: {cause}") from cause
+    except KeyError as key:
+        raise EncoderError(f"{path} has no key {key}; it is not a complete config.json") from None
+
+
+def parse_shape(config: Any, path: Path) -> EncoderShape:
     family = config.get("model_type") if isinstance(config, dict) else None
     if family not in CONFIG_KEYS:
         raise EncoderError(
             f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(CONFIG_KEYS))}"
         )
-    return parse_shape(config, family, path)
-
-
-def parse_shape(config: dict[str, Any], family: str, path: Path) -> EncoderShape:
-    try:
-        sizes = {ours: config[key] for ours, key in zip(SIZES, CONFIG_KEYS[family], strict=True)}
-        words, positions = config["vocab_size"], config["max_position_embeddings"]
-    except KeyError as key:
-        raise EncoderError(f"{path} has no key {key}; it is not a complete config.json") from None
+    sizes = {ours: config[key] for ours, key in zip(SIZES, CONFIG_KEYS[family], strict=True)}
     if sizes["activation"] not in KNOWN_ACTIVATIONS:
         raise EncoderError(
             f"{path}: activation {sizes['activation']!r}; supported: {', '.join(KNOWN_ACTIVATIONS)}"
@@ -167,8 +164,8 @@ def parse_shape(config: dict[str, Any], family: str, path: Path) -> EncoderShape
         raise EncoderError(f"{path}: only absolute position embeddings are supported")
     return EncoderShape(
         family=family,
-        words=words,
-        positions=positions,
+        words=config["vocab_size"],
+        positions=config["max_position_embeddings"],
         types=0 if family == "distilbert" else config.get("type_vocab_size", 2),
         first_position=config.get("pad_token_id", 1) + 1 if family == "roberta" else 0,
         epsilon=config.get("layer_norm_eps", 1e-12),

@@ -1,7 +1,5 @@
 """The tables of the five papers with our numbers beside theirs, and a verdict on each finding."""
 
-from __future__ import annotations
-
 from mops.papers.compare import PaperView, claim_table, compare_with
 from mops.papers.findings import Claim
 from mops.papers.paper import NAMES, read_paper

@@ -1,20 +1,22 @@
 """A paper as data, read from a YAML file in this folder, and our results that stand for its models.
 
-A file names its models once, under `models`; any other model name is the short form of a plan.
+Tables and findings name models and measures. A model is in the file under `models`, or it is the
+short form of a plan. A measure is a task, `overall`, `overall_normalised`, `seconds` (of training),
+`parameters`, `tm` (score per time and memory), or `task.metric`.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Any
 
 from mops.errors import UsageError, nearest
 from mops.evaluate.cost import FLOAT_BYTES
+from mops.evaluate.joint import Joint
+from mops.evaluate.metrics import OVERALL
 from mops.record import Record
 from mops.surveys.expansion import value_at
 from mops.surveys.results.results import CandidateResult, Results
@@ -28,28 +30,24 @@ TOLERANCE = 0.05  # relative, between two settings: papers print two digits
 
 @dataclass(frozen=True)
 class PaperModel:
-    """Which of our candidates stands for a model of the paper."""
+    """Which of our candidates stands for a model of the paper; settings are by dotted key."""
 
     plan: str  # short form; {half} is half of the encoder's depth
-    needs: Mapping[str, Any] = field(default_factory=dict)  # required settings, by dotted key
+    needs: Mapping[str, Any] = field(default_factory=dict)  # required settings
+    unlike: Mapping[str, Any] = field(default_factory=dict)  # every candidate with other settings
     prefer: Mapping[str, Any] = field(default_factory=dict)  # chooses between several candidates
-    trains: tuple[str, ...] = ()  # the only tasks that are trained; empty: all
-
-
-Pair = tuple[tuple[PaperModel, ...], tuple[PaperModel, ...]]  # of several models the mean is meant
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row as printed; the keys of its mappings are measures (`compare.TableFiller.value`)."""
+    """A row as printed; the keys are measures."""
 
     label: str
-    model: PaperModel
+    model: str
     numbers: Mapping[str, int | float]
-    models: Mapping[str, PaperModel] = field(default_factory=dict)  # columns with another model
-    split: str = "validation"
+    models: Mapping[str, str] = field(default_factory=dict)  # columns with another model
     should: Mapping[str, float] = field(default_factory=dict)  # what a wrong number should be
-    remark: str = ""
+    split: str = "validation"
 
 
 @dataclass(frozen=True)
@@ -65,30 +63,26 @@ class PaperTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A finding as the paper states it, and the claim about our results that tests it."""
+    """A finding as the paper states it, and the comparisons in our results that test it."""
 
     text: str
-    claim: Literal["greater", "not_worse", "equal"]
-    quantity: Literal["score", "best", "correlation", "time", "tm", "parameters"] = "score"
-    metrics: tuple[str, ...] = ("",)  # the claim must hold in each; costs have none
-    pairs: tuple[Pair, ...]
-    than: tuple[Pair, ...] = ()  # pairs whose gains are compared with those of `pairs`
-    other_than: Mapping[str, Any] = field(default_factory=dict)  # settings that must differ
-    bound: float | None = None  # a margin, or the largest ratio of parameters
-    hold: int | Literal["all", "available"] = "all"  # how many of the comparisons must hold
+    measures: tuple[str, ...]
+    contrasts: tuple[tuple[str, ...] | Mapping[str, float], ...]  # a minus b, or weighted models
+    above: float = 0.0  # the claim; a ratio minus 1 for times, parameters and TM
+    below: float | None = None
+    claimed: tuple[float | None, ...] = ()  # by the paper: each contrast in each measure
+    hold: int | None = None  # how many of the comparisons must hold; None: all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper with its tables and findings. All of them trained BERT-base."""
+    """A paper with its tables and findings."""
 
     name: str
     title: str
     source: str
     surveys: tuple[str, ...]  # named experiments that repeat it
-    steps: int | None = None  # of one training; None: not stated
-    rows: Mapping[str, int] = field(default_factory=dict)  # training rows of each task
-    dev_rows: Mapping[str, int] = field(default_factory=dict)
+    models: Mapping[str, PaperModel] = field(default_factory=dict)
     tables: tuple[PaperTable, ...]
     findings: tuple[Finding, ...]
     differences: tuple[str, ...]  # from any survey of ours, and errors of the paper
@@ -101,22 +95,12 @@ def read_paper(name: str) -> Paper:
         raise UsageError(f"no paper {name!r}; there are {', '.join(NAMES)}.{nearest(name, NAMES)}")
     path = Path(__file__).with_name(f"{name}.yaml")
     data = read_yaml(path, UsageError)
-    models = data.pop("models", {})
-
-    def side(names: str | list[str]) -> list[Any]:
-        return [models.get(n, {"plan": n}) for n in ([names] if isinstance(names, str) else names)]
-
     for table in data["tables"]:
         measures = table.pop("numbers")
         for row in table["rows"]:
-            row["model"] = side(row["model"])[0]
-            row["models"] = {key: side(model)[0] for key, model in row.get("models", {}).items()}
             numbers = row["numbers"] = dict(zip(measures, row["numbers"], strict=False))
-            if "tm_printed" in numbers:
-                numbers["tm"] = numbers["tm_printed"] / table["rows"][0]["numbers"]["tm_printed"]
-    for finding in data["findings"]:
-        for key in {"pairs", "than"} & finding.keys():
-            finding[key] = [[side(names) for names in pair] for pair in finding[key]]
+            if printed := numbers.get("tm_printed"):
+                numbers["tm"] = round(printed / table["rows"][0]["numbers"]["tm_printed"], 3)
     return to_value(Paper, data, where=str(path), error=UsageError)
 
 
@@ -125,69 +109,70 @@ def read_paper(name: str) -> Paper:
 
 @dataclass(frozen=True)
 class OurResults:
-    """A survey, and one record of each candidate (recipe, encoder and data do not vary by seed)."""
+    """A survey, one record of each candidate (for what does not vary), and a paper's models."""
 
     results: Results
     records: Mapping[str, Record]
+    models: Mapping[str, PaperModel]
 
-    def plan(self, model: PaperModel) -> str:
-        shapes = (record.meta_info.encoder_shape for record in self.records.values())
-        depth = next((int(shape["depth"]) for shape in shapes if shape.get("depth")), 0)
-        return model.plan.format(half=depth // 2 or "half")
+    @cached_property
+    def joints(self) -> list[dict[str, Joint]]:
+        return [self.results.joint(group) for group in self.results.groups]
 
-    def find(self, model: PaperModel) -> CandidateResult | None:
-        """The candidate that is meant; if several agree, the baseline or the first."""
-        plan, needs = self.plan(model), {**model.needs, "training.train_tasks": model.trains}
-        candidates = [c for c in self.results.candidates if c.plan == plan]
-        agreeing = [c for c in candidates if self.has_settings(c, needs)]
+    def find(self, name: str) -> list[CandidateResult]:
+        """The candidate that stands for a model, or every one with other settings than `unlike`.
+
+        Of several it is the baseline or the first of the survey: the best would be a choice.
+        """
+        model = self.models.get(name, PaperModel(name))
+        shapes = [record.meta_info.encoder_shape for record in self.records.values()]
+        half = next((int(shape["depth"]) // 2 for shape in shapes if "depth" in shape), "half")
+        needs = {"plan": model.plan.format(half=half), "training.train_tasks": [], **model.needs}
+        names = [name for group in self.results.groups for name in group.candidates]
+        names.sort(key=lambda name: name != self.results.baseline)
+        found = [c for c in map(self.results.__getitem__, names) if self.has(c, needs)]
+        if model.unlike:
+            return [c for c in found if not self.has(c, model.unlike)]
         for key, value in model.prefer.items():
-            agreeing = [c for c in agreeing if self.has_settings(c, {key: value})] or agreeing
-        agreeing.sort(key=lambda candidate: candidate.name != self.results.baseline)
-        return agreeing[0] if agreeing else None
+            found = [c for c in found if self.has(c, {key: value})] or found
+        return found[:1]
 
-    def has_settings(self, candidate: CandidateResult, wanted: Mapping[str, Any]) -> bool:
-        """Whether its recipe has these; the record has those that do not vary in the survey."""
-        total = sum(candidate.loss_weights.values()) or 1.0  # Adam's updates depend on ratios alone
-        weights = {task: weight / total for task, weight in candidate.loss_weights.items()}
-        varied = {
+    def has(self, candidate: CandidateResult, settings: Mapping[str, Any]) -> bool:
+        """Whether its recipe has these; Adam's updates depend on the ratios of weights alone."""
+        record, weights = self.records.get(candidate.name), candidate.loss_weights
+        total = sum(weights.values()) or 1.0
+        recipe = {
+            **(record.run_info.recipe if record else {}),
             **candidate.settings,
+            "plan": candidate.plan,
             "training.learning_rate": candidate.learning_rate,
-            "training.loss_weights": weights,
+            **{f"training.loss_weights.{task}": w / total for task, w in weights.items()},
         }
-        record = self.records.get(candidate.name)
-        recipe = record.run_info.recipe if record else {}
-        return all(agree(v, varied.get(key, value_at(recipe, key))) for key, v in wanted.items())
+        return all(agree(v, recipe.get(k, value_at(recipe, k))) for k, v in settings.items())
 
-    def values(
-        self, candidate: CandidateResult, task: str, split: str, metric: str = ""
-    ) -> list[float]:
-        """A number for each seed, on a whole split; untrained tasks have numbers too."""
-        metric = metric or METRICS.get(task, "accuracy")
-        return [v for v in candidate.values(task, split, metric) if math.isfinite(v)]
+    def value(self, candidate: CandidateResult, measure: str, split: str) -> float | None:
+        """In the unit of the papers; a score is the mean over seeds on the whole split.
 
-    def overall(self, candidate: CandidateResult, split: str, convention: str) -> float | None:
-        """Over the papers' three tasks, trained or not; None if one is missing."""
-        by_task = {task: self.values(candidate, task, split) for task in TASKS}
-        if not all(by_task.values()):
+        Tasks need not be trained. Overall scores are over the papers' three tasks. The size is
+        that of a checkpoint: weights, and Adam's two moments of those that are trained.
+        """
+        costs, seconds = candidate.costs, candidate.costs.train_seconds
+        size = (costs.weight_bytes + 2 * FLOAT_BYTES * costs.trained_parameters) / 1024_000
+        epoch = mean(trial.train_info.best_epoch for trial in candidate.trials) - 1  # from 0
+        plain = {"epoch": epoch, "seconds": seconds, "hours": seconds, "size": size}
+        if measure in plain:
+            return plain[measure]
+        tasks = TASKS if measure in (*OVERALL, "tm") else (measure,)
+        seeds = [candidate.values(t, split, METRICS.get(t, "accuracy")) for t in tasks]
+        if not all(seeds):
             return None
-        *others, similarity = map(mean, by_task.values())
-        is_normalised = convention == "overall_normalised"
-        return mean([*others, (similarity + 1) / 2 if is_normalised else similarity])
-
-    @staticmethod
-    def checkpoint_bytes(candidate: CandidateResult) -> int:
-        """The founding paper's "model size": weights, and Adam's two moments of the trained."""
-        return candidate.costs.weight_bytes + 2 * FLOAT_BYTES * candidate.costs.trained_parameters
+        *others, last = map(mean, seeds)
+        score = mean([*others, (last + 1) / 2 if measure == "overall_normalised" else last])
+        return score / seconds / size if measure == "tm" else score
 
 
 def agree(wanted: Any, setting: Any) -> bool:
-    """Floats within the tolerance; mappings in the wanted keys, where an absent key is false."""
-    if isinstance(wanted, Mapping):
-        return isinstance(setting, Mapping) and all(
-            agree(value, setting.get(key, False)) for key, value in wanted.items()
-        )
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        return list(wanted) == list(setting or ())
-    if isinstance(wanted, float) and isinstance(setting, int | float):
-        return math.isclose(wanted, setting, rel_tol=TOLERANCE)
-    return bool(wanted == setting)
+    """Numbers within the tolerance; what is not set is false or empty."""
+    if isinstance(wanted, float):
+        return isinstance(setting, int | float) and math.isclose(wanted, setting, rel_tol=TOLERANCE)
+    return bool(wanted == (setting or type(wanted)()))

@@ -1,14 +1,15 @@
 """The catalog of plans: the short forms a person types. No other file knows a plan by its name.
 
 A new plan is one decorated function that returns a `SharingPlan` made of the rows in `rows.py`;
-the decorator enters it into `SHORT_FORMS`, from which parser, help and tests follow.
+the first line of its docstring describes it to users. The decorator enters it into `SHORT_FORMS`,
+from which parser, help and tests follow.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import combinations
 
 from mops.errors import PlanError, nearest
@@ -31,46 +32,36 @@ from mops.plans.rows import (
 )
 
 Build = Callable[[str], SharingPlan]  # receives the text after the colon
-Examples = Callable[[int, tuple[str, ...]], tuple[str, ...]]  # for a depth and task names
+Texts = tuple[str, ...]
+Examples = Callable[[int, Texts], Texts]  # for a depth and task names
 
 
-@dataclass(frozen=True, kw_only=True)
+SHORT_FORMS: dict[str, ShortForm] = {}  # by the word before the colon
+
+
+@dataclass
 class ShortForm:
-    """One entry of the catalog."""
+    """One entry of the catalog; it decorates the function that builds the plan."""
 
     form: str
-    about: str
+    _: KW_ONLY
     source: str
-    build: Build
-    examples: Examples
+    pattern: str = ""  # of the text after the colon
+    allowed: str = "nothing"  # the pattern in words
+    examples: Texts | Examples = ()  # default: the form itself
+    about: str = field(init=False)
+    build: Build = field(init=False)
 
-
-SHORT_FORMS: dict[str, ShortForm] = {}
-
-
-def short_form(
-    form: str, *, about: str, source: str, examples: Examples | None = None
-) -> Callable[[Build], Build]:
-    """Enter a plan into the catalog, under the word before the colon."""
-
-    def enter(build: Build) -> Build:
-        SHORT_FORMS[re.split(r"[:\[]", form)[0]] = ShortForm(
-            form=form, about=about, source=source, build=build, examples=examples or always(form)
-        )
+    def __call__(self, build: Build) -> Build:
+        """Enter the plan into the catalog."""
+        self.build, self.about = build, (build.__doc__ or "").partition("\n")[0]
+        SHORT_FORMS[re.split(r"[:\[]", self.form)[0]] = self
         return build
 
-    return enter
-
-
-def always(*texts: str) -> Examples:
-    return lambda depth, tasks: texts
-
-
-def checked(form: str, argument: str, pattern: str, allowed: str) -> str:
-    """The text after the colon if it matches the pattern."""
-    if not re.fullmatch(pattern, argument):
-        raise PlanError(f"plan '{form}:{argument}': after the colon comes {allowed}")
-    return argument
+    def texts(self, depth: int, tasks: Texts) -> Texts:
+        """Examples for an encoder of this depth and these tasks."""
+        examples = self.examples or (self.form,)
+        return examples(depth, tasks) if callable(examples) else examples
 
 
 DEFAULT = "shared"
@@ -82,34 +73,30 @@ NORMAL = Rate(owner="*", factor=1.0)
 QUICK = 10.0  # weights that start at zero learn faster than pretrained ones
 
 
-@short_form(
-    "shared",
-    about="one encoder for all tasks; only the heads differ",
-    source="multi-task BERT; '1-bert' of Hybrid BERT",
-)
+@ShortForm("shared", source="multi-task BERT; '1-bert' of Hybrid BERT")
 def shared(_: str) -> SharingPlan:
+    """one encoder for all tasks; only the heads differ"""
     return SharingPlan(name="shared")
 
 
-@short_form(
-    "separate",
-    about="one encoder per task; nothing is shared",
-    source="single-task BERT; '3-bert' of Hybrid BERT",
-)
+@ShortForm("separate", source="single-task BERT; '3-bert' of Hybrid BERT")
 def separate(_: str) -> SharingPlan:
+    """one encoder per task; nothing is shared"""
     return SharingPlan(name="separate", copies=(Copies(part="*", per=PER_LAYER_AND_TASK),))
 
 
-@short_form(
+@ShortForm(
     "hybrid:K",
-    about="embeddings and the first K layers shared, the rest and the pooler per task",
     source="Hybrid BERT",
+    pattern="[0-9]{1,4}",
+    allowed="a whole number, as hybrid:3",
     examples=lambda depth, tasks: tuple(
         f"hybrid:{k}" for k in sorted({depth // 3, depth // 2, 2 * depth // 3})
     ),
 )
 def hybrid(argument: str) -> SharingPlan:
-    shared_layers = int(checked("hybrid", argument, r"[0-9]{1,4}", "a whole number, as hybrid:3"))
+    """embeddings and the first K layers shared, the rest and the pooler per task"""
+    shared_layers = int(argument)
     return SharingPlan(
         name=f"hybrid:{shared_layers}",
         about=f"embeddings and the first {shared_layers} layers shared, the rest per task",
@@ -125,15 +112,18 @@ def fsi(depth: int) -> str:
     return "F" * third + "S" * (depth - 2 * third) + "I" * third
 
 
-@short_form(
+@ShortForm(
     "layers:FFSSII",
-    about="one letter per layer: F frozen, S shared, I individual",
     source="Pahari and Shimada; milestone report of the MOPS project",
+    pattern="[FSI]+",
+    allowed="F, S, I only, as layers:FFSSII",
     examples=lambda depth, tasks: (f"layers:{fsi(depth)}",),
 )
-def layers(argument: str) -> SharingPlan:
-    """Embeddings follow the first letter, the pooler the last."""
-    letters = checked("layers", argument, "[FSI]+", "F, S, I only, as layers:FFSSII")
+def layers(letters: str) -> SharingPlan:
+    """one letter per layer: F frozen, S shared, I individual
+
+    Embeddings follow the first letter, the pooler the last.
+    """
     own = [i for i, letter in enumerate(letters) if letter == "I"]
     frozen = [f"*/layer{i:02d}*" for i, letter in enumerate(letters) if letter == "F"]
     ends = {"embeddings": letters[0], "pooler": letters[-1]}
@@ -149,10 +139,11 @@ def layers(argument: str) -> SharingPlan:
     )
 
 
-@short_form(
+@ShortForm(
     "late:SIS[/a+b]",
-    about="dense layers before the heads, S shared, I individual; after a slash who shares",
     source="Memory Occupancy and Performance Surveying",
+    pattern="[SI]+(/.*)?",
+    allowed="S, I only, as late:SIS",
     examples=lambda depth, tasks: (
         "late:SIS",
         "frozen+late:SIS",
@@ -160,9 +151,8 @@ def layers(argument: str) -> SharingPlan:
     ),
 )
 def late(argument: str) -> SharingPlan:
-    """Dense layers on the pooled vector: S shared (after a slash: within groups), I individual."""
-    regime, _, subsets = argument.partition("/")
-    letters = checked("late", regime, "[SI]+", "S, I only, as late:SIS")
+    """dense layers before the heads, S shared, I individual; after a slash who shares"""
+    letters, _, subsets = argument.partition("/")
     groups = tuple(tuple(group.split("+")) for group in subsets.split(",") if group)
     if groups and "S" not in letters:
         raise PlanError(f"plan 'late:{argument}': no layer is shared, so the groups have no effect")
@@ -171,14 +161,17 @@ def late(argument: str) -> SharingPlan:
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))
 
 
-@short_form(
+@ShortForm(
     "progressive[:a>b>c]",
-    about="the outputs of earlier tasks are inputs of the later tasks' heads",
     source="Progressive Layer Sharing on BERT",
+    pattern=".*",
     examples=lambda depth, tasks: tuple("progressive" for _ in tasks[1:2]),
 )
 def progressive(argument: str) -> SharingPlan:
-    """`a>b>c`: each task of a chain feeds all later ones; several chains after commas."""
+    """the outputs of earlier tasks are inputs of the later tasks' heads
+
+    `a>b>c`: each task of a chain feeds all later ones; several chains after commas.
+    """
     chains = [chain.split(">") for chain in argument.split(",") if chain]
     if any(len(set(chain)) < max(2, len(chain)) for chain in chains):
         raise PlanError(
@@ -214,15 +207,19 @@ PALS = {
 }
 
 
-@short_form(
+@ShortForm(
     f"pals:{'|'.join(PALS)}",
-    about="a small projected attention per task, beside every layer or on top",
     source="Stickland and Murray 2019, BERT and PALs; variants of the PALs / EmBERT report",
-    examples=always(*(f"pals:{place}" for place in PALS)),
+    pattern=".*",
+    examples=tuple(f"pals:{place}" for place in PALS),
 )
 def pals(argument: str) -> SharingPlan:
-    allowed = f"one of {', '.join(PALS)}.{nearest(argument, PALS)}"
-    checked("pals", argument, "|".join(PALS), allowed)
+    """a small projected attention per task, beside every layer or on top"""
+    if argument not in PALS:
+        raise PlanError(
+            f"plan 'pals:{argument}': after the colon comes one of {', '.join(PALS)}."
+            f"{nearest(argument, PALS)}"
+        )
     return adding(f"pals:{argument}", *PALS[argument])
 
 
@@ -234,21 +231,15 @@ EMBEDDED = Addition(
 )
 
 
-@short_form(
-    "embert",
-    about="a vector per task added to the queries, keys and values of every layer",
-    source="EmBERT, task-embedded attention",
-)
+@ShortForm("embert", source="EmBERT, task-embedded attention")
 def embert(_: str) -> SharingPlan:
+    """a vector per task added to the queries, keys and values of every layer"""
     return adding("embert", EMBEDDED)
 
 
-@short_form(
-    "embert-pals",
-    about="task vectors in attention, and one small projected attention at all places",
-    source="PALs / EmBERT report, 'Combined'",
-)
+@ShortForm("embert-pals", source="PALs / EmBERT report, 'Combined'")
 def embert_pals(_: str) -> SharingPlan:
+    """task vectors in attention, and one small projected attention at all places"""
     return adding("embert-pals", EMBEDDED, PAL_BOTH)
 
 
@@ -256,29 +247,31 @@ COUNT = "[1-9][0-9]{0,3}"
 OWN_PAIR: dict[str, Per] = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
 
 
-@short_form(
+@ShortForm(
     "lora:R",
-    about="a change of rank R per task to the queries and values of every layer",
     source="Hu et al. 2021, LoRA",
-    examples=always("lora:8", "frozen+lora:8"),
+    pattern=COUNT,
+    allowed="a whole number of 1 or more, as lora:8",
+    examples=("lora:8", "frozen+lora:8"),
 )
 def lora(argument: str) -> SharingPlan:
-    rank = int(checked("lora", argument, COUNT, "a whole number of 1 or more, as lora:8"))
+    """a change of rank R per task to the queries and values of every layer"""
     # The fixed factor is alpha / rank with the usual alpha = 2 x rank.
-    row = Addition(
-        name="lora", kind="lora", sites=("in_attention",), per=OWN_PAIR, size=rank, scale=2.0
-    )
+    sites, rank = ("in_attention",), int(argument)
+    row = Addition(name="lora", kind="lora", sites=sites, per=OWN_PAIR, size=rank, scale=2.0)
     return adding(f"lora:{rank}", row)
 
 
-@short_form(
+@ShortForm(
     "adapters:N",
-    about="two bottlenecks of width N per layer and task",
     source="Houlsby et al. 2019, Parameter-Efficient Transfer Learning for NLP",
-    examples=always("adapters:64", "frozen+adapters:64"),
+    pattern=COUNT,
+    allowed="a whole number of 1 or more, as adapters:64",
+    examples=("adapters:64", "frozen+adapters:64"),
 )
 def adapters(argument: str) -> SharingPlan:
-    size = int(checked("adapters", argument, COUNT, "a whole number of 1 or more, as adapters:64"))
+    """two bottlenecks of width N per layer and task"""
+    size = int(argument)
     rows = (
         Addition(name=f"adapter_{n}", kind="bottleneck", sites=(site,), per=OWN_PAIR, size=size)
         for n, site in enumerate(("after_attention", "after_feedforward"), start=1)
@@ -286,13 +279,9 @@ def adapters(argument: str) -> SharingPlan:
     return adding(f"adapters:{size}", *rows)
 
 
-@short_form(
-    "bitfit",
-    about="a frozen encoder; only biases and norms learn, a copy of them per task",
-    source="Ben Zaken et al. 2021, BitFit (which leaves the norms' gains alone)",
-)
+@ShortForm("bitfit", source="Ben Zaken et al. 2021, BitFit (which leaves the norms' gains alone)")
 def bitfit(_: str) -> SharingPlan:
-    """A bias per task is added wherever the encoder has one; the norms are copied per task."""
+    """a frozen encoder; only biases and norms learn, a copy of them per task"""
     sites = ("in_attention", "after_attention", "in_feedforward", "after_feedforward")
     rows = (replace(EMBEDDED, name=f"bias_{site}", sites=(site,)) for site in sites)
     plan = adding("bitfit", *rows)
@@ -303,16 +292,16 @@ def bitfit(_: str) -> SharingPlan:
     )
 
 
-@short_form(
+@ShortForm(
     "soft:0.01",
-    about="one encoder per task, all copies pulled together by an L2 term of this strength",
     source="Duong et al. 2015; planned in the MOPS project",
+    pattern=r"(?!0*\.?0*(e|$))[0-9]*\.?[0-9]+(e-?[0-9]{1,2})?",
+    allowed="a number above 0, as soft:0.01",
 )
-def soft(argument: str) -> SharingPlan:
-    number = r"(?!0*\.?0*(e|$))[0-9]*\.?[0-9]+(e-?[0-9]{1,2})?"
-    strength = float(checked("soft", argument, number, "a number above 0, as soft:0.01"))
+def soft(strength: str) -> SharingPlan:
+    """one encoder per task, all copies pulled together by an L2 term of this strength"""
     return SharingPlan(
-        name=f"soft:{argument}",
+        name=f"soft:{strength}",
         copies=(Copies(part="*", per=PER_LAYER_AND_TASK),),
-        pull=tuple(L2Pull(owner=f"{part}*", strength=strength) for part in PARTS),
+        pull=tuple(L2Pull(owner=f"{part}*", strength=float(strength)) for part in PARTS),
     )

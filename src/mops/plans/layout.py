@@ -1,35 +1,52 @@
 """The layout: a plan applied to given tasks and an encoder, as owners, routes, sizes and rates."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import chain
 
-from mops.errors import PlanError, nearest
-from mops.plans.routes import Owners, Route, find_routes, unique
-from mops.plans.rows import TRUNK_FROZEN, L2Pull, Rate, SharingPlan
+from mops.errors import nearest
+from mops.plans.routes import Owners, Route, dense, find_routes, unique
+from mops.plans.rows import TRUNK_FROZEN, L2Pull, Rate, SharingPlan, refuse
 from mops.plans.shapes import EncoderShape, Reading
-from mops.plans.sizes import (
-    TRUNK_SIZES,
-    HeadInput,
-    adapter_sizes,
-    dense,
-    head_input,
-    head_size,
-    late_widths,
-)
 from mops.tasks import Task
+
+TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
+    "embeddings": lambda e: (e.words + e.positions + e.types + 2) * e.width,
+    "attention": lambda e: 4 * dense(e.width, e.width),
+    "feedforward": lambda e: dense(e.width, e.inner) + dense(e.inner, e.width),
+    "norms": lambda e: 2 * 2 * e.width,
+    "pooler": lambda e: dense(e.width, e.width),
+}
 
 
 @dataclass(frozen=True)
-class L2Group:
-    """Owners under one L2 penalty: pulled to their mean, or each to its initial weights."""
+class HeadInput:
+    """The input of a head: the task's own vectors, and the outputs of tasks that feed it."""
 
-    owners: Owners
-    strength: float
-    towards: str
+    width: int  # of one vector
+    fields: tuple[int, ...]  # the width of the task's own vectors, then of each feed
+    combine: str = "concat"
+
+    @property
+    def wide(self) -> int:
+        """The width after all fields are combined into one vector."""
+        return self.width if self.combine == "attention" else sum(self.fields)
+
+
+def head_size(task: Task, reading: Reading, inputs: HeadInput) -> int:
+    """The number of weights of a task's head."""
+    head = reading.head(task.name)
+    size = 2 * inputs.width if head.norm else 0
+    if head.kind == "cosine":
+        size += dense(inputs.width, inputs.width) if head.project else 0
+        return size + (2 if head.scale == "learned" else 0)
+    hidden = [head.width] * head.depth if head.kind == "mlp" else []
+    widths = [inputs.wide, *hidden, task.outputs]
+    if inputs.combine == "attention":  # a projection for each field, and a query
+        size += sum(dense(width, inputs.width) for width in inputs.fields) + inputs.width
+    return size + sum(map(dense, widths, widths[1:]))
 
 
 @dataclass(frozen=True)
@@ -41,8 +58,47 @@ class Layout:
     encoder: EncoderShape
     reading: Reading
     routes: Mapping[str, Route]
-    sizes: Mapping[str, int]  # owner -> number of weights; the checkpoint's table of contents
-    rates: Mapping[str, float]  # owner -> factor on the learning rate; 0 = frozen
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Owner -> its number of weights; the checkpoint's table of contents."""
+        sizes: dict[str, int] = {}
+        for name, route in self.routes.items():
+            sizes |= {owner: TRUNK_SIZES[part](self.encoder) for owner, part, _ in route.trunk}
+            for adapter in chain(*route.adapters):
+                sizes |= adapter.sizes
+            late = map(dense, self.late_widths, self.late_widths[1:])
+            sizes |= zip(route.late, late, strict=True)
+            sizes[route.head] = head_size(self.tasks[name], self.reading, self.head_input(name))
+        return sizes
+
+    @cached_property
+    def late_widths(self) -> tuple[int, ...]:
+        """The width of the pooled vector and of each late layer's output."""
+        width = self.encoder.width
+        return (width, *(row.width or width for row in self.plan.late))
+
+    def head_input(self, name: str) -> HeadInput:
+        """The input of a task's head."""
+        is_pair, feeds, fed = self.tasks[name].is_pair, self.routes[name].feeds, []
+        for feed in feeds:
+            source = self.tasks[feed.source]
+            # A single-text task answers each text of a pair that is read as two sequences.
+            texts = 2 if self.reading.texts_apart(is_pair) and not source.is_pair else 1
+            hidden = self.reading.head(source.name).width
+            fed.append(texts * (hidden if feed.what == "hidden" else source.outputs))
+        combine, width = feeds[0].combine if feeds else "concat", self.late_widths[-1]
+        return HeadInput(width, (self.reading.vectors(is_pair) * width, *fed), combine)
+
+    @cached_property
+    def rates(self) -> Mapping[str, float]:
+        """Owner -> factor on its learning rate; 0 = frozen."""
+        return first_factors(self.plan.rates, self.sizes)
+
+    @cached_property
+    def frozen_rates(self) -> Mapping[str, float]:
+        """The rates with the prefix `frozen+`: the pretrained weights do not move."""
+        return first_factors((*TRUNK_FROZEN, *self.plan.rates), self.sizes)
 
     @property
     def parameters(self) -> int:
@@ -52,11 +108,6 @@ class Layout:
     def trained(self) -> int:
         """The number of weights that are not frozen."""
         return sum(size for owner, size in self.sizes.items() if self.rates[owner] > 0)
-
-    @cached_property
-    def frozen_rates(self) -> Mapping[str, float]:
-        """The rates with the prefix `frozen+`: the pretrained weights do not move."""
-        return rates_for(replace(self.plan, rates=(*TRUNK_FROZEN, *self.plan.rates)), self.sizes)
 
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
@@ -90,18 +141,18 @@ class Layout:
         return tuple(branches)
 
     @cached_property
-    def l2_groups(self) -> tuple[L2Group, ...]:
-        """The owners that the plan's pull rows hold; the first row that matches an owner counts."""
+    def l2_groups(self) -> tuple[tuple[Owners, L2Pull], ...]:
+        """The owners under each L2 penalty; the first pull row that matches an owner counts."""
         slots = zip(*(route.slots for route in self.routes.values()), strict=True)
         copies = dict.fromkeys(unique(*owners) for owners in slots)
-        groups: list[L2Group] = []
+        groups: list[tuple[Owners, L2Pull]] = []
         taken: set[str] = set()
         for row in self.plan.pull:
             for alternatives in copies:
                 free = (o for o in alternatives if self.rates[o] and o not in taken)
                 owners = tuple(owner for owner in free if fnmatchcase(owner, row.owner))
                 if len(owners) > 1 or (owners and row.towards == "start"):
-                    groups.append(L2Group(owners, row.strength, row.towards))
+                    groups.append((owners, row))
                     taken |= set(owners)
         return tuple(groups)
 
@@ -113,12 +164,6 @@ class Layout:
         ]
         return (*is_learning, True).index(True)
 
-    def head_input(self, task: str) -> HeadInput:
-        """The input of a task's head."""
-        width = late_widths(self.plan, self.encoder)[-1]
-        feeds = self.routes[task].feeds
-        return head_input(self.tasks[task], feeds, list(self.tasks.values()), self.reading, width)
-
 
 def lay_out(
     plan: SharingPlan, tasks: Sequence[Task], encoder: EncoderShape, reading: Reading
@@ -126,42 +171,27 @@ def lay_out(
     """Apply a plan: names for all copies, a route per task, sizes and rates."""
     by_name = {task.name: task for task in tasks}
     refuse(plan, mismatches(plan, list(by_name), encoder.depth))
-    refuse(plan, idle_patterns(plan, tasks, encoder.depth))
-    routes = find_routes(plan, tasks, encoder.depth, reading.pool)
-    refuse(plan, impossible_feeds(plan, routes, by_name, reading))
-    widths = late_widths(plan, encoder)
-    sizes: dict[str, int] = {}
-    for task in tasks:
-        route = routes[task.name]
-        sizes |= {owner: TRUNK_SIZES[part](encoder) for owner, part, _ in route.trunk}
-        for adapter in (adapter for adapters in route.adapters for adapter in adapters):
-            sizes |= adapter_sizes(adapter, encoder)
-        sizes |= zip(route.late, map(dense, widths, widths[1:]), strict=True)
-        inputs = head_input(task, route.feeds, tasks, reading, widths[-1])
-        sizes[route.head] = head_size(task, reading, inputs)
-    return Layout(plan, by_name, encoder, reading, routes, sizes, rates_for(plan, sizes))
+    routes = find_routes(plan, tasks, encoder, reading.pool)
+    layout = Layout(plan, by_name, encoder, reading, routes)
+    refuse(plan, impossible_feeds(layout))
+    refuse(plan, unmatched(plan, layout.sizes, all_owners(plan, tasks, encoder)))
+    return layout
 
 
-def rates_for(plan: SharingPlan, owners: Iterable[str]) -> dict[str, float]:
+def first_factors(rows: Sequence[Rate], owners: Iterable[str]) -> dict[str, float]:
     """Owner -> the factor of the first rate row that matches it."""
-    rates = {}
-    for owner in owners:
-        factors = [row.factor for row in plan.rates if fnmatchcase(owner, row.owner)]
-        if not factors:
-            raise PlanError(
-                f"plan {plan.name!r}: no rate covers {owner!r}; rows are "
-                f"{', '.join(row.owner for row in plan.rates)}. Add '*' as the last row; 0 freezes"
-            )
-        rates[owner] = factors[0]
-    return rates
+    return {
+        owner: next(row.factor for row in rows if fnmatchcase(owner, row.owner)) for owner in owners
+    }
+
+
+def all_owners(plan: SharingPlan, tasks: Sequence[Task], encoder: EncoderShape) -> Owners:
+    """Every owner that any route may pass, including the pooler."""
+    routes = find_routes(plan, tasks, encoder, "pooler").values()
+    return unique(*chain(*(route.owners for route in routes)))
 
 
 # ------------------------------------------------------------------ plans that do not fit
-
-
-def refuse(plan: SharingPlan, problems: Iterable[str]) -> None:
-    for problem in problems:
-        raise PlanError(f"plan {plan.name!r}: {problem}")
 
 
 def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[str]:
@@ -188,30 +218,28 @@ def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[
             yield f"no task {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
 
 
-def idle_patterns(plan: SharingPlan, tasks: Sequence[Task], depth: int) -> Iterator[str]:
-    """Rate and pull rows that match no owner."""
-    owners = all_owners(plan, tasks, depth)
+def unmatched(plan: SharingPlan, owners: Iterable[str], possible: Owners) -> Iterator[str]:
+    """Rate and pull rows that match no possible owner, and owners that no rate covers."""
     rows: tuple[Rate | L2Pull, ...] = (*plan.rates, *plan.pull)
     for row in rows:
-        if not any(fnmatchcase(owner, row.owner) for owner in owners):
+        if not any(fnmatchcase(owner, row.owner) for owner in possible):
             yield (
                 f"the {'rate' if isinstance(row, Rate) else 'pull'} for {row.owner!r} matches no "
-                f"owner; owners are called {owners[0]}, {owners[1]}, ..., {owners[-1]}"
+                f"owner; owners are called {possible[0]}, {possible[1]}, ..., {possible[-1]}"
+            )
+    for owner in owners:
+        if not any(fnmatchcase(owner, row.owner) for row in plan.rates):
+            yield (
+                f"no rate covers {owner!r}; rows are {', '.join(row.owner for row in plan.rates)}. "
+                "Add '*' as the last row; 0 freezes"
             )
 
 
-def all_owners(plan: SharingPlan, tasks: Sequence[Task], depth: int) -> Owners:
-    """Every owner that any route may pass, including the pooler."""
-    routes = find_routes(plan, tasks, depth, "pooler").values()
-    return unique(*(owner for route in routes for owner in route.owners))
-
-
-def impossible_feeds(
-    plan: SharingPlan, routes: Mapping[str, Route], tasks: Mapping[str, Task], reading: Reading
-) -> Iterator[str]:
+def impossible_feeds(layout: Layout) -> Iterator[str]:
     """Feeds without a shared trunk, a suitable head or matching texts."""
+    tasks, reading, routes = layout.tasks, layout.reading, layout.routes
     feeds = [feed for route in routes.values() for feed in route.feeds]
-    if plan.feeds and not feeds:
+    if layout.plan.feeds and not feeds:
         yield "no task feeds another; it needs two tasks or more"
     for feed in feeds:
         target, cannot = routes[feed.target], f"{feed.source!r} cannot feed {feed.target!r}:"

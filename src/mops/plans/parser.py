@@ -1,7 +1,6 @@
 """Reads a plan: a short form, a YAML file or a mapping becomes a `SharingPlan`."""
 
-from __future__ import annotations
-
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ def parse_plan(text: str) -> SharingPlan:
             f"each also with the prefix 'frozen+', or a YAML file.{nearest(family, SHORT_FORMS)}"
         )
     entry = SHORT_FORMS[family]
-    if argument and ":" not in entry.form:
-        raise PlanError(f"plan {text!r}: {entry.form!r} takes nothing after a colon")
+    if not re.fullmatch(entry.pattern, argument):
+        raise PlanError(f"plan {text!r}: after the colon comes {entry.allowed}")
     plan = entry.build(argument)
     plan = replace(plan, about=plan.about or entry.about, source=entry.source)
     return plan if short == text else freeze_encoder(plan)
@@ -47,13 +46,14 @@ def is_plan_file(given: Any) -> bool:
 
 def read_plan(given: str | dict[str, Any]) -> SharingPlan:
     """The plan of a short form, of a YAML file, or of the mapping that such a file contains."""
-    if isinstance(given, str) and not is_plan_file(given):
+    if not isinstance(given, str):
+        return to_value(SharingPlan, given, where="plan", error=PlanError)
+    if not is_plan_file(given):
         return parse_plan(given)
-    data = read_yaml(Path(given), PlanError) if isinstance(given, str) else given
-    where = f"plan {given}" if isinstance(given, str) else "plan"
-    return to_value(SharingPlan, data, where=where, error=PlanError)
+    data = read_yaml(Path(given), PlanError)
+    return to_value(SharingPlan, data, where=f"plan {given}", error=PlanError)
 
 
 def every_plan(depth: int, tasks: tuple[str, ...]) -> list[SharingPlan]:
     """An example of each short form that fits an encoder of this depth and these tasks."""
-    return [parse_plan(text) for s in SHORT_FORMS.values() for text in s.examples(depth, tasks)]
+    return [parse_plan(text) for s in SHORT_FORMS.values() for text in s.texts(depth, tasks)]

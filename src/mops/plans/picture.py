@@ -1,7 +1,5 @@
 """A layout drawn with letters: a row per task, a column per layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from string import ascii_uppercase
 
@@ -70,7 +68,8 @@ def notes(layout: Layout) -> Iterator[str]:
             how = sorted({f"{feed.what}, {feed.gradient}" for feed in route.feeds})
             sources = ", ".join(feed.source for feed in route.feeds)
             yield f"{task}'s head is fed by {sources} ({'; '.join(how)})"
-    for towards in dict.fromkeys(group.towards for group in layout.l2_groups):
-        strengths = sorted({g.strength for g in layout.l2_groups if g.towards == towards})
+    pulls = [pull for _, pull in layout.l2_groups]
+    for towards in dict.fromkeys(pull.towards for pull in pulls):
+        strengths = sorted({pull.strength for pull in pulls if pull.towards == towards})
         aim = {"copies": "each other", "start": "their initial weights"}[towards]
         yield f"copies are pulled towards {aim} (L2, {', '.join(f'{s:g}' for s in strengths)})"

@@ -5,10 +5,8 @@ encoder. A plan from outside is validated against the types here by pydantic (`p
 `find_problems` adds what types cannot express.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
@@ -54,7 +52,7 @@ class AdditionKind:
     is_sized: bool = True
 
 
-KINDS = {  # equations: model/adapters.py; sizes: sizes.py
+KINDS = {  # equations: model/adapters.py; sizes: routes.py
     "pal": AdditionKind(("down", "attend", "up"), ("beside_layer", "after_feedforward", ON_TOP)),
     "task_embedding": AdditionKind(("vector",), IN_LAYER[:4], is_sized=False),
     "lora": AdditionKind(("down", "up"), ("in_attention",)),
@@ -154,8 +152,7 @@ class SharingPlan:
     depth: int = 0  # the number of layers it is written for; 0: any
 
     def __post_init__(self) -> None:
-        for problem in find_problems(self):
-            raise PlanError(f"plan {self.name!r}: {problem}")
+        refuse(self, find_problems(self))
 
     @property
     def grouped_rows(self) -> tuple[Copies | Late | Addition, ...]:
@@ -169,6 +166,11 @@ class SharingPlan:
 
 
 # ------------------------------------------------------------------ contradictions
+
+
+def refuse(plan: SharingPlan, problems: Iterable[str]) -> None:
+    for problem in problems:
+        raise PlanError(f"plan {plan.name!r}: {problem}")
 
 
 def find_problems(plan: SharingPlan) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Sizes and options a network is built from: the encoder, the heads, how texts become vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args

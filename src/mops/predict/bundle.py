@@ -75,21 +75,25 @@ def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
 
 
-CARD = """---
+def format_card(layout: Layout, config: Mapping[str, Any]) -> str:
+    """README.md of a bundle."""
+    plan, about = layout.plan.name, layout.plan.about or "see plan.yaml"
+    rows = "\n".join(format_row(task, config) for task in layout.tasks.values())
+    return f"""---
 library_name: mops
 pipeline_tag: text-classification
 ---
 
-# {tasks} ({plan})
+# {" + ".join(layout.tasks)} ({plan})
 
-One model for {count} tasks, trained with mops. Plan `{plan}`: {about}. \
-Encoder `{encoder}`, {parameters:,} parameters.
+One model for {len(layout.tasks)} tasks, trained with mops. Plan `{plan}`: {about}. \
+Encoder `{config.get("encoder_name", "")}`, {layout.parameters:,} parameters.
 
 ```
-{picture}
+{draw(layout)}
 ```
 
-| task | type | answers | score | on the report half of validation |
+| task | type | answers | score | on the validation rows, cross-fitted |
 |---|---|---|---|---|
 {rows}
 
@@ -97,20 +101,6 @@ Encoder `{encoder}`, {parameters:,} parameters.
 mops predict FOLDER INPUT.csv
 ```
 """
-
-
-def format_card(layout: Layout, config: Mapping[str, Any]) -> str:
-    """README.md of a bundle."""
-    return CARD.format(
-        tasks=" + ".join(layout.tasks),
-        plan=layout.plan.name,
-        count=len(layout.tasks),
-        about=layout.plan.about or "see plan.yaml",
-        encoder=config.get("encoder_name", ""),
-        parameters=layout.parameters,
-        picture=draw(layout),
-        rows="\n".join(format_row(task, config) for task in layout.tasks.values()),
-    )
 
 
 def format_row(task: Task, config: Mapping[str, Any]) -> str:

@@ -51,6 +51,12 @@ class Predictions:
         """The probability of each predicted class; empty for a similarity."""
         return [] if self.task.is_similarity else self.probabilities.max(axis=1).tolist()
 
+    def with_rows(self, places: NDArray[np.int64], others: Predictions) -> Predictions:
+        """The same predictions with others in some places."""
+        values, probabilities = self.values.copy(), self.probabilities.copy()
+        values[places], probabilities[places] = others.values, others.probabilities
+        return Predictions(self.task, values, probabilities)
+
     def losses(self, targets: Values) -> Values:
         """-log of the true class's probability, or the squared error; NaN without a target."""
         if self.task.is_similarity:

@@ -1,7 +1,5 @@
 """The predictor: texts in, predictions out, in the order of the texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -41,9 +39,13 @@ class Predictor:
 
         Shared layers compute a text once, even if several tasks need it.
         """
-        tables = self.tokenise({task: self.check_texts(task, own) for task, own in texts.items()})
+        rows = {task: self.check_texts(task, own) for task, own in texts.items()}
+        layout, tables = self.bundle.layout, dict[str, TokenTable]()
+        for task, own in rows.items():  # tasks with equal rows share one table
+            same = [table for other, table in tables.items() if rows[other] == own]
+            tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, layout.reading)
         outputs = compute_outputs(self.bundle.network, tables, device=self.device)
-        return {task: decide(self.bundle.layout.tasks[task], outputs[task]) for task in texts}
+        return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
 
     def stream(
         self, rows: Mapping[tuple[str, ...], Iterator[Row]]
@@ -75,15 +77,6 @@ class Predictor:
         if wrong is not None:
             raise UsageError(f"task {task!r} takes {count} text(s) per row, but got {wrong}")
         return rows
-
-    def tokenise(self, rows: Mapping[str, list[tuple[str, ...]]]) -> dict[str, TokenTable]:
-        """A table for each task; tasks with equal rows share one table."""
-        reading, tokenizer = self.bundle.layout.reading, self.bundle.tokenizer
-        tables: dict[str, TokenTable] = {}
-        for task, own in rows.items():
-            same = [table for other, table in tables.items() if rows[other] == own]
-            tables[task] = same[0] if same else tokenise(tokenizer, own, reading)
-        return tables
 
 
 def load(folder: str | Path, device: str = "cpu") -> Predictor:

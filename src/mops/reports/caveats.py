@@ -1,6 +1,4 @@
-"""Caveats: facts about data, selection, statistics, machines and warnings that limit a result."""
-
-from __future__ import annotations
+"""Caveats: facts about data, rows, statistics, machines and warnings that limit a result."""
 
 import re
 from collections import Counter
@@ -8,20 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe
+from mops.config.training import TaskEntry
 from mops.data.checks import TaskReport, examine
 from mops.data.dataset import SPLITS, read_task
-from mops.errors import MopsError
-from mops.model.sources import BUNDLED_SHA256
-from mops.reports.errors import why_changed
+from mops.errors import MopsError, RunError
+from mops.model.sources import BUNDLED, BUNDLED_SHA256
 from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.caveats import list_names
-from mops.surveys.results.recommend import count_of
 from mops.surveys.results.results import Results
-from mops.surveys.results.tables import describe_rows
+from mops.surveys.results.tables import describe_rows, seeds_note
 from mops.tables import EMPTY, Cell, Table, number_cell
 from mops.yaml_io import parse_yaml
 
@@ -40,12 +38,15 @@ DATA_NOTE = (
 )
 MACHINE = ("processor", "platform", "device", "threads", "python")
 STATISTICS = (
-    "Standard errors include the sampling of rows (resampled, the same rows for all candidates) "
-    "and the variation between runs (over seeds, pooled over candidates). Intervals are 95 % "
-    "Student intervals for a single difference.",
-    "A difference is called significant if p < 0.05 after Holm's correction over all candidates. "
-    "Candidates share a block if no such test over all pairs separates them from the best of the "
-    "block. With one seed no difference is called significant (see docs/surveys.md).",
+    "Standard errors include the sampling of rows (the same rows for all candidates) and the "
+    "variation between runs (over seeds, pooled over candidates).",
+    "Differences from one candidate are one family (Dunnett 1955): all 95 % intervals of a score "
+    "hold together, and a difference is significant if its interval excludes 0.",
+    "The candidates marked as best are the set that contains the best candidate with 95 % "
+    "confidence (Hsu 1984); for each of the others, another one is better.",
+    "The probabilities and expected losses of the decision shrink all means towards each other, "
+    "because the highest of several noisy means is partly luck. With one seed nothing is called "
+    "significant, and the set has all candidates (see docs/surveys.md).",
 )
 Cells = tuple[Cell, ...]
 
@@ -61,71 +62,59 @@ class Section:
 
 def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section, ...]:
     """All sections; `left_out` are sentences about content that the report had to drop."""
-    data, data_lines = data_table(source)
-    machines = count_machines(source)
-    rows = tuple(
-        (Cell(name), Cell(value), number_cell(count, "{:,}"))
-        for name, values in machines.items()
-        for value, count in values.most_common()
-    )
-    table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
-    seeds = source.results.seeds
-    counted = f"{count_of(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
+    results = source.results
     topics: dict[str, tuple[Iterable[str], Table | None]] = {
-        "Data": (data_lines, data),
-        "Selection and reporting rows": (selection_lines(source.results), None),
-        "Seeds and statistics": ((counted, *STATISTICS), None),
-        "Machine and versions": (machine_lines(source, machines), table),
-        "Warnings": (warning_lines(source.results), None),
+        "Data": describe_data(source),
+        "Rows, seeds and statistics": (statistics_lines(results), None),
+        "Machine and versions": describe_machines(source),
+        "Warnings": (warning_lines(results), None),
         "Missing and unreadable": (missing_lines(source, left_out), None),
         "Pretraining data of the encoder": (encoder_lines(source), None),
     }
     return tuple(
-        Section(title, tuple(line if line.endswith(".") else f"{line}." for line in lines), own)
-        for title, (lines, own) in topics.items()
+        Section(title, tuple(line if line.endswith(".") else f"{line}." for line in lines), table)
+        for title, (lines, table) in topics.items()
     )
 
 
-def selection_lines(results: Results) -> Iterator[str]:
+def statistics_lines(results: Results) -> Sequence[str]:
     if not results.candidates:
-        yield "No trial is finished, so nothing was selected yet."
-        return
-    yield describe_rows(results)
-    if len(results.candidates) > 1:
-        yield (
-            "The candidates are compared on the reporting rows. The highest of "
-            f"{len(results.candidates)} means is partly luck, so candidates that are not "
-            "significantly different are ranked by cost and not by score."
-        )
+        return ["No trial is finished, so nothing is compared yet."]
+    return [describe_rows(results), seeds_note(results), *STATISTICS]
 
 
-def count_machines(source: Source) -> dict[str, Counter[str]]:
-    """Fact about the machine or package -> its values with the number of trials that have it."""
+def count_of(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def describe_machines(source: Source) -> tuple[list[str], Table]:
+    """Facts about machines and packages, with the number of trials that have them."""
+    records = [trial.record for trial in source.trials]
     counts: dict[str, Counter[str]] = {}
-    for meta in (trial.record.meta_info for trial in source.trials):
+    for meta in (record.meta_info for record in records):
         for name, value in {**{n: getattr(meta, n) for n in MACHINE}, **meta.packages}.items():
             counts.setdefault(name, Counter())[str(value)] += 1
-    return counts
-
-
-def machine_lines(source: Source, machines: Mapping[str, Counter[str]]) -> Iterator[str]:
-    records = [trial.record for trial in source.trials]
+    rows = tuple(
+        (Cell(name), Cell(value), number_cell(count, "{:,}"))
+        for name, values in counts.items()
+        for value, count in values.most_common()
+    )
+    table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
     if not records:
-        yield "No record can be read."
-        return
-    if varying := [name for name, values in machines.items() if len(values) > 1]:
-        yield (
+        return ["No record can be read."], table
+    lines = [f"{count_of(len(records), 'trial')} on one kind of machine with the same versions."]
+    if varying := [name for name, values in counts.items() if len(values) > 1]:
+        lines = [
             f"Trials differ in {', '.join(varying)}, so their training times are not comparable "
             "and the last digits of scores may differ."
-        )
-    else:
-        yield f"{count_of(len(records), 'trial')} on one kind of machine with the same versions."
-    started = [record.run_info.started for record in records]
-    finished = [record.run_info.finished for record in records]
-    if all(started) and all(finished):
-        yield f"Trained from {min(started)} to {max(finished)}."
+        ]
+    runs = [record.run_info for record in records]
+    if all(run.started and run.finished for run in runs):
+        first, last = min(run.started for run in runs), max(run.finished for run in runs)
+        lines.append(f"Trained from {first} to {last}.")
     if any(record.train_info.batched > 1 for record in records):
-        yield "Some trials were trained as one batch; each is given an equal share of its time."
+        lines.append("Some trials were trained as one batch; each has an equal share of its time.")
+    return lines, table
 
 
 def warning_lines(results: Results) -> list[str]:
@@ -142,28 +131,36 @@ def warning_lines(results: Results) -> list[str]:
 
 
 def missing_lines(source: Source, left_out: Sequence[str]) -> list[str]:
-    results = source.results
-    lines = list(source.unreadable)
-    for state, verb in (("left out", "is left out"), ("failed", "failed")):
-        lines += [f"{one.name} {verb}: {one.reason}" for one in results.in_state(state)]
-    lines += left_out
-    if waiting := results.in_state("waiting"):
-        lines.append(f"{count_of(len(waiting), 'trial')} not finished: results may change")
-    complete = "Nothing: every record was read, and its predictions give the recorded scores."
-    return lines or [complete]
+    lines = [*source.unreadable, *left_out]
+    for state, known in Counter(trial.state for trial in source.results.missing).items():
+        lines.append(f"{count_of(known, 'trial')} {state}: see the trials without a result")
+    return lines or ["Nothing: every record was read, and its predictions give its scores."]
 
 
 # ------------------------------------------------------------------ data
 
 
-def data_table(source: Source) -> tuple[Table, list[str]]:
+def describe_data(source: Source) -> tuple[list[str], Table]:
     """Rows per split, duplicates and leaks; constant baselines; rows that were skipped."""
     rows: list[Cells] = []
     lines: list[str] = []
-    for task, (trial, report) in examine_tasks(source).items():
-        if isinstance(report, str):
+    first = {task: trial for trial in reversed(source.trials) for task in trial.recipe.tasks}
+    trials = {task: first[task] for task in source.results.tasks if task in first}
+    sizes = {task: data_bytes(trial.recipe.tasks[task]) for task, trial in trials.items()}
+    by_size = sorted(sizes, key=sizes.__getitem__)
+    total = dict(zip(by_size, accumulate(sizes[task] for task in by_size), strict=True))
+    for task, trial in trials.items():
+        try:
+            if total[task] > MOST_BYTES:
+                recipe = (trial.folder / "recipe.yaml").relative_to(source.folder)
+                raise RunError(
+                    f"{sizes[task] / 1e6:.1f} MB are too much to be read again for a report; "
+                    f"`mops check --config {recipe}` looks for them"
+                )
+            report = examine_task(trial, task)
+        except MopsError as reason:
             rows += recorded_rows(trial, task)
-            lines.append(f"{task}: {report}")
+            lines.append(f"{task}: duplicates and leaks were not looked for: {reason}")
         else:
             for name, split in report.splits.items():
                 counts = [number_cell(getattr(split, k), "{:,}") for k in DATA_COLUMNS.values()]
@@ -174,44 +171,20 @@ def data_table(source: Source) -> tuple[Table, list[str]]:
     files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
     if len(files) > 1:
         lines.append(f"Not all trials read the same files: there are {len(files)} different sets.")
-    return Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE), lines
+    return lines, Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE)
 
 
-def examine_tasks(source: Source) -> dict[str, tuple[TrialFiles, TaskReport | str]]:
-    """A trial of each task, and what `mops check` finds or why it was not examined again."""
-    known: dict[str, TrialFiles] = {}
-    sizes: dict[str, int] = {}
-    for task in source.results.tasks:
-        trial = next((trial for trial in source.trials if task in trial.recipe.tasks), None)
-        if trial is None:
-            continue
-        known[task] = trial
-        paths = [Path(file) for file in trial.recipe.tasks[task].files().values()]
-        sizes[task] = sum(path.stat().st_size for path in paths if path.is_file())
-    left = MOST_BYTES
-    reports: dict[str, TaskReport | str] = {}
-    for task in sorted(known, key=sizes.__getitem__):
-        left -= sizes[task]
-        if left >= 0:
-            reports[task] = examine_task(known[task], task)
-        else:
-            recipe = (known[task].folder / "recipe.yaml").relative_to(source.folder)
-            reports[task] = (
-                f"{sizes[task] / 1e6:.1f} MB are too much to be read again for a report; "
-                f"`mops check --config {recipe}` looks for duplicates and leaks."
-            )
-    return {task: (trial, reports[task]) for task, trial in known.items()}
+def data_bytes(entry: TaskEntry) -> int:
+    paths = [Path(file) for file in entry.files().values()]
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def examine_task(trial: TrialFiles, name: str) -> TaskReport | str:
-    entry, digests = trial.recipe.tasks[name], trial.record.meta_info.data_sha256
-    for file in entry.files().values():
-        if reason := why_changed(file, digests.get(file)):
-            return f"{reason}, so duplicates and leaks were not looked for."
-    try:
-        return examine(*read_task(entry, entry.task(name), SPLITS))
-    except MopsError as error:
-        return f"the data cannot be read again: {error}"
+def examine_task(trial: TrialFiles, name: str) -> TaskReport:
+    """What `mops check` finds, if the files are those of the training."""
+    entry = trial.recipe.tasks[name]
+    for reason in filter(None, map(trial.why_changed, entry.files().values())):
+        raise RunError(reason)
+    return examine(*read_task(entry, entry.task(name), SPLITS))
 
 
 def recorded_rows(trial: TrialFiles, task: str) -> Iterator[Cells]:
@@ -247,8 +220,7 @@ def encoder_lines(source: Source) -> Iterator[str]:
     encoders: dict[tuple[str, str], Recipe] = {}
     for trial in source.trials:
         meta = trial.record.meta_info
-        if meta.encoder:
-            encoders.setdefault((meta.encoder, meta.encoder_sha256), trial.recipe)
+        encoders.setdefault((meta.encoder, meta.encoder_sha256), trial.recipe)
     for (name, sha256), recipe in encoders.items():
         yield from describe_pretraining(name, sha256, recipe)
     if not encoders:
@@ -276,10 +248,8 @@ def describe_pretraining(name: str, sha256: str, recipe: Recipe) -> Iterator[str
 
 def find_encoder(name: str, sha256: str) -> Mapping[str, Any] | None:
     """By the digest of its weights, otherwise by its name."""
-    plain = Path(name).name.lower().replace("_", "-")
+    plain = BUNDLED if sha256 == BUNDLED_SHA256 else Path(name).name.lower().replace("_", "-")
     encoders: list[Mapping[str, Any]] = read_known()["encoders"]
-    if sha256 == BUNDLED_SHA256:
-        return next(one for one in encoders if one.get("is_bundled"))
     return next((o for o in encoders if any(fnmatchcase(plain, p) for p in o["names"])), None)
 
 

@@ -1,136 +1,28 @@
 """Error analysis: hard rows, errors of one candidate only, scores by text length and by label."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.dataset import read_split, read_task
-from mops.data.tables import HUB
-from mops.errors import MopsError, RunError
+from mops.errors import MopsError
 from mops.evaluate.metrics import score
-from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
-from mops.files import file_digest
-from mops.reports.source import JUDGES, Source, TrialFiles
-from mops.tables import Cell, Table, number_cell, with_minus_signs
+from mops.evaluate.predictions import PredictionRows, Values
+from mops.reports.source import JUDGES, Source, TrialFiles, read_answers
+from mops.tables import Cell, Table, number_cell
 
-FEW, MOST = 4, 8  # candidates that are compared
+COMPARED = 4  # candidates
 FAR = 0.2  # of a similarity's range: a prediction farther from its label is called wrong
 WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 FEWEST = 3  # rows of a correlation
-Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Texts = tuple[str, ...]
-
-
-class Answers(NamedTuple):
-    """One trial's predictions for the labelled rows that judge a task."""
-
-    trial: TrialFiles
-    rows: PredictionRows
-
-
-def read_answers(trial: TrialFiles, name: str, on: str) -> Answers:
-    path = trial.predictions(name, on)
-    rows = read_predictions(path, trial.recipe.task_values()[name]).part(on)
-    if not len(rows.targets):
-        raise RunError(f"{path} has no labelled row that judges")
-    return Answers(trial, rows)
-
-
-class Comparison(NamedTuple):
-    """The answers of several candidates to the same rows."""
-
-    rows: PredictionRows  # ids, labels and targets of all; predictions of the first candidate
-    names: tuple[str, ...]  # of the candidates
-    answers: tuple[Answers, ...]
-    losses: list[Values | None]  # None where a file has none
-    mean_losses: Values | None
-    errors: Values  # candidates x rows: 0 or 1 for classes, the distance to the label for values
-    wrong: Mask  # candidates x rows
-    left_out: tuple[str, ...]  # candidates without usable predictions, and why
-
-
-def compare_answers(source: Source, task: str) -> Comparison | None:
-    """None where no prediction file of the task can be read."""
-    answers: list[Answers] = []
-    left_out = []
-    for trial in source.same_seed_trials(compared_candidates(source, task)).values():
-        try:
-            own = read_answers(trial, task, source.results.on)
-            if answers and own.rows.digest != answers[0].rows.digest:
-                raise RunError(f"its rows differ from those of {answers[0].trial.candidate}")
-            answers.append(own)
-        except RunError as error:
-            left_out.append(f"{trial.candidate}: {error}")
-    if not answers:
-        return None
-    rows, names = answers[0].rows, tuple(one.trial.candidate for one in answers)
-    losses = [one.rows.numbers("loss") for one in answers]
-    known = [own for own in losses if own is not None]
-    mean = np.mean(known, axis=0) if known else None
-    errors = np.abs([one.rows.values - rows.targets for one in answers])
-    errors = errors if rows.task.is_similarity else (errors > 0).astype(np.float64)
-    low, high = rows.task.range or (0.0, 1.0)
-    wrong = errors > FAR * (high - low)
-    return Comparison(rows, names, tuple(answers), losses, mean, errors, wrong, tuple(left_out))
-
-
-def compared_candidates(source: Source, task: str) -> list[str]:
-    """The recommended one, the baseline, the model per task, then the best of each block.
-
-    Where these are few, the best of the others follow.
-    """
-    able = [o for o in source.results.candidates if task in o.tasks and source.trials_of(o.name)]
-    by_score = sorted(able, key=lambda one: -one.overall.mean)
-    blocks = {(one.reference, one.tie): one.name for one in reversed(by_score)}
-    best = [one.name for one in able if one.name in blocks.values()]
-    main = [name for name in source.main_candidates if name in {one.name for one in able}]
-    chosen = list(dict.fromkeys((*main, *best)))[:MOST]
-    others = [one.name for one in by_score if one.name not in chosen]
-    return chosen + others[: max(0, FEW - len(chosen))]
-
-
-def read_texts(answers: Answers, on: str) -> tuple[Sequence[Texts], str]:
-    """The texts of the rows as training read them, or none and the reason."""
-    trial, task = answers.trial, answers.rows.task
-    entry, split = trial.recipe.tasks[task.name], SPLIT_FILE[on]
-    file = entry.files().get(split) or entry.train or ""
-    if reason := why_changed(file, trial.record.meta_info.data_sha256.get(file)):
-        return (), reason
-    try:
-        if split in entry.files():
-            part = read_split(entry, task, file, needs_label=split == "validation")
-        else:  # validation was split off the training rows
-            part = read_task(entry, task, (split,))[1][split]
-        rows = [part.rows[place] for place in answers.rows.places]
-    except (MopsError, IndexError) as cause:
-        return (), f"{file} can no longer be read: {cause}"
-    if [row.id for row in rows] != answers.rows.columns["id"].tolist():
-        return (), f"the rows of {file} are not those that were answered"
-    return [row.texts for row in rows], ""
-
-
-def why_changed(file: str, sha256: str | None) -> str:
-    """Why a data file is not the one that was trained with; empty if it is."""
-    if file.startswith(HUB):
-        return f"{file} is on the hub, which a report does not contact"
-    if not Path(file).is_file():
-        return f"{file} no longer exists"
-    if sha256 and file_digest(file) != sha256:
-        return f"{file} has changed since the training"
-    return ""
-
-
-# ------------------------------------------------------------------ analysis
 
 
 @dataclass(frozen=True)
@@ -158,100 +50,156 @@ class TaskErrors:
     note: str
 
 
+class Comparison(NamedTuple):
+    """The answers of several candidates to the same rows. Matrices are candidates x rows."""
+
+    answers: Mapping[str, PredictionRows]
+    rows: PredictionRows  # of the first candidate: ids, labels and targets are those of all
+    texts: Sequence[Texts]  # empty where the data file is gone
+    errors: Values  # 0 or 1 for classes, the distance to the label for values
+    wrong: Mask
+    losses: Values | None  # None if a file has none
+
+    @property
+    def badness(self) -> Values:
+        """What rows are ordered by."""
+        return self.errors if self.losses is None else self.losses
+
+
 def find_errors(source: Source) -> Iterator[TaskErrors | str]:
     """The analysis of each task, or a sentence that says why there is none."""
     on = source.results.on
     for task in source.results.tasks:
-        comparison = compare_answers(source, task)
-        if comparison is None:
+        trials = source.same_seed_trials(compared_candidates(source, task))
+        answers, left_out = read_answers(trials.values(), task, on)
+        if not answers:
             yield f"No error analysis of {task}: no prediction file can be read."
             continue
-        texts, why_no_texts = read_texts(comparison.answers[0], on)
-        alone = errors_of_one(comparison)
+        first = next(iter(answers))
+        texts, why_no_texts = read_texts(trials[first], answers[first], on)
+        comparison = compare_answers(answers, texts)
+        seeds = {trials[name].result.seed for name in answers}
+        facts = notes(comparison, on, seeds, why_no_texts, left_out)
         yield TaskErrors(
             task=task,
-            candidates=comparison.names,
-            worst=tuple(make_example(comparison, row, texts) for row in worst_rows(comparison)),
-            only=tuple(make_example(comparison, row, texts, only) for only, row in alone),
-            by_length=scores_by_length(comparison, texts),
+            candidates=tuple(answers),
+            worst=tuple(make_example(comparison, row) for row in worst_rows(comparison)),
+            only=tuple(make_example(comparison, *alone) for alone in errors_of_one(comparison)),
+            by_length=scores_by_length(comparison),
             by_label=scores_by_label(comparison),
-            note=" ".join(notes(comparison, on, why_no_texts)),
+            note=" ".join(facts),
         )
 
 
-def worst_rows(comparison: Comparison) -> Sequence[int]:
-    """By mean loss; without losses by mean error."""
-    losses = comparison.mean_losses
-    badness = comparison.errors.mean(axis=0) if losses is None else np.nan_to_num(losses, nan=-1.0)
-    return [int(row) for row in np.argsort(-badness, kind="stable")[:WORST] if badness[row] > 0]
+def compared_candidates(source: Source, task: str) -> list[str]:
+    """The recommended one, the baseline, the model per task, then those with the best scores."""
+    names = [one.name for one in source.results.candidates if task in one.tasks]
+    ranked = dict.fromkeys((*source.main_candidates, *names))
+    return [name for name in ranked if name in names and source.trials_of(name)][:COMPARED]
 
 
-def errors_of_one(comparison: Comparison) -> Iterator[tuple[str, int]]:
-    """(candidate, row) where all others are right; the worst rows of each candidate first."""
-    if len(comparison.answers) < 2:
-        return
-    wrong = comparison.wrong
-    for n, (name, losses) in enumerate(zip(comparison.names, comparison.losses, strict=True)):
-        rows = np.flatnonzero((wrong.sum(axis=0) == 1) & wrong[n])
-        badness = comparison.errors[n] if losses is None else losses
-        for row in rows[np.argsort(-badness[rows], kind="stable")][:ALONE]:
-            yield name, int(row)
+def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> tuple[Sequence[Texts], str]:
+    """The texts of the rows as training read them, or none and the reason."""
+    task, split = rows.task, "test" if on == "test" else "validation"
+    entry = trial.recipe.tasks[task.name]
+    file = entry.files().get(split) or entry.train or ""
+    if reason := trial.why_changed(file):
+        return (), reason
+    try:
+        if split in entry.files():
+            part = read_split(entry, task, file, needs_label=split == "validation")
+        else:  # validation was split off the training rows
+            part = read_task(entry, task, (split,))[1][split]
+        read = [part.rows[place] for place in rows.places]
+    except (MopsError, IndexError) as cause:
+        return (), f"{file} can no longer be read: {cause}"
+    if [row.id for row in read] != rows.columns["id"].tolist():
+        return (), f"the rows of {file} are not those that were answered"
+    return [row.texts for row in read], ""
 
 
-def make_example(
-    comparison: Comparison, row: int, texts: Sequence[Texts], only: str = ""
-) -> Example:
-    is_value = comparison.rows.task.is_similarity
-    columns = [comparison.rows.columns["label"]]
-    columns += [one.rows.columns["prediction"] for one in comparison.answers]
-    words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
-    is_right = [not is_wrong for is_wrong in comparison.wrong[:, row]]
-    losses = comparison.mean_losses
-    return Example(
-        id=comparison.rows.columns["id"][row],
-        texts=texts[row] if texts else (),
-        label=words[0],
-        loss=None if losses is None else float(losses[row]),
-        answers=tuple(zip(comparison.names, words[1:], is_right, strict=True)),
-        only=only,
-    )
+def compare_answers(answers: Mapping[str, PredictionRows], texts: Sequence[Texts]) -> Comparison:
+    first, *_ = answers.values()
+    errors = np.abs([rows.values - first.targets for rows in answers.values()])
+    errors = errors if first.task.is_similarity else (errors > 0).astype(np.float64)
+    low, high = first.task.range or (0.0, 1.0)
+    losses = [own for rows in answers.values() if (own := rows.numbers("loss")) is not None]
+    all_losses = np.array(losses) if len(losses) == len(answers) else None
+    return Comparison(answers, first, texts, errors, errors > FAR * (high - low), all_losses)
 
 
-def notes(comparison: Comparison, on: str, why_no_texts: str) -> Iterator[str]:
-    seeds = {one.trial.result.seed for one in comparison.answers}
+def notes(
+    comparison: Comparison, on: str, seeds: set[int], why_no_texts: str, left_out: Sequence[str]
+) -> Iterator[str]:
     seed = "each candidate's first seed" if len(seeds) > 1 else f"seed {seeds.pop()}"
     yield f"{len(comparison.rows.targets):,} rows ({JUDGES[on]}), {seed}."
     if comparison.rows.task.range:
         low, high = comparison.rows.task.range
         yield f"An answer counts as wrong if it is more than {FAR * (high - low):g} off."
-    if comparison.mean_losses is None:
-        yield "The prediction files have no losses, so rows are ordered by their errors."
+    if comparison.losses is None:
+        yield "Some prediction files have no losses, so rows are ordered by their errors."
     if why_no_texts:
         yield f"Ids are shown instead of texts: {why_no_texts}."
-    yield from (f"Left out: {line}." for line in comparison.left_out)
+    yield from (f"Left out: {line}." for line in left_out)
+
+
+# ------------------------------------------------------------------ rows
+
+
+def worst_rows(comparison: Comparison) -> Sequence[int]:
+    """By mean loss; without losses by mean error."""
+    badness = comparison.badness.mean(axis=0)
+    return [int(row) for row in np.argsort(-badness, kind="stable")[:WORST] if badness[row] > 0]
+
+
+def errors_of_one(comparison: Comparison) -> Iterator[tuple[int, str]]:
+    """(row, candidate) where all others are right; the worst rows of each candidate first."""
+    is_alone = (comparison.wrong.sum(axis=0) == 1) & (len(comparison.answers) > 1)
+    own = zip(comparison.answers, comparison.wrong, comparison.badness, strict=True)
+    for name, wrong, badness in own:
+        rows = np.flatnonzero(is_alone & wrong)
+        for row in rows[np.argsort(-badness[rows], kind="stable")][:ALONE]:
+            yield int(row), name
+
+
+def make_example(comparison: Comparison, row: int, only: str = "") -> Example:
+    rows, texts, losses = comparison.rows, comparison.texts, comparison.losses
+    columns = [rows.columns["label"]]
+    columns += [own.columns["prediction"] for own in comparison.answers.values()]
+    is_value = rows.task.is_similarity
+    words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
+    is_right = [not is_wrong for is_wrong in comparison.wrong[:, row]]
+    return Example(
+        id=rows.columns["id"][row],
+        texts=texts[row] if texts else (),
+        label=words[0],
+        loss=None if losses is None else float(losses[:, row].mean()),
+        answers=tuple(zip(comparison.answers, words[1:], is_right, strict=True)),
+        only=only,
+    )
 
 
 # ------------------------------------------------------------------ scores of some of the rows
 
 
-def scores_by_length(comparison: Comparison, texts: Sequence[Texts]) -> Table:
+def scores_by_length(comparison: Comparison) -> Table:
     """The task's own score in each quarter of the rows, the shortest texts first.
 
     Rows of equal length stay together, so quarters may be uneven or fewer than four.
     """
     task, targets = comparison.rows.task, comparison.rows.targets
+    predictions = [rows.values for rows in comparison.answers.values()]
 
     def own_score(candidate: int, rows: Mask) -> float | None:
         if rows.sum() < FEWEST and task.is_similarity:
             return None
-        predictions = comparison.answers[candidate].rows.values
-        return score(task, targets[rows], predictions[rows])[task.score_name]
+        return score(task, targets[rows], predictions[candidate][rows])[task.score_name]
 
-    words = np.array([sum(len(text.split()) for text in row) for row in texts] or [0])
+    words = np.array([sum(len(text.split()) for text in row) for row in comparison.texts] or [0])
     bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
     places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
     groups = {}
-    for own in [places == n for n in np.unique(places)] if texts else ():
+    for own in [places == n for n in np.unique(places)] if comparison.texts else ():
         low, high = words[own].min(), words[own].max()
         groups[f"{low}" if low == high else f"{low} to {high}"] = own
     note = f"{task.score_name} in quarters of the rows, by the number of words in their texts."
@@ -291,6 +239,6 @@ def slice_table(
             count = number_cell(int(mask.sum()), "{:,}")
             rows.append((Cell(words), count, *(number_cell(value, "{:.3f}") for value in values)))
     task, (title, column) = comparison.rows.task.name, by
-    columns = (column, "rows", *comparison.names)
+    columns = (column, "rows", *comparison.answers)
     table = Table(f"{task}-by-{title}", f"{task} by {title}", columns, tuple(rows), note)
-    return with_minus_signs(table)
+    return table.with_minus_signs()

@@ -1,13 +1,11 @@
 """The figure of a plan, as papers draw it: a column per task, a row per layer, a box per copy."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, pairwise, permutations
 from typing import NamedTuple
 
 from mops.plans.layout import Layout
-from mops.plans.picture import columns_of
+from mops.plans.picture import Cells, columns_of
 from mops.reports.figures.style import GROUND, INK, PALE, Picture, in_theme
 from mops.reports.page import load_template
 
@@ -17,14 +15,13 @@ TALL, LOW, MANY = 19.0, 10.0, 18  # height of a row; with more than MANY rows
 HEAD = 25.0  # height of a head's row
 SIDE = 13.0  # width of an addition inside a layer's box
 LETTER = 6.7  # width of a character, about
-LINE, NARROW = 19.0, 26  # height of a legend entry; characters of one in two columns
 MOST_PERMUTED = 5  # tasks whose order is chosen by trying all
+FILL, ADDED_FILL = 0.24, 0.8  # opacity of copies and of additions
 SHARED = "#2f7fd6"  # one copy for all tasks
 TASKS = (
     "#d9660a", "#1a9166", "#8f6bd6", "#c94f7c", "#a07d00", "#1293a8", "#d64545", "#6b8e23",
 )  # fmt: skip
 SUBSETS = (TASKS[5], TASKS[3], TASKS[4])  # copies that some of the tasks share
-Cells = Mapping[str, tuple[str, ...]]  # task -> its owners
 
 
 class Box(NamedTuple):
@@ -37,7 +34,7 @@ class Box(NamedTuple):
     colour: str
     users: tuple[str, ...]
     is_frozen: bool
-    depth: float = 0.24  # opacity of its fill
+    depth: float = FILL
     text: str = ""
     text_x: float = 0.0  # the middle of the text
 
@@ -52,27 +49,12 @@ class Level(NamedTuple):
     height: float
 
 
-class Key(NamedTuple):
-    """An entry of the legend."""
-
-    kind: str  # swatch, frozen, arrow or spring
-    text: str
-    colour: str = INK
-    depth: float = 0.24
-
-
 def draw_plan(layout: Layout, name: str = "plan") -> Picture:
     """The figure with the plan's description as caption."""
-    diagram = Diagram(layout)
     title, about = f"Plan {layout.plan.name}", layout.plan.about
-    keys = list(diagram.legend())
-    columns = 2 if all(len(key.text) <= NARROW for key in keys) else 1
-    last = diagram.rows[-1]
-    bottom = last.top + last.height + 18
     file = load_template("plan.svg").render(
-        title=title, diagram=diagram, keys=keys, columns=columns, bottom=bottom,
-        height=bottom - 10 + LINE * -(-len(keys) // columns), width=WIDTH, left=LEFT, line=LINE,
-        ink=INK, pale=PALE, ground=GROUND, tall=TALL,
+        title=title, diagram=Diagram(layout), width=WIDTH, left=LEFT, tall=TALL,
+        ink=INK, pale=PALE, ground=GROUND,
     )  # fmt: skip
     caption = f"{about[:1].upper()}{about[1:]}." if about else ""
     svg = in_theme(file[file.index("<svg") :])
@@ -106,10 +88,10 @@ class Diagram:
 
     def row_boxes(self, row: Level) -> Iterator[Box]:
         """The copies of the encoder, late layers or heads in a row."""
-        parts = sum(len(first_owners(cells)) for cells in row.slices)
+        parts = [len(cells[self.tasks[0]]) for cells in row.slices]
         top = row.top + row.height
-        for cells in row.slices:
-            height = row.height * len(first_owners(cells)) / parts
+        for cells, count in zip(row.slices, parts, strict=True):
+            height = row.height * count / sum(parts)
             top -= height
             yield from self.copies(cells, top, height)
 
@@ -117,7 +99,7 @@ class Diagram:
         """Additions: at the right end of a layer's box, or in a row of their own on top."""
         for box in self.copies(row.added, row.top, row.height) if row.added else ():
             left, top, height = box.left + box.width - SIDE - 3, row.top + 2.5, row.height - 5
-            small = box._replace(left=left, top=top, width=SIDE, height=height, depth=0.8)
+            small = box._replace(left=left, top=top, width=SIDE, height=height, depth=ADDED_FILL)
             yield small if row.slices else box
 
     def copies(self, cells: Cells, top: float, height: float) -> Iterator[Box]:
@@ -164,26 +146,25 @@ class Diagram:
                 distance = abs(self.tasks.index(target) - self.tasks.index(feed.source))
                 yield start, end, 14.0 + 7.0 * distance, feed.gradient == "stop"
 
-    def legend(self) -> Iterator[Key]:
-        """Entries for what the figure shows."""
-        layout = self.layout
+    def legend(self) -> Iterator[tuple[str, str, str, float]]:
+        """Entries for what the figure shows: kind of sign, text, colour, opacity."""
+        layout, own = self.layout, self.colours[self.tasks[0]]
         boxes = [b for row in self.rows for b in self.row_boxes(row) if row.name != "head"]
         colours = {box.colour for box in boxes if not box.is_frozen}
-        own = self.colours[self.tasks[0]]
         if SHARED in colours and len(self.tasks) > 1:
-            yield Key("swatch", "one copy for all tasks", SHARED)
+            yield "box", "one copy for all tasks", SHARED, FILL
         if colours & set(self.colours.values()):
-            yield Key("swatch", "one copy per task", own)
+            yield "box", "one copy per task", own, FILL
         if any(box.is_frozen for box in boxes):
-            yield Key("frozen", "frozen")
+            yield "frozen", "frozen", INK, FILL
         for kind in dict.fromkeys(addition.kind for addition in layout.plan.additions):
             sites = [site for a in layout.plan.additions if a.kind == kind for site in a.sites]
             where = ", ".join(sites) if len(sites) <= 2 else f"at {len(sites)} sites"
-            yield Key("swatch", f"{kind} {where}".replace("_", " "), own, 0.8)
+            yield "box", f"{kind} {where}".replace("_", " "), own, ADDED_FILL
         if any(route.feeds for route in layout.routes.values()):
-            yield Key("arrow", "output fed to a later task's head")
-        for strength in dict.fromkeys(group.strength for group in layout.l2_groups):
-            yield Key("spring", f"copies pulled together (L2, {strength:g})")
+            yield "arrow", "output fed to a later task's head", INK, 1.0
+        for strength in dict.fromkeys(pull.strength for _, pull in layout.l2_groups):
+            yield "spring", f"copies pulled together (L2, {strength:g})", INK, 1.0
 
 
 def make_rows(layout: Layout) -> tuple[Level, ...]:
@@ -204,20 +185,13 @@ def make_rows(layout: Layout) -> tuple[Level, ...]:
 
 def split_parts(layout: Layout, cells: Cells) -> tuple[Cells, ...]:
     """The parts of a layer, grouped by who shares them with whom and for whom they are frozen."""
-    forms: dict[object, list[int]] = {}
-    for n in range(len(first_owners(cells))):
-        owners = [own[n] for own in cells.values()]
+    forms: dict[object, list[tuple[str, ...]]] = {}
+    for owners in zip(*cells.values(), strict=True):  # of one part, for each task
         form = tuple((owners.index(own), layout.rates[own] == 0) for own in owners)
-        forms.setdefault(form, []).append(n)
+        forms.setdefault(form, []).append(owners)
     return tuple(
-        {task: tuple(owners[n] for n in parts) for task, owners in cells.items()}
-        for parts in forms.values()
+        dict(zip(cells, zip(*parts, strict=True), strict=True)) for parts in forms.values()
     )
-
-
-def first_owners(cells: Cells) -> tuple[str, ...]:
-    """The first task's; every task has as many."""
-    return next(iter(cells.values()))
 
 
 def order_tasks(layout: Layout, rows: Sequence[Level]) -> tuple[str, ...]:

@@ -1,13 +1,9 @@
 """The report of a survey or run: its parts, its tables, and the files they are written to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
-from mops.errors import UsageError
 from mops.files import atomic_write
 from mops.papers import PaperView, claim_table, compare_with
 from mops.reports.cards import Card, make_cards
@@ -17,26 +13,18 @@ from mops.reports.figures.answers import draw_answers
 from mops.reports.figures.conflicts import draw_conflicts
 from mops.reports.figures.curves import convergence_table, draw_curves
 from mops.reports.figures.response import draw_responses
-from mops.reports.figures.scores import draw_pareto, draw_scores
+from mops.reports.figures.scores import draw_pareto, draw_rounds, draw_scores
 from mops.reports.figures.style import Picture, house_style, to_png
+from mops.reports.page import render_latex, render_markdown, render_page
 from mops.reports.source import Source, read_source
 from mops.surveys.results import tables as judged
 from mops.surveys.results.results import CandidateResult, Results
 from mops.surveys.results.tables import INTERVAL, difference_cell, estimate_cell
-from mops.tables import (
-    EMPTY,
-    Cell,
-    Table,
-    number_cell,
-    to_csv,
-    to_latex,
-    to_minus,
-    with_minus_signs,
-    without_empty_columns,
-)
+from mops.tables import EMPTY, Cell, Table, number_cell, to_csv, to_minus
 
 FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
-    draw_pareto, draw_scores, draw_curves, draw_responses, draw_answers, draw_conflicts,
+    draw_pareto, draw_rounds, draw_scores, draw_curves, draw_responses, draw_answers,
+    draw_conflicts,
 )  # fmt: skip
 PLAN_COSTS = (
     "parameters", "trained_parameters", "step_seconds", "train_seconds", "latency_seconds",
@@ -49,7 +37,7 @@ class Report:
     """Everything a report shows, before it is written."""
 
     source: Source
-    tables: tuple[Table, ...]  # the first is the table of plans
+    tables: tuple[Table, ...]
     pictures: tuple[Picture, ...] = ()
     cards: tuple[Card, ...] = ()
     errors: tuple[TaskErrors, ...] = ()
@@ -63,21 +51,7 @@ class Report:
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
     """Write the report of a survey's or run's folder, there or into `out`; returns the page."""
-    check_packages()
     return write_files(make_report(read_source(folder)), out or folder)[0]
-
-
-def missing_packages() -> list[str]:
-    """Those of the extra `report`."""
-    return [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
-
-
-def check_packages() -> None:
-    if missing := missing_packages():
-        raise UsageError(
-            f"a report needs {' and '.join(missing)}: install with `pip install "
-            '"mops-nlp[report]"` and run the same command again'
-        )
 
 
 def make_report(source: Source, like: Sequence[str] = ()) -> Report:
@@ -103,13 +77,11 @@ def draw_charts(source: Source) -> list[Picture | str]:
 
 def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[Path]:
     """Each file is complete or absent; the page is written last and returned first."""
-    from mops.reports.page import render_markdown, render_page
-
     files = {"report.md": render_markdown(report).encode()}
     slices = (table for one in report.errors for table in (one.by_length, one.by_label))
     for table in (*report.tables, *slices, *report.paper_tables):
         files[f"tables/{table.name}.csv"] = to_csv(table).encode()
-        files[f"tables/{table.name}.tex"] = to_latex(table).encode()
+        files[f"tables/{table.name}.tex"] = render_latex(table).encode()
     plans = {card.picture.name: card.picture for card in report.cards if card.picture}
     for picture in (*report.pictures, *plans.values()):
         files[f"figures/{picture.name}.svg"] = picture.file.encode()
@@ -126,13 +98,15 @@ def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[P
 
 
 def make_tables(source: Source) -> tuple[Table, ...]:
-    """All tables with rows; the first is the table of plans."""
+    """All tables with rows, that of the decision first."""
     results, decision = source.results, source.decision
     outside = judged.missing_table(results)
     broken = [line.partition(": ") for line in source.unreadable]
     unreadable = tuple((Cell(name), Cell("not readable"), Cell(why)) for name, _, why in broken)
     tables = [
+        *([judged.odds_table(decision)] if decision and len(decision.odds) > 1 else []),
         plan_table(results),
+        judged.race_table(results),
         judged.difference_table(results),
         judged.gain_table(results),
         judged.mcnemar_table(results),
@@ -142,16 +116,16 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         *([judged.front_table(decision)] if decision else []),
         replace(outside, rows=(*outside.rows, *unreadable)),
     ]
-    return tuple(with_minus_signs(without_empty_columns(table)) for table in tables if table.rows)
+    return tuple(t.without_empty_columns().with_minus_signs() for t in tables if t.rows)
 
 
 def plan_table(results: Results) -> Table:
-    """A row for each candidate, in blocks of candidates that are not significantly different."""
+    """A row for each candidate, the best score first."""
     rows = []
     for one in results.candidates:
         warnings = [warning for trial in one.trials for warning in trial.warnings]
         rows.append((
-            Cell(str(one.tie), one.tie),
+            judged.best_cell(one),
             judged.name_cell(one, results),
             estimate_cell(one.scores.get("overall")),
             difference_cell(one.against.get("overall"), INTERVAL),
@@ -161,7 +135,7 @@ def plan_table(results: Results) -> Table:
             Cell(str(len(warnings) or ""), len(warnings), "\n".join(dict.fromkeys(warnings))),
         ))  # fmt: skip
     costs = (judged.COSTS[key][0] for key in PLAN_COSTS)
-    scores = ("tie", "candidate", "overall", "difference", *results.tasks)
+    scores = ("best?", "candidate", "overall", "difference", *results.tasks)
     columns = (*scores, *costs, "TM", "warnings")
     return Table("plans", "Plans", columns, tuple(rows), plan_note(results))
 
@@ -185,11 +159,11 @@ def plan_note(results: Results) -> str:
     reference = next((one.reference for one in results.candidates), results.baseline)
     has_gains = any(one.gains for one in results.candidates)
     return (
-        "Mean over seeds ± one standard error (rows and runs). Candidates of a tie are not "
-        "significantly different and are in no particular order. Difference: overall score minus "
-        f"that of {reference}, with its 95 % interval. "
+        "In order of overall scores: mean over seeds ± one standard error (rows and runs). "
+        f"{judged.best_note(results)} (The set is from Hsu's multiple comparisons.) Difference: "
+        f"overall score minus that of {reference}. "
         + (f"In brackets: gain over {results.single}. " if has_gains else "")
-        + "* significant after Holm's correction. Memory: peak during training. Training: time of "
-        "the training steps. TM: score x time x memory (weights), each relative to "
-        f"{reference}. {judged.seeds_note(results)}"
+        + "Intervals (95 %) are simultaneous over all candidates (Dunnett); * significant. "
+        "Memory: peak during training. Training: time of the training steps. TM: score x time x "
+        f"memory (weights), each relative to {reference}. {judged.seeds_note(results)}"
     )

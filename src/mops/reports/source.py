@@ -1,8 +1,6 @@
 """The source of a report: the results of a survey or run, and the files of its trials."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.errors import MopsError, UsageError
-from mops.evaluate.predictions import SPLIT_FILE
+from mops.data.tables import HUB
+from mops.errors import MopsError, RunError, UsageError
+from mops.evaluate.predictions import PredictionRows, read_predictions
+from mops.files import file_digest
 from mops.plans.layout import Layout
 from mops.plans.shapes import EncoderShape
 from mops.record import Record, read_curve, read_record
@@ -20,7 +20,7 @@ from mops.surveys.results.judge import judge_run, judge_survey
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results, TrialResult, read_results
 
-JUDGES = {"report": "the report half of validation", "test": "the test rows"}
+JUDGES = {"report": "the cross-fitted validation rows", "test": "the test rows"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,38 @@ class TrialFiles:
 
     def predictions(self, task: str, on: str) -> Path:
         """The file with its predictions for the rows that judge."""
-        return self.folder / "predictions" / f"{task}-{SPLIT_FILE[on]}.csv"
+        return self.folder / "predictions" / f"{task}-{on}.csv"
+
+    def why_changed(self, file: str) -> str:
+        """Why a data file is not the one that was trained with; empty if it is."""
+        sha256 = self.record.meta_info.data_sha256.get(file)
+        if file.startswith(HUB):
+            return f"{file} is on the hub, which a report does not contact"
+        if not Path(file).is_file():
+            return f"{file} no longer exists"
+        is_same = not sha256 or file_digest(file) == sha256
+        return "" if is_same else f"{file} has changed since the training"
+
+
+def read_answers(
+    trials: Iterable[TrialFiles], task: str, on: str
+) -> tuple[dict[str, PredictionRows], list[str]]:
+    """Candidate -> its predictions for the labelled rows that judge; who has none, and why."""
+    answers: dict[str, PredictionRows] = {}
+    left_out = []
+    for trial in trials:
+        path = trial.predictions(task, on)
+        try:
+            rows = read_predictions(path, trial.recipe.task_values()[task])
+            if not len(rows.targets):
+                raise RunError(f"{path} has no labelled row that judges")
+            first = next(iter(answers), trial.candidate)
+            if rows.digest != answers.get(first, rows).digest:
+                raise RunError(f"its rows differ from those of {first}")
+            answers[trial.candidate] = rows
+        except RunError as error:
+            left_out.append(f"{trial.candidate}: {error}")
+    return answers, left_out
 
 
 @dataclass(frozen=True)
@@ -57,22 +88,35 @@ class Source:
     unreadable: tuple[str, ...]  # trials whose files cannot be read, and why
 
     @property
+    def headline(self) -> Sequence[str]:
+        """The decision, then notes on it."""
+        return self.decision.lines if self.decision else ["No trial is finished yet."]
+
+    @property
     def chosen(self) -> str | None:
         return self.decision.candidate if self.decision else None
 
     @property
+    def roles(self) -> Mapping[str, str | None]:
+        """Role -> the candidate that has it."""
+        return {
+            "recommended": self.chosen,
+            "baseline": self.results.baseline,
+            "a model per task": self.results.single,
+        }
+
+    @property
     def main_candidates(self) -> list[str]:
-        """The recommended candidate, the baseline and the model per task, as far as they exist."""
-        wanted = (self.chosen, self.results.baseline, self.results.single)
-        return [name for name in dict.fromkeys(wanted) if name and name in self.results]
+        """The candidates with a role, as far as they exist."""
+        names = dict.fromkeys(self.roles.values())
+        return [name for name in names if name and name in self.results]
 
     def trials_of(self, candidate: str) -> tuple[TrialFiles, ...]:
         return tuple(trial for trial in self.trials if trial.candidate == candidate)
 
     def same_seed_trials(self, candidates: Iterable[str]) -> dict[str, TrialFiles]:
         """One trial per candidate: of the first seed that all have, otherwise of its own first."""
-        known = {name: self.trials_of(name) for name in candidates}
-        known = {name: trials for name, trials in known.items() if trials}
+        known = {name: trials for name in candidates if (trials := self.trials_of(name))}
         for seed in self.results.seeds:
             same = [t for trials in known.values() for t in trials if t.result.seed == seed]
             if len(same) == len(known):

@@ -6,30 +6,29 @@ candidate's time is the median over rounds of its ratio to the baseline in the s
 the baseline's median over all rounds. Known costs are in costs.json and are not measured again.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import platform
 import shutil
-import subprocess
-import sys
+import signal
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import count
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
+from threading import Thread
 from typing import Any
 
 from filelock import FileLock
 from scipy.stats import iqr
 
-from mops.errors import RunError
-from mops.files import write_text
-from mops.record import package_version, processor_name
-from mops.surveys.ledger import Candidate, SurveyWatcher, content_id
+from mops.errors import MopsError, RunError
+from mops.record import processor_name
+from mops.surveys.ledger import Candidate, SurveyWatcher, content_id, read_json, write_json
 
 FORMAT = 2  # of the entries in costs.json; others are measured again
 ROUNDS = 7
@@ -38,10 +37,8 @@ FEWEST_ROUNDS, SLACK = 3, 1.3
 BATCH = 32  # rows of a batch of requests
 GROUP = 3  # candidates whose processes are alive beside the baseline's
 SPARE = 1.5  # start another process while this many times the largest one's memory is free
-PATIENCE = 5.0  # seconds that a process has to end by itself
-# measurement -> the baseline's measurement to divide by: the baseline may have nothing to encode
-REFERENCE = {"step": "step", "encode": "step", "latency": "latency", "batch": "batch"}
-CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json, or its mark
+SPAWN = get_context("spawn")
+CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json
 Rounds = Sequence[Mapping[str, float]]  # each with its group, its number and the measurements
 
 
@@ -53,15 +50,27 @@ def measure_costs(
     A candidate that cannot be measured has `warnings` and lacks its times.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
-    path = folder / "costs.json"
+    base, path = by_name[baseline], folder / "costs.json"
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
-        marks = {name: mark_validity(each, by_name[baseline]) for name, each in by_name.items()}
-        known = read_costs(path, marks, watcher)
-        missing = [candidate for name, candidate in by_name.items() if name not in known]
-        if missing:
-            CostPass(path, folder / ".costs", by_name[baseline], watcher, marks, known).run(missing)
+        known = read_costs(path, by_name, base, watcher)
+        if missing := [candidate for name, candidate in by_name.items() if name not in known]:
+            CostPass(path, folder / ".costs", base, watcher, known).run(missing)
     return settle(known, baseline)
+
+
+def read_costs(
+    path: Path, candidates: Mapping[str, Candidate], baseline: Candidate, watcher: SurveyWatcher
+) -> CostEntries:
+    """Entries that are still valid; a broken file is measured again, with a note."""
+    try:
+        entries = read_json(path)
+        known = {name: entries[name] for name in candidates if name in entries}
+        marks = {name: mark_validity(candidates[name], baseline) for name in known}
+        return {n: e for n, e in known.items() if e["mark"] == marks[n] and not e["warnings"]}
+    except (ValueError, TypeError, KeyError) as error:
+        watcher.note(f"{path} cannot be read ({error}); all candidates are measured again")
+        return {}
 
 
 def mark_validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
@@ -71,53 +80,35 @@ def mark_validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": candidate.recipe.training.threads,
         "system": platform.platform(),
-        "torch": package_version("torch"),
+        "torch": version("torch"),
     }
     contents = {"content": content_id(candidate.recipe), "beside": content_id(baseline.recipe)}
     return {"format": FORMAT, **contents, "machine": machine}
 
 
-def read_costs(path: Path, marks: CostEntries, watcher: SurveyWatcher) -> CostEntries:
-    """Entries that are still valid; a broken file is measured again, with a note."""
-    try:
-        entries = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        known = {name: entries[name] for name in marks if name in entries}
-        return {n: e for n, e in known.items() if e["mark"] == marks[n] and not e["warnings"]}
-    except (ValueError, TypeError, KeyError) as error:
-        watcher.note(f"{path} cannot be read ({error}); all candidates are measured again")
-        return {}
-
-
-# ------------------------------------------------------------------ from rounds to times
-
-
-def settle(entries: Mapping[str, Mapping[str, Any]], baseline: str) -> CostEntries:
+def settle(entries: CostEntries, baseline: str) -> CostEntries:
     """The entries with their times, from the rounds of all of them."""
-    rounds: Rounds = entries.get(baseline, {}).get("rounds", ())
-    reference = {(facts["group"], facts["round"]): facts for facts in rounds}
-    steps = [facts["step"] for facts in rounds]
+    beside: Rounds = entries.get(baseline, {}).get("rounds", ())
+    steps = [facts["step"] for facts in beside]
     # The interquartile range: a single disturbed round does not count.
     noise = float(iqr(steps)) / median(steps) if steps else None
     settled = {name: dict(entry) for name, entry in entries.items()}
     for name, entry in settled.items():
         if entry["rounds"]:
-            entry.update(times(entry, {} if name == baseline else reference), noise=noise)
+            entry.update(times(entry, () if name == baseline else beside), noise=noise)
     return settled
 
 
-def times(
-    entry: Mapping[str, Any], reference: Mapping[tuple[float, float], Mapping[str, float]]
-) -> dict[str, float]:
+def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
     """Each round counts as if the baseline had taken its median time in it."""
     rounds: Rounds = entry["rounds"]
+    reference = {(facts["group"], facts["round"]): facts for facts in beside}
 
     def scaled(what: str) -> list[float]:
-        usual = median([facts[REFERENCE[what]] for facts in reference.values()] or [1.0])
-        beside = [reference.get((facts["group"], facts["round"])) for facts in rounds]
-        return [
-            usual * facts[what] / base[REFERENCE[what]] if base else facts[what]
-            for facts, base in zip(rounds, beside, strict=True)
-        ]
+        by = "step" if what == "encode" else what  # the baseline may have nothing to encode
+        usual = median([facts[by] for facts in beside] or [1.0])
+        bases = (reference.get((facts["group"], facts["round"]), {by: usual}) for facts in rounds)
+        return [usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True)]
 
     step, encode = median(scaled("step")), median(scaled("encode"))
     return {
@@ -140,54 +131,64 @@ class BenchmarkWorker:
     """A process that measures one candidate; it waits until it is asked."""
 
     def __init__(self, candidate: Candidate, scratch: Path) -> None:
-        self.candidate, self.scratch = candidate, scratch
-        with (scratch / "errors.txt").open("w", encoding="utf-8") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mops.surveys.benchmark_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                encoding="utf-8",
+        self.candidate = candidate
+        os.environ.setdefault("PYTHONSAFEPATH", "1")  # no modules from the working directory
+        self.pipe, theirs = SPAWN.Pipe()
+        with theirs:
+            self.process = SPAWN.Process(
+                target=answer_requests, args=(theirs, candidate, scratch), daemon=True
             )
+            self.process.start()
 
-    def prepare(self) -> dict[str, Any]:
-        """Costs that are known without measuring, after everything has run once."""
-        job = {"recipe": self.candidate.recipe.to_data(), "scratch": str(self.scratch)}
-        return self.ask(json.dumps(job))
-
-    def measure(self) -> dict[str, float]:
-        """One round."""
-        return self.ask("round")
-
-    def ask(self, request: str) -> dict[str, Any]:
-        assert self.process.stdin and self.process.stdout
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(request + "\n")
-            self.process.stdin.flush()
-            if line := self.process.stdout.readline():
-                answer: dict[str, Any] = json.loads(line)
-                if "error" in answer:
-                    raise RunError(answer["error"])
-                return answer
-        self.stop()
-        if self.process.returncode < 0:
-            signal = -self.process.returncode
-            raise RunError(f"ended by signal {signal} (9: perhaps out of memory)")
-        lines = (self.scratch / "errors.txt").read_text("utf-8").split("\n")
-        raise RunError(next(filter(str.strip, reversed(lines)), "ended without a message"))
+    def measure(self) -> dict[str, Any]:
+        """At first the costs that are known without measuring, then one round at each call."""
+        try:
+            self.pipe.send("")
+            answer: dict[str, Any] | str = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            code = self.process.exitcode or 0
+            cause = f"signal {-code} (9: perhaps out of memory)" if code < 0 else f"error {code}"
+            raise RunError(f"ended by {cause}") from None
+        if isinstance(answer, str):
+            raise RunError(answer)
+        return answer
 
     def stop(self) -> None:
-        """It ends when its stdin is closed."""
-        assert self.process.stdin and self.process.stdout
-        with suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
+        """It has nothing to save."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def answer_requests(pipe: Connection, candidate: Candidate, scratch: Path) -> None:
+    """Runs in the process of a candidate: a dictionary for each request, or what went wrong."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    Thread(target=end_with_parent, daemon=True).start()
+    with (scratch / "log.txt").open("w") as log:  # libraries may print
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        from mops.surveys.benchmark_worker import CandidateBenchmark
+        from mops.training.machine import keep_freed_memory
+
+        keep_freed_memory()
+        pipe.recv()
+        benchmark = CandidateBenchmark(candidate.recipe, scratch)
+        pipe.send(benchmark.warm())
+        while True:
+            pipe.recv()
+            pipe.send(benchmark.round())
+    except Exception as problem:  # anything: the parent has to know why
+        kind = "" if isinstance(problem, MopsError) else f"{type(problem).__name__}: "
+        pipe.send(f"{kind}{problem}")
+
+
+def end_with_parent() -> None:
+    """A process never outlives its parent, however that ends."""
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def free_memory() -> float:
@@ -209,37 +210,33 @@ class CostPass:
     scratch: Path
     baseline: Candidate
     watcher: SurveyWatcher
-    marks: CostEntries
     entries: CostEntries
 
     def run(self, missing: Sequence[Candidate]) -> None:
-        waiting = [candidate for candidate in missing if candidate.name != self.baseline.name]
-        total, known = len(waiting), self.entries.get(self.baseline.name, {}).get("rounds", [])
+        base = self.baseline.name
+        waiting = [candidate for candidate in missing if candidate.name != base]
+        total, known = len(waiting), self.entries.get(base, {}).get("rounds", [])
         with ExitStack() as alive:
             shutil.rmtree(self.scratch, ignore_errors=True)  # of a killed pass
             alive.callback(shutil.rmtree, self.scratch, ignore_errors=True)
             baseline = self.start(self.baseline, alive)
             for number in count(max((facts["group"] + 1 for facts in known), default=0)):
                 done = f"{total - len(waiting)} of {total} candidates done"
-                self.watcher.phase(f"measuring costs beside {self.baseline.name}: {done}")
+                self.watcher.phase(f"measuring costs beside {base}: {done}")
                 with ExitStack() as group_alive:
-                    group = self.start_group(waiting, group_alive)
+                    group: list[BenchmarkWorker] = []
+                    while waiting and (not group or self.has_room(len(group))):
+                        group += self.start(waiting.pop(0), group_alive)
                     self.measure(number, [*baseline, *group])
-                baseline = [] if self.entries[self.baseline.name]["warnings"] else baseline
-                costs = settle(self.entries, self.baseline.name)
-                write_text(self.path, json.dumps(costs, indent=2) + "\n")
+                baseline = [] if self.entries[base]["warnings"] else baseline
+                write_json(self.path, settle(self.entries, base))
                 if not waiting:
                     return
 
-    def start_group(self, waiting: list[Candidate], alive: ExitStack) -> list[BenchmarkWorker]:
-        """As many as may be alive at once and as the memory holds."""
-        group: list[BenchmarkWorker] = []
-        while waiting and len(group) < GROUP:
-            largest = max(e.get("peak_memory_bytes", 0) for e in self.entries.values())
-            if group and free_memory() <= SPARE * largest:
-                break
-            group += self.start(waiting.pop(0), alive)
-        return group
+    def has_room(self, group: int) -> bool:
+        """Whether another process may join a group."""
+        largest = max(entry.get("peak_memory_bytes", 0) for entry in self.entries.values())
+        return group < GROUP and free_memory() > SPARE * largest
 
     def start(self, candidate: Candidate, alive: ExitStack) -> list[BenchmarkWorker]:
         """A process that is ready to measure; none if it failed."""
@@ -248,14 +245,20 @@ class CostPass:
         alive.callback(worker.stop)
         # The baseline may have rounds: it is measured again beside later candidates.
         entry = {"rounds": [], **self.entries.get(candidate.name, {})}
-        entry |= {"mark": self.marks[candidate.name], "warnings": []}
+        entry |= {"mark": mark_validity(candidate, self.baseline), "warnings": []}
         self.entries[candidate.name] = entry
+        known = self.ask(worker)
+        self.entries[candidate.name] = known | entry
+        return [worker] if known else []
+
+    def ask(self, worker: BenchmarkWorker) -> dict[str, Any]:
+        """The answer of a worker; empty, with a warning in its entry, if it failed."""
         try:
-            self.entries[candidate.name] = worker.prepare() | entry
+            return worker.measure()
         except RunError as problem:
-            entry["warnings"].append(f"its cost was not measured: {problem}")
-            return []
-        return [worker]
+            warnings = self.entries[worker.candidate.name]["warnings"]
+            warnings.append(f"its cost was not measured: {problem}")
+            return {}
 
     def measure(self, number: int, workers: list[BenchmarkWorker]) -> None:
         """All rounds of a group; the first worker is the baseline's, if that is alive."""
@@ -264,11 +267,10 @@ class CostPass:
             first = turn % max(1, len(workers))
             for worker in [*workers[first:], *workers[:first]]:
                 entry = self.entries[worker.candidate.name]
-                try:
-                    measured.append({"group": number, "round": turn, **worker.measure()})
+                if facts := self.ask(worker):
+                    measured.append({"group": number, "round": turn, **facts})
                     entry["rounds"].append(measured[-1])
-                except RunError as problem:
-                    entry["warnings"].append(f"its cost was not measured: {problem}")
+                else:
                     entry["rounds"] = [f for f in entry["rounds"] if f["group"] != number]
                     workers.remove(worker)
             if FEWEST_ROUNDS <= turn + 1 < ROUNDS and is_slowed_down(measured, turn + 1):

@@ -1,27 +1,10 @@
-"""The process that measures one candidate: training steps, encoding, requests, memory.
+"""One candidate in a process of its own: training steps, encoding, requests, memory."""
 
-It reads lines from stdin and answers each with one line of JSON on stdout:
-
-    {"recipe": ..., "scratch": ...}   run everything once; costs known without measuring
-    round                             seconds of each operation, and the peak memory so far
-
-It ends at once when stdin is closed, so it never outlives its parent.
-"""
-
-from __future__ import annotations
-
-import json
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from statistics import median
-from threading import Thread
+from statistics import fmean, median
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,16 +12,21 @@ import numpy as np
 from mops.config.recipe import Recipe
 from mops.data.batches import Segment
 from mops.data.dataset import Dataset
-from mops.data.schedule import PlannedStage, Schedule
-from mops.errors import MopsError
+from mops.data.schedule import PlannedStage
 from mops.evaluate.cost import analytic_costs
 from mops.predict.bundle import Bundle
 from mops.predict.predictor import Predictor
 from mops.store import Store, find_store
 from mops.surveys.benchmark import BATCH
-from mops.training.feature_cache import FeatureCache, digest_segment, open_cache, token_chunks
-from mops.training.frozen import fill_rows, make_segments, reused_rows
-from mops.training.machine import keep_freed_memory, peak_memory
+from mops.training.feature_cache import (
+    FeatureCache,
+    digest_segment,
+    make_segments,
+    open_cache,
+    reused_rows,
+    token_chunks,
+)
+from mops.training.machine import peak_memory
 from mops.training.prepare import prepare
 from mops.training.run import build_trainer
 from mops.training.step import compute_losses, take_step
@@ -50,46 +38,19 @@ Value = TypeVar("Value")
 Request = dict[str, list[tuple[str, ...]]]  # task -> texts of its rows
 
 
-class Stopwatch:
-    """Measures seconds from its creation.
+def start_stopwatch(device: str) -> Callable[[], float]:
+    """A function that returns the seconds since now.
 
     On the processor the CPU time, if it is shorter than the clock's: then other programs had the
     cores. With one thread this is the time on an idle machine.
     """
+    clock, work = time.perf_counter(), time.process_time()
 
-    def __init__(self, device: str) -> None:
-        self.is_processor = device == "cpu"
-        self.clock, self.work = time.perf_counter(), time.process_time()
+    def seconds() -> float:
+        elapsed = time.perf_counter() - clock
+        return min(elapsed, time.process_time() - work) if device == "cpu" else elapsed
 
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.clock
-
-    def seconds(self) -> float:
-        work = time.process_time() - self.work
-        return min(self.elapsed(), work) if self.is_processor else self.elapsed()
-
-
-# ------------------------------------------------------------------ which steps are measured
-
-
-@dataclass(frozen=True)
-class StageSample:
-    """Steps that stand for all steps of a stage: quantiles of their numbers of tokens."""
-
-    stage: PlannedStage
-    steps: tuple[int, ...]
-    weight: float  # of each of them in the mean step of the whole training
-    largest: int  # the step with the most tokens: it sets the peak memory
-
-
-def sample_stage(
-    schedule: Schedule, stage: PlannedStage, count_tokens: Callable[[int], int]
-) -> StageSample:
-    places = np.linspace(stage.first, stage.stop - 1, min(SIZED_STEPS, len(stage)))
-    by_size = sorted(places.round().astype(int).tolist(), key=count_tokens)
-    steps = quantiles(by_size, MEASURED_STEPS)
-    weight = len(stage) / len(steps) / len(schedule)
-    return StageSample(stage, tuple(steps), weight, by_size[-1])
+    return seconds
 
 
 def quantiles(values: Sequence[Value], count: int) -> list[Value]:
@@ -97,27 +58,92 @@ def quantiles(values: Sequence[Value], count: int) -> list[Value]:
     return [values[(2 * n + 1) * len(values) // (2 * count)] for n in range(count)]
 
 
+# ------------------------------------------------------------------ one stage of the training
+
+
+class StageBenchmark:
+    """Steps that stand for all steps of a stage: quantiles of their numbers of tokens."""
+
+    def __init__(self, trainer: Trainer, stage: PlannedStage, scratch: Path) -> None:
+        self.trainer, self.stage, self.scratch = trainer, stage, scratch
+        self.device = next(trainer.network.parameters()).device.type
+        places = np.linspace(stage.first, stage.stop - 1, min(SIZED_STEPS, len(stage)))
+        by_size = sorted(places.round().astype(int).tolist(), key=self.count_tokens)
+        self.steps = quantiles(by_size, MEASURED_STEPS)
+        self.largest = by_size[-1]  # the step with the most tokens: it sets the peak memory
+        # The frozen prefix, once the stage was entered: its cache, a sample of the sequences to
+        # encode as (cache key, sequences of one pack), and all distinct ones in the steps.
+        self.cache: FeatureCache | None = None
+        self.sample: list[tuple[str, Sequence[Segment]]] = []
+        self.sequences: dict[tuple[str, bytes], int] | None = None  # key and digest -> tokens
+
+    def count_tokens(self, step: int) -> int:
+        return sum(len(segment.ids) for segment in self.trainer.objective.make_batch(step).segments)
+
+    def enter(self) -> None:
+        """Begin the stage as a run does; its largest step also creates the optimizer's moments.
+
+        Learning rates are set to zero: a step takes the same time, and the weights stay finite.
+        """
+        learner = self.trainer.learner
+        learner.enter_stage(self.stage)
+        for group in learner.optimizer.param_groups:
+            group["base"] = 0.0
+        if self.sequences is None:
+            self.sequences = self.fill_cache()
+        self.time_step(self.largest)
+
+    def fill_cache(self) -> dict[tuple[str, bytes], int]:
+        """Like a run's, but only rows of the sampled steps are cached, in a store of its own."""
+        schedule, data = self.trainer.schedule, self.trainer.objective.data
+        store = Store(self.scratch / "store") if find_store() else None
+        cache = open_cache(self.trainer.network, store) if store else None
+        reused = reused_rows(cache, schedule, self.stage, self.stage.first) if cache else {}
+        if cache is None or not any(map(len, reused.values())):
+            return {}
+        self.cache, sequences = cache, {}
+        sampled = [schedule.rows_at(step) for step in {self.largest, *self.steps}]
+        for task, rows in reused.items():
+            key = cache.keys[task]
+            taken = [place.row for step in sampled for place in step.get(task, ())]
+            chosen = np.intersect1d(rows, np.array(taken, dtype=np.int64))
+            missing = cache.missing(key, make_segments(task, data[task], chosen))
+            self.sample += [(key, chunk) for chunk in token_chunks(missing)]
+            cache.fill(task, missing)
+            for segment in make_segments(task, data[task], rows):
+                sequences[key, digest_segment(segment)] = len(segment.ids)
+        return sequences
+
+    def time_step(self, step: int) -> float:
+        """Seconds of a training step; its rows are gathered before, as in a run."""
+        batch = self.trainer.objective.make_batch(step)
+        losses = partial(compute_losses, pack=self.cache.pack if self.cache else None)
+        seconds = start_stopwatch(self.device)
+        take_step(self.trainer.learner, batch, self.stage, step, losses)
+        return seconds()
+
+    def time_encoding(self) -> float:
+        """Seconds of all sequences to encode, extrapolated from the sample by tokens."""
+        if not self.cache or not self.sequences or not self.sample:
+            return 0.0
+        seconds = start_stopwatch(self.device)
+        for key, segments in self.sample:
+            self.cache.compute(key, segments)
+        tokens = sum(len(segment.ids) for _, segments in self.sample for segment in segments)
+        return seconds() * sum(self.sequences.values()) / tokens
+
+
 # ------------------------------------------------------------------ one candidate
 
 
 class CandidateBenchmark:
-    """A candidate at its first step.
-
-    Learning rates are set to zero: a step takes the same time, and the weights stay finite.
-    """
+    """A candidate at its first step, and requests to predict for all of its tasks."""
 
     def __init__(self, recipe: Recipe, scratch: Path) -> None:
         self.ready = prepare(recipe, lambda _: None)
         self.trainer = build_trainer(scratch / "run", self.ready)
-        self.scratch = scratch
-        schedule, make_batch = self.trainer.schedule, self.trainer.objective.make_batch
-
-        def count_tokens(step: int) -> int:
-            return sum(len(segment.ids) for segment in make_batch(step).segments)
-
-        self.samples = [sample_stage(schedule, s, count_tokens) for s in schedule.stages if s]
-        self.stage: PlannedStage | None = None
-        self.encodings: dict[int, EncodingSample] = {}  # by the first step of their stages
+        planned = [stage for stage in self.trainer.schedule.stages if stage]
+        self.stages = [StageBenchmark(self.trainer, stage, scratch) for stage in planned]
         bundle = Bundle(
             scratch, self.trainer.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
         )
@@ -126,21 +152,20 @@ class CandidateBenchmark:
 
     def warm(self) -> dict[str, Any]:
         """Run everything once, the largest steps included; costs known without measuring."""
-        for sample in self.samples:
-            self.enter(sample)
+        for stage in self.stages:
+            stage.enter()
         self.time_request(self.row)
         self.time_request(self.batch)
         trainer = self.trainer
         tables = {name: data.tokens for name, data in trainer.objective.data.items()}
         weights = sum(tensor.nbytes for tensor in trainer.network.weights().values())
-        encodings = self.encodings.values()
         return {
             **analytic_costs(trainer.network.layout, trainer.schedule, tables),
             "planned_steps": len(trainer.schedule),
             "disk_bytes": weights + len(self.ready.source.tokenizer.to_str().encode()),
             "peak_memory_bytes": peak_memory(),
-            "encode_sequences": sum(encoding.sequences for encoding in encodings),
-            "encode_measured": sum(len(part) for e in encodings for _, part in e.sample),
+            "encode_sequences": sum(len(stage.sequences or ()) for stage in self.stages),
+            "encode_measured": sum(len(part) for stage in self.stages for _, part in stage.sample),
         }
 
     def round(self) -> dict[str, float]:
@@ -149,47 +174,26 @@ class CandidateBenchmark:
         `peak` is the peak memory so far: it grows over the first steps by fragmentation. `clock`
         are the seconds of the whole round, `waited` those that other programs had the cores.
         """
-        stopwatch = Stopwatch(self.ready.device)
+        start, seconds = time.perf_counter(), start_stopwatch(self.ready.device)
         step = encode = 0.0
-        for sample in self.samples:
-            self.enter(sample)
-            step += sample.weight * sum(map(self.time_step, sample.steps))
-            encode += self.encodings[sample.stage.first].time_encoding()
+        for stage in self.stages:
+            if len(self.stages) > 1:
+                stage.enter()
+            share = len(stage.stage) / len(self.trainer.schedule)
+            step += share * fmean(map(stage.time_step, stage.steps))
+            encode += stage.time_encoding()
         self.time_request(self.row)
         latency = median(self.time_request(self.row) for _ in range(REQUESTS))
         times = {"step": step, "encode": encode, "latency": latency}
         times["batch"] = self.time_request(self.batch)
-        clock = stopwatch.elapsed()
-        waited = max(0.0, clock - stopwatch.seconds())
+        clock = time.perf_counter() - start
+        waited = max(0.0, clock - seconds())
         return times | {"clock": clock, "waited": waited, "peak": peak_memory()}
 
-    def enter(self, sample: StageSample) -> None:
-        """Begin a stage as a run does; its largest step also creates the optimizer's moments."""
-        stage, trainer = sample.stage, self.trainer
-        if stage is self.stage:
-            return
-        self.stage = stage
-        trainer.learner.enter_stage(stage)
-        for group in trainer.learner.optimizer.param_groups:
-            group["base"] = 0.0
-        if stage.first not in self.encodings:
-            self.encodings[stage.first] = sample_encoding(trainer, sample, self.scratch)
-        self.time_step(sample.largest)
-
-    def time_step(self, step: int) -> float:
-        """Seconds of a training step; its rows are gathered before, as in a run."""
-        trainer, stage = self.trainer, self.trainer.schedule.stage_at(step)
-        batch = trainer.objective.make_batch(step)
-        cache = self.encodings[stage.first].cache
-        losses = partial(compute_losses, pack=cache.pack if cache else None)
-        stopwatch = Stopwatch(self.ready.device)
-        take_step(trainer.learner, batch, stage, step, losses)
-        return stopwatch.seconds()
-
     def time_request(self, request: Request) -> float:
-        stopwatch = Stopwatch(self.ready.device)
+        seconds = start_stopwatch(self.ready.device)
         self.predictor.predict_tasks(request)
-        return stopwatch.seconds()
+        return seconds()
 
 
 def make_request(dataset: Dataset, rows: int) -> Request:
@@ -202,82 +206,3 @@ def make_request(dataset: Dataset, rows: int) -> Request:
     texts = [row.texts for row in dataset.splits[source]["validation"].good]
     chosen = quantiles(sorted(texts, key=lambda row: len("".join(row))), rows)
     return {name: [row[: len(task.text)] for row in chosen] for name, task in tasks.items()}
-
-
-# ------------------------------------------------------------------ the frozen prefix
-
-
-@dataclass(frozen=True)
-class EncodingSample:
-    """The cached frozen prefix of a stage, and a sample of the sequences to encode."""
-
-    cache: FeatureCache | None = None
-    sample: Sequence[tuple[str, Sequence[Segment]]] = ()  # (cache key, sequences of one pack)
-    sequences: int = 0  # distinct ones in the steps of the stage
-    tokens: int = 0  # of all these
-
-    def time_encoding(self) -> float:
-        """Seconds of all sequences, extrapolated from the sample by tokens."""
-        if not self.cache or not self.sample:
-            return 0.0
-        stopwatch = Stopwatch(self.cache.device.type)
-        for key, segments in self.sample:
-            self.cache.compute(key, segments)
-        tokens = sum(len(segment.ids) for _, segments in self.sample for segment in segments)
-        return stopwatch.seconds() * self.tokens / tokens
-
-
-def sample_encoding(trainer: Trainer, sample: StageSample, scratch: Path) -> EncodingSample:
-    """Like a run's, but only rows of the sampled steps are cached, in a store of its own."""
-    schedule, stage, data = trainer.schedule, sample.stage, trainer.objective.data
-    cache = open_cache(trainer.network, Store(scratch / "store")) if find_store() else None
-    reused = reused_rows(cache, schedule, stage, stage.first) if cache else {}
-    if cache is None or not any(map(len, reused.values())):
-        return EncodingSample()
-    sampled: dict[str, list[int]] = {task: [] for task in reused}
-    for step in {sample.largest, *sample.steps}:
-        for task, places in schedule.rows_at(step).items():
-            sampled[task] += [place.row for place in places]
-    chosen = {task: np.intersect1d(rows, sampled[task]) for task, rows in reused.items()}
-    chunks = []
-    for task, rows in chosen.items():
-        missing = cache.missing(cache.keys[task], make_segments(task, data[task], rows))
-        chunks += [(cache.keys[task], chunk) for chunk in token_chunks(missing)]
-    fill_rows(cache, data, chosen, lambda _: None)
-    distinct: dict[tuple[str, bytes], int] = {}  # cache key and digest -> tokens
-    for task, rows in reused.items():
-        for segment in make_segments(task, data[task], rows):
-            distinct[cache.keys[task], digest_segment(segment)] = len(segment.ids)
-    return EncodingSample(cache, chunks, len(distinct), sum(distinct.values()))
-
-
-# ------------------------------------------------------------------ the process
-
-
-def main() -> None:
-    keep_freed_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes stdin
-    requests: SimpleQueue[str] = SimpleQueue()
-    Thread(target=read_requests, args=(requests,), daemon=True).start()
-    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # prints of libraries go to stderr
-    try:
-        job = json.loads(requests.get())
-        benchmark = CandidateBenchmark(Recipe.model_validate(job["recipe"]), Path(job["scratch"]))
-        print(json.dumps(benchmark.warm()), file=output, flush=True)
-        while requests.get():
-            print(json.dumps(benchmark.round()), file=output, flush=True)
-    except Exception as problem:  # anything: the parent has to know why
-        kind = "" if isinstance(problem, MopsError) else f"{type(problem).__name__}: "
-        print(json.dumps({"error": f"{kind}{problem}"}), file=output, flush=True)
-    os._exit(1)  # a thread that waits for a line would hold up the usual end
-
-
-def read_requests(requests: SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        requests.put(line.strip())
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

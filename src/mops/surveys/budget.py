@@ -7,12 +7,9 @@ with 8 rows of three tasks: `shared` 0.64 and 0.69, `separate` 0.76 and 0.77, `p
 and 0.72, `frozen+adapters` 0.53 and 0.46.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import timeit
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,9 +19,10 @@ from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.data.schedule import Schedule, generator, plan_steps, trained_parameters
 from mops.data.tokens import TokenTable, tokenise
 from mops.evaluate.cost import TrainingWork, training_work
-from mops.model.sources import EncoderSource, find_encoder
+from mops.model.sources import EncoderSource
 from mops.plans.layout import Layout
 from mops.surveys.design import Survey
+from mops.surveys.ledger import cached_encoder
 
 # Measured with MiniLM at 8 rows of each of three tasks on one core.
 EFFICIENCY = 0.65  # of the machine's matrix products that a training step reaches
@@ -36,6 +34,9 @@ SAMPLE = 2000  # training rows of a task whose tokens are counted
 TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 SEARCH_ROUNDS = 6
+# Of a race: evaluations of every training, and passes over the largest task at most.
+RACE_EVALUATIONS, MOST_PASSES = 8, 4
+EVALUATED = 2000  # validation rows of a task, at most
 # If evaluations take a larger fraction of a budget, so many of them are tried instead.
 MOST_EVALUATING, FEWER_EVALUATIONS = 0.25, (5, 2)
 
@@ -79,26 +80,27 @@ class TrialEstimate:
 class Forecast:
     """All trials of a survey."""
 
+    survey: Survey
     candidates: tuple[TrialEstimate, ...]
-    seeds: int
+    warning: str = ""  # if the time that was given is too short
 
     @property
     def encode_seconds(self) -> float:
-        """Once for each family."""
-        families: dict[str, float] = {}
-        for trial in self.candidates:
-            families[trial.family] = max(trial.encode_seconds, families.get(trial.family, 0.0))
-        return sum(families.values())
+        """Once for each family: as long as its longest trial needs."""
+        trials = sorted(self.candidates, key=lambda trial: trial.encode_seconds)
+        return sum({trial.family: trial.encode_seconds for trial in trials}.values())
 
     @property
     def seconds(self) -> float:
         """One trial after the other."""
-        return self.encode_seconds + self.seeds * sum(trial.seconds for trial in self.candidates)
+        once = sum(trial.seconds for trial in self.candidates)
+        return self.encode_seconds + len(self.survey.seeds) * once
 
     @property
     def evaluating(self) -> float:
         """The fraction of the time that evaluations take."""
-        return self.seeds * sum(t.evaluation_seconds for t in self.candidates) / self.seconds
+        once = sum(trial.evaluation_seconds for trial in self.candidates)
+        return len(self.survey.seeds) * once / self.seconds
 
 
 @dataclass
@@ -107,7 +109,6 @@ class Estimator:
 
     gflops: float = field(default_factory=matrix_speed)
     datasets: dict[str, Dataset] = field(default_factory=dict)
-    sources: dict[str, EncoderSource] = field(default_factory=dict)
     samples: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
 
@@ -115,15 +116,17 @@ class Estimator:
         """The first seed stands for all."""
         trials = [candidate.trial(survey.seeds[0]) for candidate in survey.candidates()]
         estimates = (self.estimate(trial.candidate.name, trial.recipe) for trial in trials)
-        return Forecast(tuple(estimates), len(survey.seeds))
+        return Forecast(survey, tuple(estimates))
 
     def estimate(self, name: str, recipe: Recipe) -> TrialEstimate:
-        """Steps, evaluations on half of the validation rows, and the scores at the end."""
+        """Steps, evaluations on a sample of the validation rows, and the scores at the end."""
         layout, schedule, family = self.lay_out(recipe)
         work = training_work(layout, schedule, self.samples[family])
         splits = self.datasets[dataset_key(recipe)].splits
         rows = {task: len(splits[task]["validation"].rows) for task in splits}
-        evaluation = sum(n / 2 * work.evaluation_flops[task] for task, n in rows.items())
+        evaluation = sum(
+            min(n, EVALUATED) * work.evaluation_flops[task] for task, n in rows.items()
+        )
         final = sum((n + TRAIN_SAMPLE) * work.forward_flops[task] for task, n in rows.items())
         evaluation_seconds = flop_seconds(evaluation * count_evaluations(schedule), self.gflops)
         once = flop_seconds(work.frozen_flops + final, self.gflops)
@@ -144,9 +147,7 @@ class Estimator:
         key = dataset_key(recipe)
         if key not in self.datasets:
             self.datasets[key] = read_dataset(recipe)
-        if recipe.encoder not in self.sources:
-            self.sources[recipe.encoder] = find_encoder(recipe.encoder)
-        dataset, source = self.datasets[key], self.sources[recipe.encoder]
+        dataset, source = self.datasets[key], cached_encoder(recipe.encoder)
         layout = recipe.with_labels(dataset.tasks).layout(dataset.tasks, source.shape)
         family = json.dumps([key, recipe.encoder, layout.reading.pair, layout.reading.max_length])
         if family not in self.samples:
@@ -179,55 +180,70 @@ def count_evaluations(schedule: Schedule) -> int:
 # ------------------------------------------------------------------ budgets
 
 
-@dataclass(frozen=True)
-class FittedSurvey:
-    """A survey that is meant to take a given time."""
-
-    survey: Survey
-    steps: int
-    forecast: Forecast
-    warning: str = ""  # if the time is too short
-
-
 def fit_budget(
     survey: Survey, seconds: float, *, jobs: int = 1, estimator: Estimator | None = None
-) -> FittedSurvey:
-    """The number of steps, the same for all trials, with which the whole survey takes `seconds`.
+) -> Forecast:
+    """The survey with as many steps, the same for all trials, as it can take in `seconds`.
 
     If evaluations would take more than a quarter of the time, there are fewer of them.
     """
     estimator = estimator or Estimator()
     for evaluations in (survey.evaluations, *FEWER_EVALUATIONS):
-
-        def with_steps(steps: int, most: int | None = evaluations) -> FittedSurvey:
-            scaled = survey.with_steps(steps, most)
-            return FittedSurvey(scaled, steps, estimator.survey(scaled))
-
-        fitted = search_steps(with_steps, seconds * jobs)
-        forecast = fitted.forecast
-        if forecast.evaluating <= MOST_EVALUATING and forecast.seconds <= seconds * jobs:
+        fitted = search_steps(estimator, survey, evaluations, seconds * jobs)
+        if fitted.evaluating <= MOST_EVALUATING and fitted.seconds <= seconds * jobs:
             break
-    if fitted.steps > LEAST_STEPS:
+    return with_warning(fitted, seconds, jobs)
+
+
+def fit_race(
+    survey: Survey, seconds: float, *, jobs: int = 1, estimator: Estimator | None = None
+) -> Forecast:
+    """A race with as many steps as one training of each candidate can take in `seconds`.
+
+    There are evaluations at all of its rungs, and at most MOST_PASSES over the largest task.
+    """
+    estimator = estimator or Estimator()
+    race = survey.changed(seeds=1).model_copy(update={"budget": seconds})
+    fitted = search_steps(estimator, race, RACE_EVALUATIONS, seconds * jobs)
+    training = fitted.survey.candidates()[0].recipe.training
+    _, schedule, _ = estimator.lay_out(fitted.survey.candidates()[0].recipe)
+    passes = (rows / training.batch_size(task) for task, rows in schedule.sizes.items())
+    most = math.ceil(MOST_PASSES * max(passes))
+    if (fitted.survey.steps or 0) > most:
+        return estimator.survey(fitted.survey.changed(steps=most))
+    return with_warning(fitted, seconds, jobs)
+
+
+def with_warning(fitted: Forecast, seconds: float, jobs: int) -> Forecast:
+    """A warning if the time is too short."""
+    if fitted.survey.steps != LEAST_STEPS:
         return fitted
+    count = len(fitted.candidates) * len(fitted.survey.seeds)
     warning = (
-        f"a budget of {seconds:.0f} s is too small for {len(survey.trials())} trials: "
-        f"{LEAST_STEPS} steps each take about {fitted.forecast.seconds / jobs:.0f} s; name fewer "
-        "plans or seeds, or a larger budget"
+        f"a budget of {seconds:.0f} s is too small for {count} trials: "
+        f"{LEAST_STEPS} steps each take about {fitted.seconds / jobs:.0f} s; name fewer plans or "
+        "seeds, or a larger budget"
     )
     return replace(fitted, warning=warning)
 
 
-def search_steps(with_steps: Callable[[int], FittedSurvey], seconds: float) -> FittedSurvey:
+def search_steps(
+    estimator: Estimator, survey: Survey, evaluations: int | None, seconds: float
+) -> Forecast:
     """Time is nearly linear in the steps; encoding a growing set of rows bends it a little."""
-    low = with_steps(LEAST_STEPS)
-    if low.forecast.seconds > seconds:
+
+    def forecast(steps: int) -> Forecast:
+        return estimator.survey(survey.changed(steps=steps, evaluations=evaluations))
+
+    low, steps = forecast(LEAST_STEPS), 10 * LEAST_STEPS
+    if low.seconds > seconds:
         return low
-    fitted = with_steps(10 * LEAST_STEPS)
+    fitted = forecast(steps)
     for _ in range(SEARCH_ROUNDS):
-        slope = (fitted.forecast.seconds - low.forecast.seconds) / (fitted.steps - low.steps)
-        steps = int(low.steps + (seconds - low.forecast.seconds) / max(slope, 1e-9))
-        steps = min(MOST_STEPS, max(LEAST_STEPS + 1, steps))
-        if steps == fitted.steps:
+        slope = (fitted.seconds - low.seconds) / (steps - LEAST_STEPS)
+        better = int(LEAST_STEPS + (seconds - low.seconds) / max(slope, 1e-9))
+        better = min(MOST_STEPS, max(LEAST_STEPS + 1, better))
+        if better == steps:
             break
-        fitted = with_steps(steps)
+        steps, fitted = better, forecast(better)
     return fitted

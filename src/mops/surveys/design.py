@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,49 +16,11 @@ from mops.data.compose import compose_recipe, relative_to
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import SINGLE
 from mops.plans.parser import is_plan_file, read_plan
-from mops.surveys.expansion import Point, expand, value_at
-from mops.surveys.ledger import Candidate, Trial
+from mops.surveys.expansion import Block, expand, value_at
+from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
-
-
-class Block(Strict):
-    """Candidates that vary together: all combinations of the axes, on the same settings."""
-
-    set: dict[str, Any] = Field(
-        default_factory=dict, description="dotted key of the recipe -> its value in this block"
-    )
-    axes: dict[str, list[Any]] = Field(
-        default_factory=dict,
-        description="dotted key -> the values to compare; `a+b` sets two keys to the same value",
-    )
-
-    @field_validator("axes", mode="before")
-    @classmethod
-    def check_axes(cls, axes: Any) -> Any:
-        for key, values in axes.items() if isinstance(axes, dict) else ():
-            if not isinstance(values, list) or not values:
-                raise ValueError(
-                    f"the axis {key!r} is {values!r}; it must be a list of one or more values. "
-                    "Put a key with the same value for all candidates under `set`"
-                )
-        return axes
-
-    def points(self) -> list[dict[str, Any]]:
-        """The settings of each combination."""
-        keys = [axis.split("+") for axis in self.axes]
-        return [
-            self.set
-            | {k: value for linked, value in zip(keys, values, strict=True) for k in linked}
-            for values in product(*self.axes.values())
-        ]
-
-    def with_axis(self, key: str, values: Sequence[Any]) -> Block:
-        """The same block with other values of a key, whether it was set, varied or absent."""
-        axis = next((axis for axis in self.axes if key in axis.split("+")), key)
-        kept = {name: value for name, value in self.set.items() if name not in axis.split("+")}
-        return Block(set=kept, axes={**self.axes, axis: list(values)})
 
 
 class Survey(Strict):
@@ -80,25 +41,78 @@ class Survey(Strict):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
         (1,), description="random seeds; each candidate is trained once with each"
     )
+    budget: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds of a race, which trains round by round instead of all seeds"
+    )
     baseline: str = Field("", description="name of the candidate that others are compared with")
     single: str | None = Field(None, description="name of the candidate with a model per task")
-    on: Literal["report", "test"] = Field(
-        "report", description="rows that scores come from: half of validation, or the test files"
+    rounds: tuple[Round, ...] = Field(
+        (), description="of a race, or of seeds that were added later"
     )
+    on: Literal["report", "test"] = Field(
+        "report",
+        description="rows that judge: those of validation, cross-fitted, or the test files",
+    )
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def list_seeds(cls, given: Any) -> Any:
+        """A number of seeds means 1, 2, 3, ...; a list stays, each seed once."""
+        if isinstance(given, int):
+            return list(range(1, given + 1))
+        return list(dict.fromkeys(given)) if isinstance(given, list | tuple) else given
 
     @cached_property
     def expanded(self) -> tuple[Candidate, ...]:
         """A candidate for each combination, in order; equal recipes give the same candidate."""
-        points = [Point(given, block.axes) for block in self.blocks for given in block.points()]
-        budget = {"steps": self.steps, "evaluations": self.evaluations}
-        return expand(self.recipe, points, **budget, with_test=self.on == "test")
+        return expand(
+            self.recipe,
+            self.blocks,
+            steps=self.steps,
+            evaluations=self.evaluations,
+            is_race=self.budget is not None,
+            with_test=self.on == "test",
+        )
+
+    def points(self) -> list[dict[str, Any]]:
+        """The settings of each combination, in the order of `expanded`."""
+        return [point for block in self.blocks for point in block.points()]
 
     def candidates(self) -> tuple[Candidate, ...]:
         return tuple({candidate.name: candidate for candidate in self.expanded}.values())
 
     def trials(self) -> tuple[Trial, ...]:
         """Seed by seed, so that an unfinished survey has all candidates with the first seeds."""
-        return tuple(c.trial(seed) for seed in self.seeds for c in self.candidates())
+        seeds = () if self.budget else self.seeds
+        own = [c.trial(seed) for seed in seeds for c in self.candidates()]
+        added = [trial for entry in self.rounds for trial in self.trials_of(entry)]
+        return tuple(
+            {(trial.candidate.name, trial.seed): trial for trial in (*own, *added)}.values()
+        )
+
+    def with_round(self, entry: Round) -> Survey:
+        return self.model_copy(update={"rounds": (*self.rounds, entry)})
+
+    def with_more_seeds(self, count: int, only: Sequence[str] = ()) -> Survey:
+        """New seeds for all candidates, or for some."""
+        names = [self.resolved("--only", name) for name in only]
+        names = names or [candidate.name for candidate in self.candidates()]
+        first = 1 + max(trial.seed for trial in self.trials())
+        seeds = tuple(range(first, first + count))
+        return self.with_round(Round(candidates=tuple(names), seeds=seeds, why="seeds were added"))
+
+    def with_data(self, folder: Path) -> Survey:
+        """The same files in another folder."""
+        recipe = copy.deepcopy(self.recipe)
+        for entry in recipe["tasks"].values():
+            for split in ("train", "validation", "test"):
+                if split in entry and not entry[split].startswith("hub:"):
+                    entry[split] = str(folder.resolve() / Path(entry[split]).name)
+        return self.model_copy(update={"recipe": recipe})
+
+    def trials_of(self, entry: Round) -> list[Trial]:
+        named = [c for c in self.candidates() if c.name in entry.candidates]
+        return [candidate.trial(seed) for seed in entry.seeds for candidate in named]
 
     def to_data(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
@@ -117,7 +131,7 @@ class Survey(Strict):
         """Other values of one key; the baseline keeps its own value, to compare them with."""
         position = [candidate.name for candidate in self.expanded].index(self.baseline)
         home = [block for block in self.blocks for _ in block.points()][position]
-        own = value_at(self.find(self.baseline).recipe.to_data(), key)
+        own = value_at(self.expanded[position].recipe.to_data(), key)
         kept = [own] if own is not None and own not in values else []
         new = plan_rows(list(values), Path()) if key == "plan" else list(values)
         blocks = [b.with_axis(key, [*kept, *new] if b is home else new) for b in self.blocks]
@@ -125,19 +139,12 @@ class Survey(Strict):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Survey:
         """Keys that hold for every candidate and override those of the survey."""
-        varied = {part for block in self.blocks for axis in block.axes for part in axis.split("+")}
-        if both := ", ".join(sorted(varied & set(settings))):
+        varied = [key for key in settings if any(block.varies(key) for block in self.blocks)]
+        if both := ", ".join(sorted(varied)):
             advice = "it cannot also be set for all candidates. Leave it out, or give its values"
             raise RecipeError(f"survey {self.name!r} varies {both}; {advice}")
         blocks = [Block(set={**block.set, **settings}, axes=block.axes) for block in self.blocks]
         return self.changed(blocks=blocks)
-
-    def with_steps(self, steps: int, evaluations: int | None = None) -> Survey:
-        """The same number of steps in every trial; all settings in steps are scaled with it."""
-        return self.changed(steps=steps, evaluations=evaluations or self.evaluations)
-
-    def with_seeds(self, seeds: int | Sequence[int]) -> Survey:
-        return self.changed(seeds=list_seeds(seeds))
 
     def changed(self, **fields: Any) -> Survey:
         """Other fields; the baseline and the single-task candidate are looked up again."""
@@ -153,9 +160,6 @@ class Survey(Strict):
         return new.completed(renamed(self.baseline), renamed(self.single or ""))
 
     # -------------------------------------------------------------- names
-
-    def find(self, name: str) -> Candidate:
-        return next(candidate for candidate in self.candidates() if candidate.name == name)
 
     def match(self, wanted: str) -> str:
         """The candidate of this name, or the first one with this plan; empty if there is none."""
@@ -182,10 +186,10 @@ class Survey(Strict):
 
     def model_per_task(self, baseline: str) -> str | None:
         """The candidate with plan `separate`; among several the one most like the baseline."""
-        base = self.find(baseline).settings
-        alone = [c for c in self.candidates() if c.recipe.plan == SINGLE]
-        alike = [sum(base.get(key) == value for key, value in c.settings.items()) for c in alone]
-        return alone[alike.index(max(alike))].name if alone else None
+        settings = {c.name: c.settings.items() for c in self.candidates()}
+        alone = [c.name for c in self.candidates() if c.recipe.plan == SINGLE]
+        alike = {name: sum(both in settings[baseline] for both in settings[name]) for name in alone}
+        return max(alone, key=alike.__getitem__, default=None)
 
 
 # ------------------------------------------------------------------ from plain data and files
@@ -223,7 +227,6 @@ def to_survey(
         for settings in part.values() if isinstance(part, dict) else ():
             if isinstance(settings, dict) and "plan" in settings:
                 settings["plan"] = plan_rows(settings["plan"], folder)
-    plain["seeds"] = list_seeds(plain.get("seeds", 1))
     baseline, single = (plain.pop(key, None) or "" for key in ("baseline", "single"))
     return to_value(Survey, plain, where=where, error=RecipeError).completed(baseline, single)
 
@@ -247,10 +250,3 @@ def plan_rows(given: Any, folder: Path) -> Any:
     if isinstance(given, list):
         return [plan_rows(plan, folder) for plan in given]
     return read_plan(str(folder / given)).to_data() if is_plan_file(given) else given
-
-
-def list_seeds(given: Any) -> Any:
-    """A number of seeds means 1, 2, 3, ...; a list stays, each seed once."""
-    if isinstance(given, int):
-        return list(range(1, given + 1))
-    return list(dict.fromkeys(given)) if isinstance(given, list | tuple) else given

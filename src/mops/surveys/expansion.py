@@ -6,52 +6,92 @@ import copy
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress, product
 from typing import Any
 
-from mops.config.recipe import Recipe, to_recipe
+from pydantic import Field, field_validator
+
+from mops.config.recipe import to_recipe
+from mops.config.training import Strict
 from mops.data.compose import set_key
 from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate
 
+Settings = Mapping[str, Any]  # dotted key of the recipe -> its value
 STEP_COUNTS = ("eval_steps", "steps_per_epoch", "dwa_steps")  # settings that count steps
 
 
-@dataclass(frozen=True)
-class Point:
-    """One combination of a block."""
+class Block(Strict):
+    """Candidates that vary together: all combinations of the axes, on the same settings."""
 
-    given: Mapping[str, Any]  # dotted key -> value
-    axes: Iterable[str]  # the keys that vary in its block, linked ones joined by +
+    set: dict[str, Any] = Field(
+        default_factory=dict, description="dotted key of the recipe -> its value in this block"
+    )
+    axes: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="dotted key -> the values to compare; `a+b` sets two keys to the same value",
+    )
+
+    @field_validator("axes", mode="before")
+    @classmethod
+    def check_axes(cls, axes: Any) -> Any:
+        for key, values in axes.items() if isinstance(axes, dict) else ():
+            if not isinstance(values, list) or not values:
+                raise ValueError(
+                    f"the axis {key!r} is {values!r}; it must be a list of one or more values. "
+                    "Put a key with the same value for all candidates under `set`"
+                )
+        return axes
+
+    def points(self) -> list[dict[str, Any]]:
+        """The settings of each combination."""
+        keys = [axis.split("+") for axis in self.axes]
+        return [
+            self.set
+            | {k: value for linked, value in zip(keys, values, strict=True) for k in linked}
+            for values in product(*self.axes.values())
+        ]
+
+    def varies(self, key: str) -> bool:
+        return any(key in axis.split("+") for axis in self.axes)
+
+    def with_axis(self, key: str, values: Sequence[Any]) -> Block:
+        """The same block with other values of a key, whether it was set, varied or absent."""
+        axis = next((axis for axis in self.axes if key in axis.split("+")), key)
+        kept = {name: value for name, value in self.set.items() if name not in axis.split("+")}
+        return Block(set=kept, axes={**self.axes, axis: list(values)})
 
 
 def expand(
     base: Mapping[str, Any],
-    points: Sequence[Point],
+    blocks: Iterable[Block],
     *,
     steps: int | None,
     evaluations: int | None,
+    is_race: bool,
     with_test: bool,
 ) -> tuple[Candidate, ...]:
-    """A candidate for each point; points with equal recipes give the same candidate."""
-    data = [apply(base, point.given, with_test) for point in points]
+    """A candidate for each point of each block; equal recipes give the same candidate."""
+    points = [(block, given) for block in blocks for given in block.points()]
+    data = [apply(base, given, with_test) for _, given in points]
     if steps is not None:
-        rescale(data, points, steps)
-    distinct: dict[str, tuple[Point, Recipe]] = {}  # by content
+        rescale(data, [block.varies("training.max_steps") for block, _ in points], steps)
+    drafts: dict[str, Candidate] = {}  # by content, without names
     contents = []
-    for plain, point in zip(data, points, strict=True):
+    for plain, (_, given) in zip(data, points, strict=True):
         if evaluations is not None:
-            plain["training"] = limit_evaluations(plain.get("training") or {}, evaluations)
-        label = ", ".join(map(str, point.given.values()))[:60] or "of the recipe"
+            training = plain.get("training") or {}
+            plain["training"] = limit_evaluations(training, evaluations, is_exact=is_race)
+        label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
         recipe = to_recipe(copy.deepcopy(plain), where=f"survey, candidate {label}")
         contents.append(json.dumps(recipe.to_data(), sort_keys=True))
-        distinct.setdefault(contents[-1], (point, recipe))
-    named = dict(zip(distinct, name_candidates(list(distinct.values())), strict=True))
+        drafts.setdefault(contents[-1], Candidate("", given, recipe))
+    axes = [axis for block in blocks for axis in block.axes]
+    named = dict(zip(drafts, name_candidates(list(drafts.values()), axes), strict=True))
     return tuple(named[content] for content in contents)
 
 
-def apply(base: Mapping[str, Any], given: Mapping[str, Any], with_test: bool) -> dict[str, Any]:
+def apply(base: Mapping[str, Any], given: Settings, with_test: bool) -> dict[str, Any]:
     """The base recipe with the settings of a point; test files only if they are scored."""
     data = copy.deepcopy(dict(base))
     for key, value in given.items():
@@ -68,19 +108,18 @@ def apply(base: Mapping[str, Any], given: Mapping[str, Any], with_test: bool) ->
 # ------------------------------------------------------------------ names
 
 
-def name_candidates(distinct: Sequence[tuple[Point, Recipe]]) -> list[Candidate]:
+def name_candidates(drafts: Sequence[Candidate], axes: Iterable[str]) -> list[Candidate]:
     """Short, distinct names: the plan, the axes, and other settings only where needed."""
-    points, recipes = zip(*distinct, strict=True)
-    data = [recipe.to_data() for recipe in recipes]
-    parts = [part for point in points for axis in point.axes for part in axis.split("+")]
-    keys = dict.fromkeys(("plan", *parts, *(key for point in points for key in point.given)))
-    varied = [
-        key for key in keys if not all(value_at(d, key) == value_at(data[0], key) for d in data)
-    ]
-    axes = {axis.partition("+")[0] for point in points for axis in point.axes} & set(varied)
-    shown = sorted((key for key in varied if key != "plan"), key=lambda key: key not in axes)
-    for count in range(len(axes - {"plan"}), len(shown) + 1):
-        names = [write_name(point, d, shown[:count]) for point, d in zip(points, data, strict=True)]
+    linked = [axis.split("+") for axis in axes]
+    keys = dict.fromkeys(["plan", *chain(*linked), *chain(*(draft.settings for draft in drafts))])
+    data = (draft.recipe.to_data() for draft in drafts)
+    rows = [{key: value_at(recipe, key) for key in keys} for recipe in data]
+    varied = [key for key in keys if any(row[key] != rows[0][key] for row in rows)]
+    first = {parts[0] for parts in linked} & set(varied)
+    shown = sorted((key for key in varied if key != "plan"), key=lambda key: key not in first)
+    both = list(zip(drafts, rows, strict=True))
+    for count in range(len(first - {"plan"}), len(shown) + 1):
+        names = [write_name(draft.settings, row, shown[:count]) for draft, row in both]
         if len(set(names)) == len(names):
             break
     else:
@@ -90,19 +129,18 @@ def name_candidates(distinct: Sequence[tuple[Point, Recipe]]) -> list[Candidate]
             "their plans or folders different names"
         )
     return [
-        Candidate(name, {key: value_at(d, key) for key in varied}, recipe)
-        for name, d, recipe in zip(names, data, recipes, strict=True)
+        Candidate(name, {key: row[key] for key in varied}, draft.recipe)
+        for name, (draft, row) in zip(names, both, strict=True)
     ]
 
 
-def write_name(point: Point, data: Mapping[str, Any], keys: Sequence[str]) -> str:
+def write_name(given: Settings, row: Settings, keys: Sequence[str]) -> str:
     """The plan and the settings of this point: `PLAN, learning_rate=0.001`."""
-    plan = data["plan"]
+    plan = row["plan"]
     words = [plan["name"] if isinstance(plan, dict) else plan]
     for key in keys:
-        value = value_at(data, key)
-        if key in point.given and value not in (None, [], {}):
-            words.append(f"{key.rpartition('.')[2]}={abbreviate(value)}")
+        if key in given and row[key] not in (None, [], {}):
+            words.append(f"{key.rpartition('.')[2]}={abbreviate(row[key])}")
     return ", ".join(words)
 
 
@@ -141,10 +179,9 @@ def count_steps(training: Mapping[str, Any]) -> int | None:
     return None
 
 
-def rescale(data: Sequence[dict[str, Any]], points: Sequence[Point], steps: int) -> None:
+def rescale(data: Sequence[dict[str, Any]], varies: Sequence[bool], steps: int) -> None:
     """All recipes with this many steps; where the budget itself varies, the largest has them."""
     totals = [count_steps(recipe.get("training") or {}) or 0 for recipe in data]
-    varies = [any("training.max_steps" in axis for axis in point.axes) for point in points]
     largest = max(compress(totals, varies), default=0)
     for recipe, total, is_varied in zip(data, totals, varies, strict=True):
         share = (total or largest) / largest if is_varied else 1
@@ -191,10 +228,13 @@ def scale_stages(stages: Sequence[Mapping[str, Any]], steps: int) -> list[dict[s
     return scaled
 
 
-def limit_evaluations(training: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
-    """The same training with at most so many evaluations, evenly spread."""
+def limit_evaluations(
+    training: Mapping[str, Any], evaluations: int, *, is_exact: bool = False
+) -> dict[str, Any]:
+    """The same training with at most, or exactly, so many evaluations, evenly spread."""
     steps = count_steps(training)
     if steps is None:
         return dict(training)
     interval = training.get("eval_steps") or training.get("steps_per_epoch") or 1
-    return {**training, "eval_steps": max(interval, math.ceil(steps / evaluations))}
+    even = math.ceil(steps / evaluations)
+    return {**training, "eval_steps": even if is_exact else max(interval, even)}

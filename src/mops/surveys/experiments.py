@@ -1,25 +1,20 @@
 """Named experiments: the surveys of the papers, and one of everything. No torch."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
-from mops.config.methods import AGGREGATORS
 from mops.config.recipe import Recipe
-from mops.config.training import ScheduleName
+from mops.config.training import AGGREGATORS, ScheduleName
 from mops.data.compose import is_optional, tasks_in
 from mops.errors import RecipeError, nearest
 from mops.model.sources import find_encoder
 from mops.plans.catalog import fsi
 from mops.plans.parser import parse_plan
 from mops.plans.rows import Feed, Gradient
-from mops.plans.shapes import EncoderShape
 from mops.surveys.design import Survey, to_survey
 from mops.yaml_io import read_yaml
 
@@ -32,11 +27,7 @@ MIXTURES = (
 )  # fmt: skip
 WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2)  # of late layers, in widths of the encoder
 OTHER_GRADIENTS: tuple[Gradient, ...] = ("stop", "full")  # the short form has frozen-head
-SHARED_BY_GROUPS = ("ISS", "SSI", "SIS")
-WEIGHTS = (
-    (0.4, 0.4, 0.2), (0.4, 0.2, 0.4), (0.2, 0.4, 0.4),
-    (0.5, 0.25, 0.25), (0.25, 0.5, 0.25), (0.25, 0.25, 0.5),
-)  # fmt: skip
+SHARED_BY_GROUPS, MOST_GROUPED = ("ISS", "SSI", "SIS"), 5
 ROWS = 8  # of a task in each step
 WHOLE_BATCH = ("together", "mixed")  # schedules whose steps have rows of every task
 
@@ -78,18 +69,19 @@ def find_experiment(name: str) -> Experiment:
 
 def named_survey(name: str, recipe: Recipe, seeds: int | list[int] | None = None) -> Survey:
     """A named experiment on the tasks, the data and the encoder of a recipe."""
-    entry, given = find_experiment(name), Given(recipe)
+    entry, tasks = find_experiment(name), recipe.task_values().values()
     fewest, most = entry.tasks
-    if not fewest <= len(given.tasks) <= most or len(given.pairs) < entry.pairs:
+    if not fewest <= len(tasks) <= most or sum(task.is_pair for task in tasks) < entry.pairs:
         raise RecipeError(
             f"experiment {name!r} needs {entry.needs}; the tasks are {', '.join(recipe.tasks)}; "
             f"{entry.advice}"
         )
+    design = {"blocks": entry.blocks, "baseline": entry.baseline, "single": entry.single}
     data = {
         "name": name,
         "source": entry.source,
         "seeds": entry.seeds if seeds is None else seeds,
-        **{key: given.fill_in(getattr(entry, key)) for key in ("blocks", "baseline", "single")},
+        **fill_in(design, list_values(recipe)),
     }
     return to_survey(data, recipe, where=f"experiment {name}")
 
@@ -106,123 +98,88 @@ def tasks_for(name: str, data: str) -> list[str] | None:
 # ------------------------------------------------------------------ {names} in experiments.yaml
 
 
-@dataclass(frozen=True)
-class Given:
-    """The tasks and the encoder of a recipe, on which an experiment may depend."""
-
-    recipe: Recipe
-
-    @cached_property
-    def pairs(self) -> list[str]:
-        return [name for name, task in self.recipe.task_values().items() if task.is_pair]
-
-    @cached_property
-    def tasks(self) -> list[str]:
-        """Names, single texts before pairs, as the papers order them."""
-        return sorted(self.recipe.tasks, key=lambda name: name in self.pairs)
-
-    @cached_property
-    def encoder(self) -> EncoderShape:
-        return find_encoder(self.recipe.encoder, ["config.json"]).shape
-
-    def fill_in(self, template: Any) -> Any:
-        """The template with values for names; a list that stands for a name is spliced."""
-        if isinstance(template, dict):
-            return {key: self.fill_in(part) for key, part in template.items()}
-        if isinstance(template, list):
-            parts: list[Any] = []
-            for part in template:
-                value = self.fill_in(part)
-                parts += value if isinstance(part, str) and isinstance(value, list) else [value]
-            return parts
-        if not isinstance(template, str):
-            return template
-        if whole := re.fullmatch(r"{(\w+)}", template):
-            return VALUES[whole[1]](self)
-        return re.sub(r"{(\w+)}", lambda name: str(VALUES[name[1]](self)), template)
+def fill_in(template: Any, values: Mapping[str, Any]) -> Any:
+    """The template with values for names; a list that stands for a name is spliced."""
+    if isinstance(template, dict):
+        return {fill_in(key, values): fill_in(part, values) for key, part in template.items()}
+    if isinstance(template, list):
+        parts: list[Any] = []
+        for part in template:
+            value = fill_in(part, values)
+            parts += value if isinstance(part, str) and isinstance(value, list) else [value]
+        return parts
+    if not isinstance(template, str):
+        return template
+    if whole := re.fullmatch(r"{(\w+)}", template):
+        return values[whole[1]]
+    return re.sub(r"{(\w+)}", lambda name: str(values[name[1]]), template)
 
 
-def write_mixtures(given: Given) -> list[str]:
-    depth, words = given.encoder.depth, []
-    for frozen, shared in MIXTURES:
-        first, second = round(depth * frozen / 12), round(depth * (frozen + shared) / 12)
-        words.append("F" * first + "S" * (second - first) + "I" * (depth - second))
-    return [f"layers:{word}" for word in dict.fromkeys(words)]
+def list_values(recipe: Recipe) -> dict[str, Any]:
+    """Name -> its value for the tasks and the encoder of a recipe."""
+    kinds = recipe.task_values()
+    pairs = [name for name, task in kinds.items() if task.is_pair]
+    tasks = sorted(kinds, key=pairs.__contains__)  # single texts first, as the papers order them
+    single = [name for name in tasks if name not in pairs] or tasks
+    shape = find_encoder(recipe.encoder, ["config.json"]).shape
+    cosine = {"kind": "cosine", "project": True}
+    return {
+        # of the encoder
+        "encoder": recipe.encoder,
+        "width": shape.width,
+        "all_shared": "S" * shape.depth,
+        "all_individual": "I" * shape.depth,
+        "half": f"hybrid:{shape.depth // 2}",
+        "thirds": f"layers:{fsi(shape.depth)}",
+        "hybrids": [f"hybrid:{k}" for k in range(shape.depth)],
+        "mixtures": list(dict.fromkeys(mix_layers(shape.depth, *m) for m in MIXTURES)),
+        "widths": [late_layers(round(shape.width * part)) for part in WIDTHS],
+        # of the tasks
+        **{f"task{number}": name for number, name in enumerate(tasks, start=1)},
+        "alone": [[task] for task in single],
+        "fed": ["progressive"] if len(tasks) > 1 else [],
+        "edges": list_edges(tasks),
+        "other_gradients": [feed_all(gradient) for gradient in OTHER_GRADIENTS],
+        "groups": list_groups(tasks),
+        "cosine_heads": {n: cosine for n, t in kinds.items() if t.is_similarity} or "linear",
+        "equal_weights": dict.fromkeys(tasks, round(1 / len(tasks), 6)),
+        "rows_of_all": ROWS * len(tasks),
+        # of the package; under Adam `mean` moves as the sum does, and some ways need a solver
+        "aggregators": [n for n, way in AGGREGATORS.items() if not way.needs and n != "mean"],
+        "turns": [name for name in get_args(ScheduleName) if name not in WHOLE_BATCH],
+    }
 
 
-def write_edges(given: Given) -> list[str]:
+def mix_layers(depth: int, frozen: int, shared: int) -> str:
+    first, second = round(depth * frozen / 12), round(depth * (frozen + shared) / 12)
+    return "layers:" + "F" * first + "S" * (second - first) + "I" * (depth - second)
+
+
+def late_layers(width: int) -> dict[str, Any]:
+    plan = parse_plan("frozen+late:SIS")
+    late = tuple(replace(row, width=width) for row in plan.late)
+    return replace(plan, name=f"{plan.name} of {width}", late=late).to_data()
+
+
+def feed_all(gradient: Gradient) -> dict[str, Any]:
+    plan, row = parse_plan("progressive"), Feed(source="*", target="*", gradient=gradient)
+    return replace(plan, name=f"{plan.name}-{gradient}", feeds=(row,)).to_data()
+
+
+def list_edges(tasks: Sequence[str]) -> list[str]:
     """Each edge alone, and the first task to all others; two tasks have only one edge."""
-    first, *others = given.tasks
-    edges = [f"{a}>{b}" for a, b in combinations(given.tasks, 2)]
+    first, *others = tasks
+    edges = [f"{a}>{b}" for a, b in combinations(tasks, 2)]
     edges.append(",".join(f"{first}>{later}" for later in others))
     return [f"progressive:{edge}" for edge in edges if len(others) > 1]
 
 
-def write_feeds(given: Given) -> list[dict[str, Any]]:
-    rows = [Feed(source="*", target="*", gradient=gradient) for gradient in OTHER_GRADIENTS]
-    plan = parse_plan("progressive")
-    return [replace(plan, name=f"{plan.name}-{r.gradient}", feeds=(r,)).to_data() for r in rows]
-
-
-def write_widths(given: Given) -> list[dict[str, Any]]:
-    plan, plans = parse_plan("frozen+late:SIS"), []
-    for width in (round(given.encoder.width * part) for part in WIDTHS):
-        late = tuple(replace(row, width=width) for row in plan.late)
-        plans.append(replace(plan, name=f"{plan.name} of {width}", late=late).to_data())
-    return plans
-
-
-def write_groups(given: Given) -> list[str]:
-    """Three tasks: each pair. More: all partitions into two or more groups without singletons."""
-    groupings = [groups for groups in partitions(given.tasks) if len(groups) > 1]
-    if len(given.tasks) == 3:
-        groupings = [[pair] for pair in combinations(given.tasks, 2)]
+def list_groups(tasks: Sequence[str]) -> list[str]:
+    """Three tasks: each pair. Four or five: each division into two groups without singletons."""
+    first, *others = tasks[:MOST_GROUPED]
+    groupings: list[list[tuple[str, ...]]] = [[pair] for pair in combinations(tasks, 2)]
+    if len(others) > 2:
+        chosen = [c for size in range(1, len(others) - 1) for c in combinations(others, size)]
+        groupings = [[(first, *c), tuple(t for t in others if t not in c)] for c in chosen]
     words = [",".join("+".join(group) for group in groups) for groups in groupings]
     return [f"late:{regime}/{word}" for regime in SHARED_BY_GROUPS for word in words]
-
-
-def partitions(tasks: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
-    """All ways to divide tasks into groups of two or more."""
-    if not tasks:
-        yield []
-        return
-    first, *others = tasks
-    for count in range(1, len(others) + 1):
-        for chosen in combinations(others, count):
-            left = [task for task in others if task not in chosen]
-            yield from ([(first, *chosen), *rest] for rest in partitions(left))
-
-
-def write_heads(given: Given) -> dict[str, Any] | str:
-    tasks = given.recipe.task_values().values()
-    heads = {task.name: {"kind": "cosine", "project": True} for task in tasks if task.is_similarity}
-    return heads or "linear"
-
-
-VALUES: dict[str, Callable[[Given], Any]] = {
-    # of the encoder
-    "encoder": lambda given: given.recipe.encoder,
-    "width": lambda given: given.encoder.width,
-    "all_shared": lambda given: "S" * given.encoder.depth,
-    "all_individual": lambda given: "I" * given.encoder.depth,
-    "half": lambda given: f"hybrid:{given.encoder.depth // 2}",
-    "thirds": lambda given: f"layers:{fsi(given.encoder.depth)}",
-    "hybrids": lambda given: [f"hybrid:{k}" for k in range(given.encoder.depth)],
-    "mixtures": write_mixtures,
-    "widths": write_widths,
-    # of the tasks
-    "alone": lambda given: [
-        [task] for task in given.tasks if task not in given.pairs or given.pairs == given.tasks
-    ],
-    "fed": lambda given: ["progressive"] if len(given.tasks) > 1 else [],
-    "edges": write_edges,
-    "other_gradients": write_feeds,
-    "groups": write_groups,
-    "cosine_heads": write_heads,
-    "equal_weights": lambda given: dict.fromkeys(given.tasks, round(1 / len(given.tasks), 6)),
-    "weights": lambda given: [dict(zip(given.tasks, three, strict=True)) for three in WEIGHTS],
-    "rows_of_all": lambda given: ROWS * len(given.tasks),
-    # of the package; under Adam `mean` moves as the sum does, and some ways need a solver
-    "aggregators": lambda _: [n for n, way in AGGREGATORS.items() if not way.needs and n != "mean"],
-    "turns": lambda _: [name for name in get_args(ScheduleName) if name not in WHOLE_BATCH],
-}

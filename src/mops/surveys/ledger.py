@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from mops import __version__
 from mops.config.recipe import Recipe, to_recipe
+from mops.errors import DataError
 from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
 from mops.record import Record, read_record
@@ -29,9 +30,10 @@ from mops.yaml_io import read_yaml
 
 IRRELEVANT = ("threads", "save_steps", "report_to")  # settings that do not change the result
 ID_LENGTH = 12
-FINISHED, FAILED, STOPPED, RUNNING, STARTED, WAITING = STATES = (
-    "finished", "failed", "stopped", "running", "started", "waiting",
+FINISHED, FAILED, PAUSED, RUNNING, STARTED, WAITING = STATES = (
+    "finished", "failed", "paused", "running", "started", "waiting",
 )  # fmt: skip
+cached_encoder = lru_cache(maxsize=8)(find_encoder)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Trial:
     candidate: Candidate
     seed: int
     recipe: Recipe
+    known_id: str = ""  # of a survey whose data may be elsewhere
 
     @property
     def name(self) -> str:
@@ -61,7 +64,17 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        return content_id(self.recipe)
+        return self.known_id or content_id(self.recipe)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Candidates that are trained with some seeds: a part of a race, or seeds added later."""
+
+    candidates: tuple[str, ...]
+    seeds: tuple[int, ...]
+    until: float = 1.0  # fraction of the steps
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,7 @@ class Job:
 class SurveyWatcher:
     """Receives the progress of a survey; this one shows nothing, as in a Ray worker."""
 
+    def planned(self, trials: Sequence[Trial]) -> None: ...
     def started(self, job: Job) -> None: ...
     def moved(self, job: Job, fraction: float, activity: str) -> None: ...
     def ended(self, job: Job) -> None: ...
@@ -96,19 +110,19 @@ def content_id(recipe: Recipe) -> str:
     data = recipe.without(*IRRELEVANT).to_data()
     for name, entry in recipe.tasks.items():
         data["tasks"][name] |= {split: data_digest(file) for split, file in entry.files().items()}
-    data["encoder"] = encoder_digest(recipe.encoder)
+    data["encoder"] = cached_encoder(recipe.encoder).digest
     text = json.dumps([__version__, data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
 
 @lru_cache(maxsize=64)
 def data_digest(file: str) -> str:
-    return file_digest(file) or file  # a data set on a hub is its name
-
-
-@lru_cache(maxsize=8)
-def encoder_digest(name: str) -> str:
-    return find_encoder(name).digest
+    try:
+        return file_digest(file) or file  # a data set on a hub is its name
+    except OSError as cause:
+        raise DataError(
+            f"{file} cannot be read: {cause.strerror}; name the folder of the data with --data"
+        ) from cause
 
 
 @dataclass(frozen=True)
@@ -126,11 +140,9 @@ class Ledger:
     def failure_file(self, trial_id: str) -> Path:
         return self.folder / "failed" / f"{trial_id}.json"
 
-    def stopped_file(self, trial_id: str) -> Path:
-        """Step and score of a trial that a hyperparameter search has stopped early."""
-        return self.folder / "stopped" / f"{trial_id}.json"
-
-    # -------------------------------------------------------------- trials
+    def pause_file(self, trial_id: str) -> Path:
+        """Of a trial in a race: how far it may go, how far it went, its best score, its seconds."""
+        return self.folder / "paused" / f"{trial_id}.json"
 
     def register(self, trials: Iterable[Trial]) -> None:
         """Write the recipe of each trial, so that any process can train it.
@@ -139,18 +151,21 @@ class Ledger:
         """
         names = self.names()
         for trial in trials:
-            names[trial.id] = trial.name
+            names.pop(trial.id, None)
+            names[trial.id] = trial.name  # at the end: the latest of this name
             path = self.recipe_file(trial.id)
             if not (path.is_file() and self.run_folder(trial.id).is_dir()):
                 write_text(path, trial.recipe.to_yaml())
-        text = json.dumps(names, indent=2, ensure_ascii=False)
-        write_text(self.folder / "names.json", text + "\n")
+        write_json(self.folder / "names.json", names)
 
     def names(self) -> dict[str, str]:
         """Trial id -> candidate and seed."""
-        path = self.folder / "names.json"
-        names: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        return names
+        return read_json(self.folder / "names.json")
+
+    def with_ids(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials with the ids under which they were last registered; needs none of the data."""
+        ids = {name: trial_id for trial_id, name in self.names().items()}
+        return [replace(trial, known_id=ids.get(trial.name, trial.known_id)) for trial in trials]
 
     def recipe(self, trial_id: str) -> Recipe:
         path = self.recipe_file(trial_id)
@@ -159,15 +174,13 @@ class Ledger:
     def record(self, trial_id: str) -> Record:
         return read_record(self.run_folder(trial_id) / "record.json")
 
-    # -------------------------------------------------------------- states
-
     def state(self, trial_id: str) -> str:
         if self.is_finished(trial_id):
             return FINISHED
         if self.failure_file(trial_id).is_file():
             return FAILED
-        if self.stopped_file(trial_id).is_file():
-            return STOPPED
+        if self.is_paused(trial_id):
+            return PAUSED
         if not self.run_folder(trial_id).is_dir():
             return WAITING
         with self.claim([trial_id]) as mine:
@@ -178,33 +191,55 @@ class Ledger:
 
     def is_open(self, trial_id: str) -> bool:
         """Whether it still has to be trained."""
-        return not self.is_finished(trial_id) and not self.failure_file(trial_id).is_file()
+        is_over = self.is_finished(trial_id) or self.failure_file(trial_id).is_file()
+        return not is_over and not self.is_paused(trial_id)
+
+    # -------------------------------------------------------------- pauses
+
+    def pause(self, trial_id: str) -> dict[str, Any]:
+        return {"until": 1.0, "reached": 0.0} | read_json(self.pause_file(trial_id))
+
+    def is_paused(self, trial_id: str) -> bool:
+        """Whether it went as far as it may go; then it waits for the next round."""
+        pause = self.pause(trial_id)
+        return bool(pause["until"] < 1 and pause["reached"] >= pause["until"])
+
+    def note_pause(self, trial_id: str, **facts: float | None) -> None:
+        """`until` when a round begins; `reached`, `score` and `seconds` when the trial stops."""
+        write_json(self.pause_file(trial_id), self.pause(trial_id) | facts)
+
+    # -------------------------------------------------------------- failures
+
+    def open_ids(self, trial_ids: Iterable[str]) -> list[str]:
+        return list(filter(self.is_open, trial_ids))
 
     @contextmanager
     def claim(self, trial_ids: Iterable[str]) -> Iterator[list[str]]:
         """Lock these trials; yields those that no other process holds."""
         (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+        mine: list[str] = []
         with ExitStack() as held:
-            mine = []
             for trial_id in trial_ids:
-                lock = FileLock(self.folder / "locks" / trial_id, timeout=0)
-                try:
-                    held.enter_context(lock)
-                except Timeout:
-                    continue
-                mine.append(trial_id)
+                with suppress(Timeout):
+                    held.enter_context(FileLock(self.folder / "locks" / trial_id, timeout=0))
+                    mine.append(trial_id)
             yield mine
-
-    # -------------------------------------------------------------- failures
 
     def fail(self, trial_id: str, reason: str) -> None:
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        text = json.dumps({"reason": " ".join(reason.split()), "when": when}, indent=2)
-        write_text(self.failure_file(trial_id), text + "\n")
+        write_json(self.failure_file(trial_id), {"reason": " ".join(reason.split()), "when": when})
 
     def failure(self, trial_id: str) -> Mapping[str, Any]:
-        path = self.failure_file(trial_id)
-        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return read_json(self.failure_file(trial_id))
 
     def forget_failures(self) -> None:
         shutil.rmtree(self.folder / "failed", ignore_errors=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if there is no file."""
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")

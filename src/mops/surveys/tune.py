@@ -1,151 +1,162 @@
-"""Hyperparameter search with Ray Tune: ASHA stops trials that fall behind on the selection half.
+"""Hyperparameter search: settings drawn from a space, of which the better half goes on. No torch.
 
-Every trial is a run in the ledger of a survey and reports its evaluations to Tune; a stopped trial
-has a note with its step. No state of Tune is kept: an interrupted search reports again what the
-runs have written, and goes on. The winner is compared with the default on the report half.
+The first trial is the recipe itself, the default. All trials are trained to a quarter of their
+steps, the better half to half of them, and so on (successive halving, Jamieson and Talwalkar 2016),
+by the score on the validation rows. Winner and default are then compared on fresh seeds: the seed
+that won the search is lucky.
 """
 
-from __future__ import annotations
-
-import importlib
-import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mops.errors import RunError
-from mops.evaluate.compare import Difference
-from mops.files import write_text
-from mops.record import read_curve
-from mops.surveys.executors import MOST_DEATHS, ray_session
-from mops.surveys.ledger import Candidate, Ledger, Trial
-from mops.surveys.results.judge import check_trial, compare_trials
-from mops.surveys.search_space import EVALUATIONS
-from mops.surveys.worker import train_trials
-from mops.training.tracking import Watcher
+import numpy as np
 
-GRACE = 2  # evaluations before a trial may be stopped: the first one is hardly after the warm-up
-REDUCTION = 3  # one in so many trials goes on at each comparison
-QUIET = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "TUNE_WARN_SLOW_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "1000",
-}
-OnResult = Callable[[str, int, float], None]  # trial, evaluations so far, best score so far
+from mops.config.recipe import Recipe
+from mops.data.dataset import read_dataset
+from mops.data.schedule import generator, plan_steps
+from mops.errors import RecipeError, RunError, nearest
+from mops.evaluate.joint import Difference
+from mops.plans.rows import TRUNK_FROZEN
+from mops.surveys.design import Survey, to_survey
+from mops.surveys.expansion import Block, count_steps
+from mops.surveys.experiments import DEFAULT, named_survey
+from mops.surveys.ledger import Candidate, Ledger, Round, Trial
+from mops.surveys.race import RUNGS, Standing, next_rung
+from mops.surveys.results.judge import judge_trials, read_trial
+from mops.surveys.results.results import Results
+from mops.surveys.run import Executor, train_round
+from mops.yaml_io import read_yaml
 
-
-def run_search(
-    trials: Sequence[Trial],
-    ledger: Ledger,
-    on_result: OnResult,
-    *,
-    address: str | None,
-    cpus: float,
-) -> None:
-    """Train all trials; the first one, the default, is never stopped."""
-    os.environ |= QUIET
-    with ray_session(address, cpus), tempfile.TemporaryDirectory(prefix="mops-") as scratch:
-        tune: Any = importlib.import_module("ray.tune")
-        tuner = tune.Tuner(
-            tune.with_resources(train_trial, {"cpu": cpus}),
-            param_space={
-                "folder": str(ledger.folder.resolve()),
-                "best_by": trials[0].recipe.training.best_by,
-                "trial": tune.grid_search([trial.id for trial in trials]),
-            },
-            tune_config=tune.TuneConfig(
-                scheduler=make_scheduler(trials[0].id, on_result),
-                reuse_actors=True,  # a new process takes longer than a small trial
-            ),
-            run_config=tune.RunConfig(
-                storage_path=scratch,
-                verbose=0,
-                failure_config=tune.FailureConfig(max_failures=MOST_DEATHS - 1),
-            ),
-        )
-        for result in tuner.fit():
-            close(ledger, result.config["trial"], result.metrics or {}, result.error)
+EVALUATIONS = 8  # of every trial, evenly over its own budget
+KINDS = ("choice", "uniform", "log_uniform")
+# Of a candidate's learning rate, that --tune-rates tries; and to which fraction of the steps.
+RATE_FACTORS, RATES_UNTIL = (1 / 3, 1, 3), 0.5
 
 
-def close(
-    ledger: Ledger, trial_id: str, metrics: Mapping[str, Any], error: Exception | None
-) -> None:
-    """Note a trial that was stopped, or that Tune could not finish."""
-    note = ledger.stopped_file(trial_id)
-    if not ledger.is_open(trial_id) or note.is_file():
-        return
-    if error is not None:
-        ledger.fail(trial_id, f"its Ray worker died {MOST_DEATHS} times. {str(error)[:300]}")
-    else:
-        facts = {"step": metrics.get("step", 0), "best_score": metrics.get("score")}
-        write_text(note, json.dumps(facts, indent=2) + "\n")
+@dataclass(frozen=True)
+class Draw:
+    """How the value of one key is drawn."""
+
+    kind: str
+    values: tuple[Any, ...]  # the choices, or the lowest and the highest
+
+    def value(self, rng: np.random.Generator) -> Any:
+        """Numbers have three digits; more say nothing."""
+        if self.kind == "choice":
+            return self.values[int(rng.integers(len(self.values)))]
+        if self.kind == "uniform":
+            return float(f"{rng.uniform(*self.values):.3g}")
+        low, high = map(math.log, self.values)
+        return float(f"{math.exp(rng.uniform(low, high)):.3g}")
 
 
-def make_scheduler(default: str, on_result: OnResult) -> Any:
-    """ASHA (Li et al. 2020) over evaluations, for all trials but the default.
+def default_space(recipe: Recipe) -> dict[str, Draw]:
+    """A plan of each family, learning rates, loss weights, half or all of the budget.
 
-    The last evaluation stops no trial: then a run is as good as finished.
+    At learning rates outside these ranges fine-tuning forgets or hardly moves.
     """
-    asha: Any = importlib.import_module("ray.tune.schedulers").ASHAScheduler
-
-    class KeepDefault(asha):  # type: ignore[misc]
-        def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
-            on_result(trial.config["trial"], result["evaluations"], result["score"])
-            decision: str = super().on_trial_result(controller, trial, result)
-            return self.CONTINUE if trial.config["trial"] == default else decision
-
-        def __reduce__(self) -> Any:  # Tune writes it to a file that nobody reads
-            return (object, ())
-
-        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-            return self
-
-    return KeepDefault(
-        time_attr="evaluations",
-        metric="score",
-        mode="max",
-        max_t=EVALUATIONS - 1,
-        grace_period=GRACE,
-        reduction_factor=REDUCTION,
-        stop_last_trials=False,
-    )
+    training = recipe.training
+    candidates = named_survey(DEFAULT, recipe).candidates()
+    space = {
+        "plan": Draw("choice", tuple(candidate.recipe.plan for candidate in candidates)),
+        "training.learning_rate": Draw("log_uniform", (1e-5, 1e-4)),
+        "training.head_learning_rate": Draw("log_uniform", (1e-4, 3e-3)),
+    }
+    if isinstance(training.loss_weights, dict) and len(recipe.tasks) > 1:
+        weight = Draw("log_uniform", (0.25, 4.0))
+        space |= {f"training.loss_weights.{task}": weight for task in recipe.tasks}
+    if training.max_steps and training.max_steps > 1:
+        half = math.ceil(training.max_steps / 2)
+        space["training.max_steps"] = Draw("choice", (half, training.max_steps))
+    return space
 
 
-# ------------------------------------------------------------------ in a Ray worker
+def read_space(path: Path) -> dict[str, Draw]:
+    """`training.learning_rate: {log_uniform: [1e-5, 1e-4]}`, one line for each key."""
+    return {str(key): to_draw(value, f"{path}: {key}") for key, value in read_yaml(path).items()}
 
 
-def train_trial(config: Mapping[str, Any]) -> None:
-    """Report the evaluations that are known, then train the rest unless it was stopped."""
-    ledger, trial_id = Ledger(Path(config["folder"])), config["trial"]
-    reporter = TuneReporter(config["best_by"])
-    for line in read_curve(ledger.run_folder(trial_id) / "curve.jsonl"):
-        if reporter.best_by in line:
-            reporter.evaluation(line["step"], line, False)
-    if not ledger.stopped_file(trial_id).is_file():
-        train_trials(ledger.folder, [trial_id], reporter)
+def to_draw(value: Any, where: str) -> Draw:
+    kind, values = next(iter(value.items()), ("", [])) if isinstance(value, dict) else ("", [])
+    is_valid = kind in KINDS and len(value) == 1 and isinstance(values, list) and len(values) > 0
+    if is_valid and kind != "choice":
+        are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        lowest = 0 if kind == "log_uniform" else -math.inf
+        is_valid = len(values) == 2 and are_numbers and lowest < values[0] < values[1] < math.inf
+    if not is_valid:
+        raise RecipeError(
+            f"{where} is {value!r}; allowed: a mapping of one of {', '.join(KINDS)} to a list, as "
+            "{log_uniform: [1e-5, 1e-4]}; a range has the lowest and the highest value, "
+            f"log_uniform above 0.{nearest(str(kind), KINDS)}"
+        )
+    return Draw(kind, tuple(values))
 
 
-class TuneReporter(Watcher):
-    """A watcher that reports each evaluation to Tune once; Tune may end the work there."""
+# ------------------------------------------------------------------ the trials of a search
 
-    def __init__(self, best_by: str) -> None:
-        self.best_by = best_by
-        self.scores: dict[int, float] = {}
 
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
-        if step in self.scores:
+def budget_in_steps(recipe: Recipe) -> Recipe:
+    """The same recipe with its budget and its evaluations in steps.
+
+    Every trial has equally many evaluations, unless the recipe says how many.
+    """
+    training = recipe.training
+    steps = count_steps(recipe.to_data()["training"])
+    if steps is None:  # a budget in epochs depends on the rows
+        splits = read_dataset(recipe, ("train", "validation")).splits
+        sizes = {name: len(parts["train"].good) for name, parts in splits.items()}
+        steps = len(plan_steps(sizes, training))
+    update: dict[str, Any] = {} if training.stages else {"max_steps": steps}
+    update["eval_steps"] = training.eval_steps or math.ceil(steps / EVALUATIONS)
+    return recipe.model_copy(update={"training": training.model_copy(update=update)})
+
+
+def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Survey:
+    """The recipe itself and `trials - 1` settings drawn from the space, as a survey.
+
+    A draw depends on the seed, the key and its number: more trials begin with the same ones. Every
+    trial has as many evaluations as the recipe, also with another budget.
+    """
+    training = recipe.training
+    blocks: list[dict[str, dict[str, Any]]] = [{}]  # the recipe itself
+    for n in range(1, trials):
+        rngs = (generator(training.seed, "tune", key, str(n)) for key in space)
+        point = {key: draw.value(rng) for (key, draw), rng in zip(space.items(), rngs, strict=True)}
+        steps = point.get("training.max_steps")
+        if steps and training.max_steps and training.eval_steps:
+            interval = math.ceil(training.eval_steps * steps / training.max_steps)
+            point["training.eval_steps"] = interval
+        blocks.append({"set": point})
+    data = {"name": "tune", "source": "a search", "blocks": blocks, "seeds": [training.seed]}
+    return to_survey(data, recipe, where="search")
+
+
+# ------------------------------------------------------------------ the search
+
+
+def run_search(survey: Survey, ledger: Ledger, executor: Executor, workers: int = 1) -> None:
+    """Train all trials to the first rung, and the better half of them to the next one."""
+    names, seeds = tuple(c.name for c in survey.candidates()), tuple(survey.seeds)
+    entry = Round(candidates=names, seeds=seeds, until=RUNGS[0])
+    while True:
+        train_round(survey.trials_of(entry), ledger, executor, workers, entry.until)
+        if entry.until == 1:
             return
-        self.scores[step] = scores[self.best_by]
-        tune: Any = importlib.import_module("ray.tune")
-        best = max(self.scores.values())
-        tune.report({"score": best, "step": step, "evaluations": len(self.scores)})
+        scores = {trial.candidate.name: best_score(trial, ledger) for trial in survey.trials()}
+        now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
+        entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
 
 
-# ------------------------------------------------------------------ the winner
+def best_score(trial: Trial, ledger: Ledger) -> float:
+    """The best score on the validation rows so far; that of a failed trial is the lowest."""
+    if ledger.is_finished(trial.id):
+        score = ledger.record(trial.id).train_info.best_score
+    else:
+        score = ledger.pause(trial.id).get("score")
+    return -math.inf if score is None else float(score)
 
 
 @dataclass(frozen=True)
@@ -156,9 +167,8 @@ class SearchTrial:
     id: str
     settings: Mapping[str, Any]
     state: str
-    step: int
-    selection: float | None  # the best score on the selection half
-    report: float | None  # on the report half, if it is finished
+    reached: float  # fraction of its steps
+    score: float | None  # the best on the validation rows
 
 
 @dataclass(frozen=True)
@@ -169,68 +179,127 @@ class SearchResult:
     tried: tuple[SearchTrial, ...]  # the default first
     winner: str
     seeds: tuple[int, ...]  # that winner and default were compared with
-    difference: Difference | None  # winner minus default on the report half
+    difference: Difference | None  # winner minus default on these seeds
     warning: str
 
 
-def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
-    step, selection, report = 0, None, None
-    if ledger.is_finished(trial.id):
-        record = ledger.record(trial.id)
-        step, selection = record.train_info.steps, record.train_info.best_score
-        report = record.scores.overall["report"].get(trial.recipe.training.best_by)
-    elif (note := ledger.stopped_file(trial.id)).is_file():
-        facts = json.loads(note.read_text("utf-8"))
-        step, selection = facts["step"], facts["best_score"]
-    name, settings = trial.candidate.name, trial.candidate.settings
-    return SearchTrial(name, trial.id, settings, ledger.state(trial.id), step, selection, report)
-
-
 def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
-    """The finished trial with the best score on the selection half; the default wins a draw."""
+    """The finished trial with the best validation score; the default wins a draw."""
     finished = [trial for trial in trials if ledger.is_finished(trial.id)]
     if not finished:
         reason = ledger.failure(trials[0].id).get("reason", "see failed/ in its folder")
         raise RunError(f"no trial of the search has finished; the first one: {reason}")
-    return max(finished, key=lambda trial: look_up(trial, ledger).selection or 0.0).candidate
+    return max(finished, key=lambda trial: best_score(trial, ledger)).candidate
 
 
 def judge_search(
-    trials: Sequence[Trial], winner: Candidate, seeds: Sequence[int], ledger: Ledger
+    survey: Survey, winner: Candidate, seeds: Sequence[int], ledger: Ledger
 ) -> SearchResult:
-    """Compare winner and default on the same rows, with all seeds that both were trained with."""
-    default = trials[0].candidate
-    by, difference = default.recipe.training.best_by, None
-    if winner.name != default.name and ledger.is_finished(trials[0].id):
-        finished = {
-            candidate.name: [
-                check_trial(trial, ledger.run_folder(trial.id), "report")
-                for trial in map(candidate.trial, seeds)
-                if ledger.is_finished(trial.id)
-            ]
-            for candidate in (default, winner)
-        }
-        difference = compare_trials(finished, default.name, by=by)[winner.name].against[by]
-    tried = tuple(look_up(trial, ledger) for trial in trials)
-    warning = find_warning(winner, default, difference)
-    return SearchResult(by, tried, winner.name, tuple(seeds), difference, warning)
+    """Compare winner and default on the seeds that the search has not used."""
+    trials = survey.trials()
+    default, by = trials[0].candidate, trials[0].recipe.training.best_by
+    difference = None
+    if winner.name != default.name:
+        fresh = [candidate.trial(seed) for candidate in (default, winner) for seed in seeds]
+        design = Results(
+            folder=ledger.folder,
+            name=survey.name,
+            baseline=default.name,
+            single=None,
+            on="report",
+            seeds=tuple(seeds),
+        )
+        results = judge_trials(design, [read_trial(t, ledger.folder, "report") for t in fresh])
+        if winner.name in results:
+            difference = results[winner.name].against.get(by)
+    return SearchResult(
+        best_by=by,
+        tried=tuple(look_up(trial, ledger) for trial in trials),
+        winner=winner.name,
+        seeds=tuple(seeds),
+        difference=difference,
+        warning=find_warning(winner, default, difference),
+    )
+
+
+def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
+    score, state = best_score(trial, ledger), ledger.state(trial.id)
+    return SearchTrial(
+        name=trial.candidate.name,
+        id=trial.id,
+        settings=trial.candidate.settings,
+        state=state,
+        reached=1.0 if ledger.is_finished(trial.id) else ledger.pause(trial.id)["reached"],
+        score=score if math.isfinite(score) else None,
+    )
 
 
 def find_warning(winner: Candidate, default: Candidate, difference: Difference | None) -> str:
     """Why the winner should not be trusted; empty if it may be."""
     if winner.name == default.name:
-        return "no trial was better than the default on the selection half: keep the default"
+        return "no trial was better than the default: keep the default"
     if difference is None:
-        return "the default has not finished: the winner cannot be compared with it"
-    shown = f"{difference.mean:+.3f} ± {difference.stderr:.3f} on the report half"
+        return "the winner could not be compared with the default: a training of them failed"
+    shown = f"{difference.mean:+.3f} ± {difference.stderr:.3f}"
     if difference.mean <= 0:
-        return f"the winner is worse than the default ({shown}): keep the default"
+        return f"on fresh seeds the winner is worse than the default ({shown}): keep the default"
     if difference.seeds == 1:
         return (
-            f"one seed does not show that the winner is better than the default ({shown}, for "
-            "these two models alone): --seeds 3 trains both with two more"
+            f"one fresh seed does not show that the winner is better than the default ({shown}, "
+            "for these two models alone): take --seeds 3"
         )
     if not difference.is_significant:
-        shown += f", {difference.seeds} seeds"
-        return f"the winner is not significantly different from the default ({shown})"
+        shown += f", {difference.seeds} fresh seeds"
+        return f"the winner is not significantly better than the default ({shown})"
     return ""
+
+
+# ------------------------------------------------------------------ learning rates
+
+
+def rate_survey(survey: Survey) -> Survey:
+    """The first candidate of each family with a third, one and three times its learning rate."""
+    firsts: dict[str, tuple[dict[str, Any], Candidate]] = {}
+    for point, candidate in zip(survey.points(), survey.expanded, strict=True):
+        firsts.setdefault(family(candidate), (point, candidate))
+    blocks = []
+    for point, candidate in firsts.values():
+        key = rate_key(candidate)
+        own = getattr(candidate.recipe.training, key.partition(".")[2])
+        rates = [float(f"{own * factor:.3g}") for factor in RATE_FACTORS]
+        blocks.append(Block(set=point, axes={}).with_axis(key, rates))
+    seed = 1 + max(survey.seeds)
+    fields = {"blocks": blocks, "seeds": (seed,), "budget": None, "rounds": (), "on": "report"}
+    return survey.changed(**fields, name=f"{survey.name}, learning rates")
+
+
+def with_best_rates(survey: Survey, rates: Survey, ledger: Ledger) -> Survey:
+    """Every candidate with the learning rate that was best for its family."""
+    best: dict[str, Candidate] = {}
+    for name in dict.fromkeys(family(trial.candidate) for trial in rates.trials()):
+        own = [trial for trial in rates.trials() if family(trial.candidate) == name]
+        best[name] = max(own, key=lambda trial: best_score(trial, ledger)).candidate
+    blocks = []
+    for point, candidate in zip(survey.points(), survey.expanded, strict=True):
+        key = rate_key(candidate)
+        winner = best[family(candidate)].recipe.training
+        blocks.append(Block(set={**point, key: getattr(winner, key.partition(".")[2])}, axes={}))
+    return survey.changed(blocks=blocks)
+
+
+def family(candidate: Candidate) -> str:
+    """Candidates of one family have about the same best learning rate."""
+    plan = candidate.recipe.sharing_plan()
+    families = {
+        "additions": bool(plan.additions),
+        "frozen": set(TRUNK_FROZEN) <= set(plan.rates),
+        "late": bool(plan.late),
+        "full": True,
+    }
+    return next(name for name, is_one in families.items() if is_one)
+
+
+def rate_key(candidate: Candidate) -> str:
+    """The learning rate that matters: of the heads where the encoder is frozen."""
+    name = "head_learning_rate" if family(candidate) == "frozen" else "learning_rate"
+    return f"training.{name}"

@@ -3,21 +3,19 @@
 It writes its progress to stdout, one JSON object per line, and ends when nobody reads it any more.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mops.errors import MopsError
+from mops.errors import MopsError, RunError
 from mops.surveys.ledger import Ledger
 from mops.training.batched.run import train_many
 from mops.training.machine import keep_freed_memory
-from mops.training.run import train
+from mops.training.run import Paused, Run, train_until
 from mops.training.step import StepFacts
 from mops.training.tracking import Label, Watcher
 
@@ -40,51 +38,62 @@ class ProgressLines(Watcher):
         if time.monotonic() - self.last > INTERVAL:
             self.write(step=step)
 
-    def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
-        self.write(step=step)
-
     def phase(self, name: str) -> None:
         self.write(phase=name)
 
     def write(self, **facts: Any) -> None:
         self.last = time.monotonic()
-        print(json.dumps({"total": self.total, **facts}), flush=True)
+        try:
+            print(json.dumps({"total": self.total, **facts}), flush=True)
+        except BrokenPipeError:  # the survey has ended; not an error of the trial
+            raise KeyboardInterrupt from None
 
 
 def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Watcher | None = None) -> None:
-    """Train the open trials that no other process trains."""
+    """Train the open trials that no other process trains; a failure does not stop the others."""
     ledger, watcher = Ledger(folder), watcher or ProgressLines()
     keep_freed_memory()
     with ledger.claim(trial_ids) as mine:
-        left = [trial_id for trial_id in mine if ledger.is_open(trial_id)]
+        left = ledger.open_ids(mine)
         if len(left) > 1:
             train_batch(ledger, left, watcher)
         for trial_id in filter(ledger.is_open, left):
             try:
                 recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
-                train(recipe, ledger.run_folder(trial_id), watcher, label)
+                until = ledger.pause(trial_id)["until"]
+                run = train_until(recipe, ledger.run_folder(trial_id), watcher, label, until)
+                note_pause(ledger, trial_id, run, until)
+            except MopsError as error:
+                ledger.fail(trial_id, str(error))
             except Exception as error:
-                note_failure(ledger, trial_id, error)
+                ledger.fail(trial_id, f"unexpected {type(error).__name__}: {error}")
+                traceback.print_exception(error)
 
 
 def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Watcher) -> None:
     """Train trials as one batch; if that breaks off as a whole, they stay open."""
+    until = ledger.pause(trial_ids[0])["until"]
     try:
         results = train_many(
             [ledger.recipe(trial_id) for trial_id in trial_ids],
             [ledger.run_folder(trial_id) for trial_id in trial_ids],
             watcher,
             labels=[trial_label(ledger, trial_id) for trial_id in trial_ids],
+            until=until,
         )
-    except BrokenPipeError:
-        raise
     except Exception as error:
-        if not isinstance(error, MopsError):
-            traceback.print_exception(error)
+        traceback.print_exception(error)
         return
     for trial_id, result in zip(trial_ids, results, strict=True):
-        if isinstance(result, Exception):
-            note_failure(ledger, trial_id, result)
+        if isinstance(result, RunError):
+            ledger.fail(trial_id, str(result))
+        else:
+            note_pause(ledger, trial_id, result, until)
+
+
+def note_pause(ledger: Ledger, trial_id: str, run: Run | Paused, until: float) -> None:
+    if isinstance(run, Paused):
+        ledger.note_pause(trial_id, reached=until, score=run.score, seconds=run.seconds)
 
 
 def trial_label(ledger: Ledger, trial_id: str) -> Label:
@@ -93,24 +102,9 @@ def trial_label(ledger: Ledger, trial_id: str) -> Label:
     return Label(name, ledger.folder, group=ledger.folder.resolve().name)
 
 
-def note_failure(ledger: Ledger, trial_id: str, error: Exception) -> None:
-    """A failed trial does not stop the others; a broken pipe means that the survey has ended."""
-    if isinstance(error, BrokenPipeError):
-        raise error
-    is_known = isinstance(error, MopsError)
-    reason = str(error) if is_known else f"unexpected {type(error).__name__}: {error}"
-    ledger.fail(trial_id, reason)
-    if not is_known:
-        traceback.print_exception(error)
-
-
-def main() -> None:
-    folder, *trial_ids = sys.argv[1:]
-    try:
-        train_trials(Path(folder), trial_ids)
-    except (KeyboardInterrupt, BrokenPipeError):
-        sys.exit(INTERRUPTED)
-
-
 if __name__ == "__main__":
-    main()
+    survey_folder, *ids = sys.argv[1:]
+    try:
+        train_trials(Path(survey_folder), ids)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

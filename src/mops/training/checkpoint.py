@@ -1,9 +1,9 @@
 """Checkpoints: all that a run needs to resume, in one file that appears complete or not at all."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from mops.model.network import Network
 from mops.model.pretrained import check_tensors, read_tensors, write_tensors
 from mops.training.step import Learner
 
-STATE, BEST = "state/state.safetensors", "state/best.safetensors"  # in the folder of a run
+STATE, BEST = "state/state.safetensors", "state/best-{}.safetensors"  # in the folder of a run
+ALL = "all"  # who chooses a best state: all validation rows; else one of their halves
 
 
 @dataclass
@@ -25,11 +26,13 @@ class TrainerState:
 
     step: int = 0  # steps taken
     seconds: float = 0.0  # of training steps only
+    run_seconds: float = 0.0  # of all work, at the last save
     tokens: int = 0
-    best_score: float | None = None
-    best_step: int = 0
+    best: dict[str, tuple[float, int]] = field(default_factory=dict)  # chooser -> score, step
     evaluations: int = 0
     evaluations_since_best: int = 0
+    last_score: float | None = None  # of all validation rows
+    last_change: float | None = None  # by the last evaluation
     is_stopped: bool = False  # early
     curve_bytes: int = 0
     step_seconds: list[float] = field(default_factory=list)
@@ -39,6 +42,14 @@ class TrainerState:
     frozen_found: int = 0  # sequences found in the cache
     batched: int = 1  # networks trained as one computation; times are divided by it
     processes: int = 1  # that train one network
+
+    @property
+    def best_score(self) -> float | None:
+        return self.best[ALL][0] if ALL in self.best else None
+
+    @property
+    def best_step(self) -> int:
+        return self.best[ALL][1] if ALL in self.best else 0
 
 
 def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
@@ -88,9 +99,30 @@ def saved_step(path: Path) -> int:
         return 0
 
 
-def save_best(path: Path, network: Network) -> None:
-    with atomic_write(path) as draft:
-        write_tensors(draft, learned_weights(network))
+def save_best(folder: Path, choosers: Iterable[str], network: Network) -> None:
+    """Keep the weights for each chooser; a second one gets a link to the same file."""
+    first = None
+    for path in (folder / BEST.format(chooser) for chooser in choosers):
+        with atomic_write(path) as draft:
+            if first is None:
+                write_tensors(draft, learned_weights(network))
+            else:
+                link(first, draft)
+        first = path
+
+
+def link(path: Path, other: Path) -> None:
+    """A second name of a file, or a copy where the file system has no such names."""
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)
+
+
+def restore_best(folder: Path, chooser: str, network: Network) -> None:
+    """Put the best state of a chooser into a network; without one nothing happens."""
+    if (path := folder / BEST.format(chooser)).is_file():
+        restore_weights(path, network, read_tensors(path)[0])
 
 
 def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:

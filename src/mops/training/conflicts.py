@@ -1,7 +1,5 @@
 """Measures where the tasks' gradients disagree, at some steps of a short training."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
-from mops.evaluate.conflicts import Conflicts, GradientProducts, Values, judge, read_conflicts
+from mops.evaluate.conflicts import Conflicts, Values, judge, read_conflicts
 from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
 from mops.model.network import Network
@@ -42,7 +40,8 @@ def conflicts(
 ) -> Conflicts:
     """Train for some steps and measure where gradients disagree; `out` gets conflicts.json."""
     check_request(recipe, steps, every)
-    if out is not None and Path(out).is_file():
+    path = None if out is None else Path(out) / "conflicts.json"
+    if path and path.parent.is_file():
         raise UsageError(f"{out} is a file; name a folder with --out")
     watcher = watcher or Watcher()
     changes = {"max_steps": steps, "stages": (), "task_steps": {}}
@@ -53,11 +52,10 @@ def conflicts(
             f"plan {ready.layout.plan.name!r}: no two tasks train the same weights, so nothing can "
             "conflict; take a plan that shares some (`mops plans` draws them)"
         )
-    path = Path(out) / "conflicts.json" if out is not None else None
-    if path is not None and path.exists():
+    if path and path.exists():
         return read_same(path, ready, every)
     result = measure_run(ready, steps, every, watcher)
-    if path is not None:
+    if path:
         write_text(path, result.to_json())
     return result
 
@@ -100,7 +98,7 @@ def check_request(recipe: Recipe, steps: int, every: int) -> None:
 
 
 def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Conflicts:
-    products = train_and_measure(ready, every, watcher)
+    grams = train_and_measure(ready, every, watcher)
     tasks, training = list(ready.layout.tasks), ready.recipe.training
     return Conflicts(
         info={
@@ -118,12 +116,15 @@ def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Co
         },
         recipe=ready.recipe.to_data(),
         machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
-        **judge(products),
+        **judge(grams, ready.layout.trained_by, tasks),
     )
 
 
-def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> GradientProducts:
-    """Take the steps of `mops train`, bit for bit: a measurement changes and draws nothing."""
+def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> dict[str, Values]:
+    """Take the steps of `mops train`, bit for bit: a measurement changes and draws nothing.
+
+    Returns owner -> N T h T h, the products of gradients at N steps.
+    """
     watcher.phase("tokenising")
     measured: list[dict[str, Values]] = []
     with tempfile.TemporaryDirectory(prefix="mops-") as scratch:  # for the curve, which is dropped
@@ -136,10 +137,7 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> Gradient
             if step % every == 0:
                 halves = draw_halves(trainer.objective.data, trainer.training, step)
                 measured.append(measure(trainer.network, halves))
-    layout = ready.layout
-    grams = {owner: np.stack([grams[owner] for grams in measured]) for owner in measured[0]}
-    trained_by = {owner: layout.trained_by[owner] for owner in grams}
-    return GradientProducts(tuple(layout.tasks), trained_by, grams)
+    return {owner: np.stack([grams[owner] for grams in measured]) for owner in measured[0]}
 
 
 def draw_halves(data: Mapping[str, TaskData], training: Training, step: int) -> Halves:
@@ -160,16 +158,13 @@ def measure(network: Network, halves: Halves) -> dict[str, Values]:
     They are 0 for a task that does not train the owner. Dropout is off: it would add noise.
     """
     network.eval()
-    owners = shared_owners(network.layout)
-    parameters = {
-        owner: [p for p in network.bank[owner].parameters() if p.requires_grad] for owner in owners
-    }
-    flat = [parameter for members in parameters.values() for parameter in members]
-    gradients: dict[str, list[list[Tensor]]] = {owner: [] for owner in owners}
+    weights = {o: list(network.bank[o].parameters()) for o in shared_owners(network.layout)}
+    flat = [parameter for members in weights.values() for parameter in members]
+    gradients: dict[str, list[list[Tensor]]] = {owner: [] for owner in weights}
     for task, batch in ((task, batch) for task, batches in halves.items() for batch in batches):
         loss = compute_losses(network, batch)[task]
         left = iter(torch.autograd.grad(loss, flat, allow_unused=True, materialize_grads=True))
-        for owner, members in parameters.items():
+        for owner, members in weights.items():
             gradients[owner].append([next(left).to_dense().flatten() for _ in members])
     shape = (len(halves), 2, len(halves), 2)
     return {owner: dot_products(own).reshape(shape) for owner, own in gradients.items()}
@@ -180,8 +175,7 @@ def dot_products(gradients: Sequence[Sequence[Tensor]]) -> Values:
     products = np.zeros((len(gradients), len(gradients)))
     for i, first in enumerate(gradients):
         for j, second in enumerate(gradients[: i + 1]):
-            pairs = zip(first, second, strict=True)
-            products[i, j] = products[j, i] = sum(float(torch.dot(a, b)) for a, b in pairs)
+            products[i, j] = products[j, i] = sum(map(float, map(torch.dot, first, second)))
     return products
 
 

@@ -7,8 +7,6 @@ the joined batch, also where the parts are unequal. Only the first process write
 prints.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -8,33 +8,41 @@ cache holds one pooled vector per sequence, otherwise the hidden states of all t
 from __future__ import annotations
 
 import hashlib
-import json
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mops.data.batches import Segment
+from mops.data.batches import Segment, TaskData, split_batches
+from mops.data.schedule import PlannedStage, Schedule
 from mops.model.encoder import encode
 from mops.model.network import Network
-from mops.model.pack import Pack
-from mops.model.packing import CachedPrefix, pack_segments
+from mops.model.packing import CachedPrefix, Pack, Packer, pack_segments
 from mops.plans.layout import Layout
 from mops.record import processor_name
 from mops.store import Store, StoredBlock, find_store
+from mops.training.checkpoint import TrainerState
 
-FORMAT = 1  # of the cached arrays; part of every key
+if TYPE_CHECKING:
+    from mops.training.prepare import TaskObjective
+
+FORMAT = 2  # of the cached arrays; part of every key
 KIND = "frozen"
 PACK_TOKENS = 2048  # per pack when the cache is filled: the fastest of 512 to 8192 (6 x 384)
 BLOCK_BYTES = 8 * 2**20  # written at a time: what a kill may lose
+WINDOW = 8192  # rows whose sequences are in memory at a time
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Report = Callable[[int, int], None]  # gets the number of sequences that are done, and of all
+Tell = Callable[[str], None]  # gets what is being done
 
 
 # ------------------------------------------------------------------ the frozen prefix
@@ -78,18 +86,13 @@ def prefix_keys(network: Network, prefix: FrozenPrefix) -> dict[str, str]:
     is_compiled = any(getattr(m, "_compiled_call_impl", None) for m in network.bank.values())
     device, kernels = next(network.parameters()).device, torch.backends.cpu.get_cpu_capability()
     machine = [torch.__version__, device.type, processor_name(), kernels, is_compiled]
-    common = [FORMAT, asdict(prefix.layout.encoder), prefix.stages, machine]
-    common += [network.pool.__name__] if prefix.is_pooled else []
+    pool = network.pool.__name__ if prefix.is_pooled else None
+    common = [FORMAT, prefix.layout.encoder, prefix.stages, pool, machine]
     keys = {}
     for task, route in prefix.layout.routes.items():
-        layers = [{part: weights[owner] for part, owner in layer.items()} for layer in route.layers]
-        additions = [
-            [[s.site, repr(s.addition), {p: weights[o] for p, o in s.parts.items()}] for s in sites]
-            for sites in route.adapters
-        ]
-        stages = [weights[route.embeddings], *layers, *additions]
-        facts = json.dumps([common, stages], sort_keys=True)
-        keys[task] = hashlib.sha256(facts.encode()).hexdigest()[:32]
+        stages = [[weights[owner] for owner in stage] for stage in route.stages]
+        adapters = [[(s.site, s.addition, [*s.parts]) for s in sites] for sites in route.adapters]
+        keys[task] = hashlib.sha256(repr([common, stages, adapters]).encode()).hexdigest()[:32]
     return keys
 
 
@@ -188,10 +191,7 @@ class FeatureCache:
         return block is not None
 
     def fill(
-        self,
-        task: str,
-        segments: Iterable[Segment],
-        report: Callable[[int, int], None] = lambda done, total: None,
+        self, task: str, segments: Iterable[Segment], report: Report = lambda done, total: None
     ) -> None:
         """Compute and store the missing features of a task's sequences, each sequence once.
 
@@ -199,10 +199,9 @@ class FeatureCache:
         two processes rarely compute the same block. Features that do not fit into the store are
         computed whenever they are needed.
         """
-        key, row, done = self.keys[task], 4 * self.network.layout.encoder.width, 0
+        key, row_bytes, done = self.keys[task], 4 * self.network.layout.encoder.width, 0
         missing = self.missing(key, segments)
-        sizes = [row * (1 if self.is_pooled else len(segment.ids)) for segment in missing]
-        blocks = split_by_sum(missing, sizes, BLOCK_BYTES)
+        blocks = list(split_batches(missing, self.count_rows, BLOCK_BYTES // row_bytes))
         random.SystemRandom().shuffle(blocks)
         for block in blocks:
             self.open_new(key)
@@ -215,6 +214,9 @@ class FeatureCache:
                 report(done, len(missing))
             if left and not self.add(key, left, computed):
                 return
+
+    def count_rows(self, segment: Segment) -> int:
+        return 1 if self.is_pooled else len(segment.ids)
 
     def missing(self, key: str, segments: Iterable[Segment]) -> list[Segment]:
         """The distinct segments that are not cached, by length."""
@@ -247,13 +249,10 @@ class FeatureCache:
 
     def look_up(self, streams: Sequence[tuple[Segment, str]]) -> Tensor:
         """The features of (segment, task) pairs, one after the other."""
-        by_key: dict[str, list[int]] = {}
-        for n, (_, task) in enumerate(streams):
-            by_key.setdefault(self.keys[task], []).append(n)
         features: dict[int, Floats] = {}
-        for key, numbers in by_key.items():
-            rows = self.read(key, [streams[n][0] for n in numbers])
-            features |= zip(numbers, rows, strict=True)
+        for key in set(self.keys.values()):
+            own = [n for n, (_, task) in enumerate(streams) if self.keys[task] == key]
+            features |= zip(own, self.read(key, [streams[n][0] for n in own]), strict=True)
         values = np.concatenate([features[n] for n in range(len(streams))])
         return torch.from_numpy(values).to(self.device)
 
@@ -272,15 +271,79 @@ class FeatureCache:
         return np.concatenate([empty, *self.read(self.keys[task], segments)])
 
 
-def token_chunks(segments: Sequence[Segment]) -> list[Sequence[Segment]]:
+def token_chunks(segments: Sequence[Segment]) -> list[list[Segment]]:
     """Neighbouring segments that are computed as one pack."""
-    return split_by_sum(segments, [len(segment.ids) for segment in segments], PACK_TOKENS)
+    return list(split_batches(segments, lambda segment: len(segment.ids), PACK_TOKENS))
 
 
-def split_by_sum(
-    segments: Sequence[Segment], sizes: Sequence[int], most: int
-) -> list[Sequence[Segment]]:
-    """Cut where the running sum of sizes passes a multiple of `most`."""
-    number = (np.cumsum(sizes) - 1) // most
-    cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(segments)]
-    return [segments[a:b] for a, b in pairwise(cuts) if b > a]
+# ------------------------------------------------------------------ filling it before a stage
+
+
+@dataclass(frozen=True)
+class StagePackers:
+    """How packs are made in a stage; None: from token ids, without the cache."""
+
+    train: Packer | None = None
+    evaluate: Packer | None = None
+
+
+def fill_cache(
+    objective: TaskObjective, network: Network, state: TrainerState, tell: Tell
+) -> StagePackers:
+    """Fill the cache for the steps and evaluations that are left in the current stage."""
+    started, step, schedule = time.perf_counter(), state.step, objective.schedule
+    cache, stage, selection = open_cache(network), schedule.stage_at(step), objective.selection
+    if cache is None:
+        return StagePackers()
+    reused = reused_rows(cache, schedule, stage, step)
+    fill_rows(cache, objective.data, reused, tell)
+    is_evaluated = evaluations_left(schedule, stage, step) >= cache.least_uses
+    if is_evaluated:
+        fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
+    state.frozen_seconds += time.perf_counter() - started
+    state.frozen_computed += cache.computed
+    state.frozen_found += cache.found
+    tell("training")
+    is_reused = any(map(len, reused.values()))
+    return StagePackers(cache.pack if is_reused else None, cache.pack if is_evaluated else None)
+
+
+def reused_rows(
+    cache: FeatureCache, schedule: Schedule, stage: PlannedStage, step: int
+) -> dict[str, Rows]:
+    """Task -> the training rows to cache for the steps left; none if texts are augmented."""
+    before, after = schedule.rows_before(step), schedule.rows_before(stage.stop)
+    reused = {}
+    for task in () if stage.training.augment else schedule.sizes:
+        places = schedule.places(task, before[task], after[task] - before[task])
+        uses = np.bincount(np.array([place.row for place in places], dtype=np.int64))
+        reused[task] = np.flatnonzero(uses >= cache.least_uses)
+    return reused
+
+
+def evaluations_left(schedule: Schedule, stage: PlannedStage, step: int) -> int:
+    """The regular evaluations left in a stage (approximately), and the one at its end."""
+    every = stage.training.eval_steps or schedule.steps_per_epoch
+    return 1 + (stage.stop - 1) // every - step // every
+
+
+def fill_rows(
+    cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows], tell: Tell
+) -> None:
+    """Cache the sequences of some rows of each task."""
+    total, before = sum(map(len, rows.values())), 0
+    for task, chosen in rows.items():
+        for window in np.split(chosen, range(WINDOW, len(chosen), WINDOW)):
+
+            def report(done: int, parts: int, row: int = before, rows: int = len(window)) -> None:
+                tell(f"computing frozen layers, {row + rows * done // parts:,} of {total:,} rows")
+
+            cache.fill(task, make_segments(task, data[task], window), report)
+            before += len(window)
+
+
+def make_segments(task: str, data: TaskData, rows: Rows) -> Iterator[Segment]:
+    """The sequences of some rows."""
+    for row in rows.tolist():
+        for sequence in data.tokens.row(row):
+            yield Segment(*sequence, (task,))

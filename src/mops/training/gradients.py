@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from mops.config.methods import AGGREGATORS, SUM
+from mops.config.training import AGGREGATORS, SUM
 from mops.model.network import Network
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.losses import Stateful

@@ -4,8 +4,6 @@ Shapes: R rows, O outputs of a head, C classes. Dimensions before R (the network
 are kept: each network has a loss of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,21 +21,18 @@ TEMPERATURE = 2.0  # of dwa, the paper's
 INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
-def cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
-    losses_R = F.cross_entropy(
-        outputs_RO.flatten(0, -2), targets_R.flatten().long(), reduction="none"
-    ).view(targets_R.shape)
-    return mean_by_class(losses_R, targets_R, weights_O)
+def cross_entropy(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    classes = targets_R.flatten().long()
+    losses = F.cross_entropy(outputs_RO.flatten(0, -2), classes, reduction="none")
+    return losses.view(targets_R.shape)
 
 
-def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
-    losses_R = F.binary_cross_entropy_with_logits(
-        outputs_RO[..., 0], targets_R.to(outputs_RO.dtype), reduction="none"
-    )
-    return mean_by_class(losses_R, targets_R, weights_O)
+def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    targets_R = targets_R.to(outputs_RO.dtype)
+    return F.binary_cross_entropy_with_logits(outputs_RO[..., 0], targets_R, reduction="none")
 
 
-def ordinal(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> Tensor:
+def ordinal(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     """Output k is the logit of P(y > k); the sum over k of binary cross-entropies.
 
     Frank and Hall 2001, with one network for all thresholds as in Cheng et al. 2008 (NNRank).
@@ -45,35 +40,25 @@ def ordinal(outputs_RO: Tensor, targets_R: Tensor, weights_O: Tensor | None) -> 
     steps_O = torch.arange(outputs_RO.shape[-1], device=outputs_RO.device)
     is_above_RO = (targets_R[..., None] > steps_O).to(outputs_RO.dtype)
     losses_RO = F.binary_cross_entropy_with_logits(outputs_RO, is_above_RO, reduction="none")
-    return mean_by_class(losses_RO.sum(dim=-1), targets_R, weights_O)
+    return losses_RO.sum(dim=-1)
 
 
-def mean_by_class(losses_R: Tensor, targets_R: Tensor, weights_C: Tensor | None) -> Tensor:
-    """The mean weighted by class, as in torch's cross-entropy."""
-    if weights_C is None:
-        return losses_R.mean(dim=-1)
-    row_weights_R = weights_C[targets_R.long()]
-    return (losses_R * row_weights_R).sum(dim=-1) / row_weights_R.sum(dim=-1)
+def mse(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    return F.mse_loss(outputs_RO[..., 0], targets_R.to(outputs_RO.dtype), reduction="none")
 
 
-def mse(outputs_RO: Tensor, targets_R: Tensor, _: Tensor | None) -> Tensor:
-    targets_R = targets_R.to(outputs_RO.dtype)
-    return F.mse_loss(outputs_RO[..., 0], targets_R, reduction="none").mean(dim=-1)
-
-
-LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
-    "cross_entropy": cross_entropy,
-    "binary_cross_entropy": binary_cross_entropy,
-    "ordinal": ordinal,
-    "mse": mse,
-}
+# outputs, targets -> the loss of each row
+LOSSES = {loss.__name__: loss for loss in (cross_entropy, binary_cross_entropy, ordinal, mse)}
 
 
 def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
-    """The loss of a task on a batch of its rows."""
-    given = task.class_weights
-    weights = torch.tensor(given, dtype=outputs_RO.dtype).to(outputs_RO.device) if given else None
-    return LOSSES[task.loss_name](outputs_RO, targets_R, weights)
+    """The mean loss of some rows of a task, weighted by class as in torch's cross-entropy."""
+    losses_R = LOSSES[task.loss_name](outputs_RO, targets_R)
+    if not task.class_weights:
+        return losses_R.mean(dim=-1)
+    weights_C = torch.tensor(task.class_weights, dtype=outputs_RO.dtype).to(outputs_RO.device)
+    weights_R = weights_C[targets_R.long()]
+    return (losses_R * weights_R).sum(dim=-1) / weights_R.sum(dim=-1)
 
 
 # ------------------------------------------------------------------ weights
@@ -190,20 +175,18 @@ class Dwa(Weighting):
         self.seen = {task: state[task].tolist() for task in self.seen}
 
 
-# word of the recipe -> how it is built
-WEIGHTINGS: dict[str, Callable[[Training, Tasks, Schedule, torch.device], Weighting]] = {
-    "uncertainty": lambda training, tasks, schedule, device: Uncertainty(tasks, device),
-    # an interval is an epoch, at most a tenth of all steps
-    "dwa": lambda training, tasks, schedule, device: Dwa(
-        tasks,
-        training.dwa_steps or max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS)),
-    ),
+# word of the recipe -> how it is built from the tasks, the steps of an interval and the device
+WEIGHTINGS: dict[str, Callable[[Tasks, int, torch.device], Weighting]] = {
+    "uncertainty": lambda tasks, every, device: Uncertainty(tasks, device),
+    "dwa": lambda tasks, every, device: Dwa(tasks, every),
 }
 
 
 def build_weighting(
     training: Training, tasks: Tasks, schedule: Schedule, device: torch.device
 ) -> Weighting:
-    if isinstance(training.loss_weights, str):
-        return WEIGHTINGS[training.loss_weights](training, tasks, schedule, device)
-    return Fixed({task: training.weight(task) for task in tasks})
+    if not isinstance(training.loss_weights, str):
+        return Fixed({task: training.weight(task) for task in tasks})
+    # an interval is an epoch, at most a tenth of all steps
+    every = max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS))
+    return WEIGHTINGS[training.loss_weights](tasks, training.dwa_steps or every, device)

@@ -1,7 +1,5 @@
 """The machine: device, threads, freed memory, requests to stop, and a thread that makes batches."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -24,19 +22,15 @@ T = TypeVar("T")
 
 def choose_device(name: str) -> str:
     """`auto` takes an accelerator when there is one; a named device must be there."""
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    devices = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
+    available = [device for device, module in devices.items() if module.is_available()]
     if name == "auto":
-        return next(device for device, is_there in available.items() if is_there)
+        return available[0]
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as cause:
-        there = ", ".join(device for device, is_there in available.items() if is_there)
         raise UsageError(
-            f"device {name!r} is not available; this machine has {there} "
+            f"device {name!r} is not available; this machine has {', '.join(available)} "
             "(a device is auto, cpu, cuda, cuda:1, mps or another name that torch knows)"
         ) from cause
     return name
@@ -47,12 +41,19 @@ def prepare_machine(training: Training) -> str:
 
     The processes of a training share the cores; torchrun sets OMP_NUM_THREADS=1 for any.
     """
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
-    torch.set_num_threads(
-        training.threads or (own_cores() if here == 1 else max(1, cores() // here))
-    )
+    is_alone = world_size() == 1
+    here = 1 if is_alone else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    threads = own_cores() if here == 1 else max(1, cores() // here)
+    torch.set_num_threads(training.threads or threads)
     device = choose_device(training.device)
-    return device if world_size() == 1 else own_device(device)
+    if is_alone or device == "cpu":
+        return device
+    if device != "cuda":
+        raise UsageError(
+            f"training on several processes needs the device cpu or cuda, not {device!r}; "
+            "add --device cpu"
+        )
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 @contextmanager
@@ -63,16 +64,6 @@ def restored_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def own_device(device: str) -> str:
-    """The device of one of several processes."""
-    if device not in ("cpu", "cuda"):
-        raise UsageError(
-            f"training on several processes needs the device cpu or cuda, not {device!r}; "
-            "add --device cpu"
-        )
-    return device if device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 def own_cores() -> int:

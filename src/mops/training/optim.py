@@ -1,11 +1,8 @@
 """The optimizer: the learning rate of every weight, L2 pulls, clipping, sparse gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +17,10 @@ from mops.plans.layout import Layout
 # ------------------------------------------------------------------ learning rates
 
 
-def owner_rates(layout: Layout, training: Training) -> dict[str, float]:
-    """Owner -> its rate: (head or encoder rate) x the plan's factor x layer_decay^depth."""
+def owner_rates(
+    layout: Layout, training: Training, factors: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Owner -> its rate: (head or encoder rate) x factor (by default the plan's) x decay^depth."""
     rates: dict[str, float] = {}
     depth = layout.encoder.depth
     for route in layout.routes.values():
@@ -33,7 +32,8 @@ def owner_rates(layout: Layout, training: Training) -> dict[str, float]:
             for owner, steps in below_top.items()
         }
         rates |= dict.fromkeys((*route.late, route.head), training.head_learning_rate)
-    return {owner: rate * layout.rates[owner] for owner, rate in rates.items()}
+    factors = layout.rates if factors is None else factors
+    return {owner: rate * factors[owner] for owner, rate in rates.items()}
 
 
 def build_optimizer(
@@ -43,8 +43,7 @@ def build_optimizer(
 
     Parameters of the loss weighting learn at the rate of heads, without decay.
     """
-    layout = replace(network.layout, rates=network.rates)
-    rates = owner_rates(layout, training)
+    layout, rates = network.layout, owner_rates(network.layout, training, network.rates)
     for task, route in layout.routes.items():
         if not any(rates[owner] and layout.sizes[owner] for owner in route.owners):
             raise PlanError(
@@ -71,17 +70,12 @@ def build_optimizer(
 
 def rate_factor(stage: PlannedStage, step: int) -> float:
     """The factor on all rates in a step: warm-up, then decay over the rest of the stage."""
-    kind, done, total = stage.training.lr_scheduler_type, step - stage.first, len(stage)
-    warmup = warmup_steps(stage.training, total)
+    given, done, total = stage.training.warmup_steps, step - stage.first, len(stage)
+    warmup = round(given * total if given < 1 else given)
+    rise, fall = SCHEDULES[stage.training.lr_scheduler_type]
     if done < warmup:
-        return RISES[kind]((done + 1) / (warmup + 1))
-    return FALLS[kind]((done - warmup) / max(1, total - warmup))
-
-
-def warmup_steps(training: Training, total: int) -> int:
-    """`training.warmup_steps` is a number of steps, or a fraction of `total` below 1."""
-    given = training.warmup_steps
-    return round(given * total) if given < 1 else round(given)
+        return rise((done + 1) / (warmup + 1))
+    return fall((done - warmup) / max(1, total - warmup))
 
 
 def half_cosine(fraction: float) -> float:
@@ -90,15 +84,15 @@ def half_cosine(fraction: float) -> float:
 
 # One-cycle (Smith and Topin 2018), with the start and the end of torch's OneCycleLR.
 START, END = 1 / 25, 1 / (25 * 1e4)
-RISES: dict[str, Callable[[float], float]] = {
-    **dict.fromkeys(("none", "linear", "cosine"), float),
-    "one-cycle": lambda fraction: 1 + (START - 1) * half_cosine(fraction),
-}
-FALLS: dict[str, Callable[[float], float]] = {
-    "none": lambda fraction: 1.0,
-    "linear": lambda fraction: 1.0 - fraction,
-    "cosine": half_cosine,
-    "one-cycle": lambda fraction: END + (1 - END) * half_cosine(fraction),
+# name -> the factor after a fraction of the warm-up, and of the steps after it
+SCHEDULES: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "none": (float, lambda _: 1.0),
+    "linear": (float, lambda fraction: 1.0 - fraction),
+    "cosine": (float, half_cosine),
+    "one-cycle": (
+        lambda fraction: 1 + (START - 1) * half_cosine(fraction),
+        lambda fraction: END + (1 - END) * half_cosine(fraction),
+    ),
 }
 
 # ------------------------------------------------------------------ soft sharing
@@ -110,7 +104,8 @@ Anchors = Mapping[str, Tensor]  # owner.name -> initial weights
 
 def keep_anchors(network: Network) -> dict[str, Tensor]:
     """The initial weights of everything that is pulled back to them."""
-    owners = {o for p in network.layout.l2_groups if p.towards == "start" for o in p.owners}
+    groups = network.layout.l2_groups
+    owners = {owner for group, row in groups if row.towards == "start" for owner in group}
     return {
         f"{owner}.{name}": parameter.detach().clone()
         for owner, name, parameter in network.owner_parameters()
@@ -125,31 +120,20 @@ def pull(network: Network, anchors: Anchors, training: Training) -> None:
     A copy without a loss of its own would follow the others at the full rate, however weak the
     term: Adam normalizes the size of a gradient away.
     """
+    users = network.layout.users
     learning = {task for task in network.layout.tasks if training.learns(task)}
-    for owner, parameter, target, strength in pulled_parameters(network, anchors):
-        is_frozen = not parameter.requires_grad
-        if is_frozen or not learning & set(network.layout.users[owner]):
-            continue
-        if parameter.grad is None:  # not on the route of any task of this step
-            parameter.grad = torch.zeros_like(parameter)
-        parameter.grad = parameter.grad.to_dense()  # that of word embeddings is sparse
-        parameter.grad.add_(parameter - target, alpha=2 * strength)
-
-
-def pulled_parameters(
-    network: Network, anchors: Anchors
-) -> Iterator[tuple[str, nn.Parameter, Tensor, float]]:
-    """(owner, parameter, where it is pulled, how strongly)."""
-    for pulled in network.layout.l2_groups:
-        copies = [dict(network.bank[owner].named_parameters()) for owner in pulled.owners]
+    for owners, row in network.layout.l2_groups:
+        copies = [dict(network.bank[owner].named_parameters()) for owner in owners]
         for name in copies[0]:
-            same = [parameters[name] for parameters in copies]
-            if pulled.towards == "copies":
-                targets = [torch.stack([p.detach() for p in same]).mean(0)] * len(same)
-            else:
-                targets = [anchors[f"{owner}.{name}"] for owner in pulled.owners]
-            for owner, parameter, target in zip(pulled.owners, same, targets, strict=True):
-                yield owner, parameter, target, pulled.strength
+            same = tuple(parameters[name] for parameters in copies)
+            mean = torch.stack(same).mean(0) if row.towards == "copies" else None
+            for owner, parameter in zip(owners, same, strict=True):
+                if parameter.requires_grad and learning & set(users[owner]):
+                    target = anchors[f"{owner}.{name}"] if mean is None else mean
+                    if parameter.grad is None:  # not on the route of any task of this step
+                        parameter.grad = torch.zeros_like(parameter)
+                    parameter.grad = parameter.grad.to_dense()  # that of word embeddings is sparse
+                    parameter.grad.add_(parameter - target, alpha=2 * row.strength)
 
 
 # ------------------------------------------------------------------ gradients

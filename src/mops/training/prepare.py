@@ -1,7 +1,5 @@
 """Before the first step: data read and tokenised, encoder found, plan laid out, losses chosen."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mops.config.methods import check_solver_installed
 from mops.config.recipe import Recipe
-from mops.config.training import Training
+from mops.config.training import Training, check_solver_installed
 from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
 from mops.data.dataset import Dataset, encode_targets, read_dataset
-from mops.data.examples import Row, half
+from mops.data.examples import HALVES, Row, cut_halves
 from mops.data.schedule import Place, Schedule, generator, plan_steps
 from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError
@@ -30,9 +28,9 @@ from mops.plans.layout import Layout
 from mops.predict.inference import compute_outputs, decide
 from mops.record import MetaInfo, machine_info
 from mops.tasks import Task
-from mops.training.checkpoint import TrainerState
+from mops.training.checkpoint import ALL, TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.frozen import StagePackers, fill_cache
+from mops.training.feature_cache import StagePackers, fill_cache
 from mops.training.machine import prepare_machine
 from mops.training.step import compute_losses
 from mops.training.tracking import refuse_missing_trackers
@@ -94,18 +92,25 @@ def meta_info(ready: Prepared) -> MetaInfo:
     )
 
 
-def selection_rows(ready: Prepared) -> dict[str, tuple[Row, ...]]:
-    """The selection half of each validation split; a fixed sample of a large one."""
+def selection_rows(ready: Prepared) -> dict[str, dict[Row, str]]:
+    """The validation rows of each task that choose the best state, each with its half.
+
+    Of a large split they are a fixed sample.
+    """
     selection = {}
     for name, splits in ready.dataset.splits.items():
-        rows = [row for row in splits["validation"].good if half(row) == "selection"]
-        if not rows:
-            raise RecipeError(
-                f"task {name!r}: the validation rows are too few to be halved; add some"
-            )
+        rows = splits["validation"].rows
+        halved = [
+            (r, half) for r, half in zip(rows, cut_halves(rows), strict=True) if not r.problem
+        ]
         draw = generator(ready.recipe.training.seed, "selection", name)
-        chosen = np.sort(draw.permutation(len(rows))[:SELECTION_ROWS])
-        selection[name] = tuple(rows[i] for i in chosen)
+        chosen = np.sort(draw.permutation(len(halved))[:SELECTION_ROWS])
+        selection[name] = dict(halved[number] for number in chosen)
+        if set(selection[name].values()) != set(HALVES):
+            raise RecipeError(
+                f"task {name!r}: the validation rows cannot be halved: they are too few, or all of "
+                "them share sentences; add some"
+            )
     return selection
 
 
@@ -119,20 +124,22 @@ def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
 
 # ------------------------------------------------------------------ the objective
 
-TaskScores = Mapping[str, Mapping[str, float]]
+TaskScores = dict[str, Mapping[str, float]]
+Values = NDArray[np.float64]
 TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
 
 
 @dataclass(kw_only=True)
 class TaskObjective:
-    """Rows of the tasks as the schedule orders them; the best state is that with the best scores
-    on the selection half of the validation rows.
+    """Rows of the tasks as the schedule orders them, and three best states: by the scores on all
+    validation rows, and on each half of them.
     """
 
     training: Training
     schedule: Schedule
     data: Mapping[str, TaskData]
-    selection: Mapping[str, TaskData]
+    selection: Mapping[str, TaskData]  # validation rows
+    halves: Mapping[str, NDArray[np.str_]]  # of each of them
     take: TakeRows
     group: ProcessGroup = ALONE
     packers: StagePackers = field(default_factory=StagePackers)
@@ -159,19 +166,26 @@ class TaskObjective:
         self.group.first_then_others(fill)
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
-        scores = self.selection_scores(network)
-        overall = overall_of(self.judged, scores)
-        return Evaluation(overall[self.training.best_by], {"selection": scores, **overall})
+        predictions = self.predict_selection(network)
+        scores: dict[str, TaskScores] = {}
+        for chooser in (ALL, *HALVES):
+            scores[chooser] = {}
+            for name, data in self.selection.items():
+                chosen = (self.halves[name] == chooser) | (chooser == ALL)
+                pair = data.targets[chosen], predictions[name][chosen]
+                scores[chooser][name] = score(data.task, *pair)
+        overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
+        return Evaluation(
+            scores={chooser: own[self.training.best_by] for chooser, own in overall.items()},
+            facts={"selection": scores[ALL], **overall[ALL]},
+        )
 
-    def selection_scores(self, network: Network) -> TaskScores:
-        """The scores of each task on its selection rows, from one pass over all of them."""
+    def predict_selection(self, network: Network) -> Mapping[str, Values]:
+        """The predictions of each task for its selection rows, from one pass over all of them."""
         device = next(network.parameters()).device
         tables = {name: data.tokens for name, data in self.selection.items()}
         outputs = compute_outputs(network, tables, self.packers.evaluate, device)
-        return {
-            name: score(data.task, data.targets, decide(data.task, outputs[name]).values)
-            for name, data in self.selection.items()
-        }
+        return {n: decide(data.task, outputs[n]).values for n, data in self.selection.items()}
 
     @cached_property
     def judged(self) -> dict[str, Task]:
@@ -201,12 +215,13 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
             seed=training.seed,
         ).take
     sizes = {name: len(own) for name, own in data.items()}
-    selection = selection_rows(ready).items()
+    selection = selection_rows(ready)
     return TaskObjective(
         training=training,
         schedule=plan_steps(sizes, group.joined(training)),
         data=data,
-        selection={name: task_data(ready, name, own) for name, own in selection},
+        selection={name: task_data(ready, name, tuple(own)) for name, own in selection.items()},
+        halves={name: np.array(list(own.values())) for name, own in selection.items()},
         take=take,
         group=group,
     )

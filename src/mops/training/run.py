@@ -1,7 +1,5 @@
 """A run: from a recipe to a folder with a record, predictions and a bundle."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -42,7 +40,14 @@ class Run:
         return self.record.scores
 
 
-@restored_threads()
+@dataclass(frozen=True)
+class Paused:
+    """A run that was trained to a fraction of its steps."""
+
+    score: float | None  # the best on the validation rows so far
+    seconds: float  # of all work so far
+
+
 def train(
     recipe: Recipe, out: str | Path, watcher: Watcher | None = None, label: Label | None = None
 ) -> Run:
@@ -50,7 +55,20 @@ def train(
 
     `label` is the run's name in trackers; by default that of its folder.
     """
-    folder = Path(out)
+    run = train_until(recipe, Path(out), watcher, label)
+    assert isinstance(run, Run)
+    return run
+
+
+@restored_threads()
+def train_until(
+    recipe: Recipe,
+    folder: Path,
+    watcher: Watcher | None = None,
+    label: Label | None = None,
+    until: float = 1.0,
+) -> Run | Paused:
+    """`train`, but at most to a fraction of the steps; the next call continues."""
     with process_group() as group:  # the first process writes the files
         watcher = watcher if watcher and group.is_first else Watcher()
         ready = prepare(recipe, watcher.phase)
@@ -66,7 +84,9 @@ def train(
         warnings = schedule_warnings(schedule, ready.recipe.training)
         watcher.planned(task_budgets(schedule), list(warnings.values()))
         with tracked(trainer, ready.recipe, label or label_of(folder)):
-            trainer.run(watcher)
+            trainer.run(watcher, until)
+            if not trainer.is_done:
+                return Paused(trainer.state.best_score, trainer.run_seconds)
             run = conclude(ready, trainer, watcher) if group.is_first else None
         group.wait()
         return run or Run(folder, read_record(folder / "record.json"))

@@ -1,7 +1,5 @@
 """One training step, from a batch to updated weights, and the checks of its gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -12,15 +12,14 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock
 
@@ -28,10 +27,9 @@ from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.errors import RecipeError, RunError
 from mops.files import write_text
-from mops.record import RunScores
+from mops.record import RunScores, TaskBudget
 
 if TYPE_CHECKING:
-    from mops.data.schedule import TaskBudget
     from mops.training.step import StepFacts
 
 PROJECT = "mops"  # where the tracker's own variable names none
@@ -46,6 +44,7 @@ SHORT: Mapping[str, tuple[str, ...]] = {  # keys of a line -> words of a name
 }
 Line = Mapping[str, Any]
 Scalars = Mapping[str, float]
+Parameters = Mapping[str, Any]  # a recipe, flat
 
 
 class TrackerWarning(UserWarning):
@@ -78,10 +77,7 @@ def label_of(folder: Path) -> Label:
 
 @dataclass
 class Curve:
-    """A file of JSON lines and the trackers that get them too.
-
-    A tracker that fails is dropped with a warning.
-    """
+    """A file of JSON lines and the trackers that get them too."""
 
     path: Path
     trackers: dict[str, Tracker] = field(default_factory=dict)
@@ -93,16 +89,15 @@ class Curve:
             with self.path.open("ab") as file:
                 yield file
         except OSError as cause:
-            raise RunError(
-                f"cannot write {self.path}: {cause.strerror}; free some space"
-            ) from cause
+            reason = f"cannot write {self.path}: {cause.strerror}; free some space"
+            raise RunError(reason) from cause
 
     def write(self, line: Line) -> int:
         """Append a line; returns the size of the file."""
         with self.opened() as file:
             file.write(f"{json.dumps(line)}\n".encode())
             size = file.tell()
-        self.each_tracker(lambda name: self.send(name, line))
+        self.for_each(self.trackers, lambda name: self.send(name, line))
         return size
 
     def cut(self, size: int) -> None:
@@ -122,9 +117,14 @@ class Curve:
         keys: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         parameters = dict(flat(recipe.to_data(), "."))
         text = self.path.read_bytes() if self.path.is_file() else b""
-        for name in names:
-            start = Start(label, parameters, keys.get(name, ""))
-            self.guard(name, partial(self.open, name, start, text[:size], text[size:]))
+
+        def open_tracker(name: str) -> None:
+            self.trackers[name] = TRACKERS[name](label, parameters, keys.get(name, ""))
+            self.sent[name] = text[size:].count(b"\n") if name in keys else 0
+            for line in () if name in keys else text[:size].splitlines():
+                self.send(name, json.loads(line))
+
+        self.for_each(names, open_tracker)
         if names:
             keys |= {name: tracker.key for name, tracker in self.trackers.items()}
             write_text(path, json.dumps(keys, indent=2) + "\n")
@@ -132,12 +132,6 @@ class Curve:
             yield
         finally:
             self.end()
-
-    def open(self, name: str, start: Start, kept: bytes, later: bytes) -> None:
-        self.trackers[name] = TRACKERS[name](start)
-        self.sent[name] = later.count(b"\n") if start.key else 0
-        for line in () if start.key else kept.splitlines():
-            self.send(name, json.loads(line))
 
     def send(self, name: str, line: Line) -> None:
         if self.sent[name]:
@@ -147,25 +141,23 @@ class Curve:
 
     def end(self, scores: Scalars | None = None) -> None:
         """Give trackers the final scores, or none when the run was broken off, and close them."""
-        self.each_tracker(lambda name: self.trackers[name].end(scores or {}))
+        self.for_each(self.trackers, lambda name: self.trackers[name].end(scores or {}))
         self.trackers.clear()
 
-    def each_tracker(self, action: Callable[[str], None]) -> None:
-        for name in list(self.trackers):
-            self.guard(name, partial(action, name))
-
-    def guard(self, name: str, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except Exception as error:
-            self.trackers.pop(name, None)
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            warnings.warn(
-                f"report_to: {name} failed and gets no more of this run ({reason}); "
-                "the run goes on",
-                TrackerWarning,
-                stacklevel=2,
-            )
+    def for_each(self, names: Iterable[str], action: Callable[[str], None]) -> None:
+        """Do something with each tracker; one that fails is dropped with a warning."""
+        for name in list(names):
+            try:
+                action(name)
+            except Exception as error:
+                self.trackers.pop(name, None)
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                warnings.warn(
+                    f"report_to: {name} failed and gets no more of this run ({reason}); "
+                    "the run goes on",
+                    TrackerWarning,
+                    stacklevel=2,
+                )
 
 
 def named_scalars(line: Line) -> Iterator[tuple[str, float]]:
@@ -199,142 +191,120 @@ def flat(data: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[
 
 
 @dataclass(frozen=True)
-class Start:
-    """A run that starts or resumes."""
-
-    label: Label
-    parameters: Mapping[str, Any]  # its recipe, flat
-    key: str = ""  # of the run to resume; empty: a new one
-
-
-class Tracker(Protocol):
-    """One run in one tracker; made from a `Start`."""
+class Tracker:
+    """One run in one tracker."""
 
     key: str  # by which a later process finds the run
+    scalars: Callable[[int, Scalars], None]  # of a step
+    # Gets the final scores; without any the run was interrupted and may resume.
+    end: Callable[[Scalars], None]
 
-    def scalars(self, step: int, values: Scalars) -> None: ...
-    def end(self, scores: Scalars) -> None:
-        """End the run with its final scores; without any it was interrupted and may resume."""
 
-
-class TensorBoard:
+def open_tensorboard(label: Label, parameters: Parameters, key: str) -> Tracker:
     """Event files in a folder `tensorboard`; those of a survey side by side."""
+    folder = label.folder / "tensorboard"
+    if label.group:
+        folder /= re.sub(r"[^\w.+=-]+", "-", label.name)
+    # A new run hides events of an older run of the same name.
+    purge = None if key else 0
+    writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=purge)
 
-    def __init__(self, start: Start) -> None:
-        label, self.parameters = start.label, dict(start.parameters)
-        place = label.folder / "tensorboard"
-        folder = place / re.sub(r"[^\w.+=-]+", "-", label.name) if label.group else place
-        self.key = folder.name
-        writer = import_module("torch.utils.tensorboard").SummaryWriter
-        # A new run hides events of an older run of the same name.
-        purge = None if start.key else 0
-        self.writer: Any = writer(str(folder), purge_step=purge)
-
-    def scalars(self, step: int, values: Scalars) -> None:
+    def scalars(step: int, values: Scalars) -> None:
         for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()  # a killed process could not
+            writer.add_scalar(name, value, step)
+        writer.flush()  # a killed process could not
 
-    def end(self, scores: Scalars) -> None:
+    def end(scores: Scalars) -> None:
         if scores:
-            self.writer.add_hparams(self.parameters, dict(scores), run_name=".")
-        self.writer.close()
+            writer.add_hparams(dict(parameters), dict(scores), run_name=".")
+        writer.close()
+
+    return Tracker(folder.name, scalars, end)
 
 
-class MLflow:
+def open_mlflow(label: Label, parameters: Parameters, key: str) -> Tracker:
     """A run of an experiment, through mlflow's client: several may be open at once."""
+    mlflow, entities = import_module("mlflow"), import_module("mlflow.entities")
+    place = label.folder.resolve() / "mlflow"
+    place.mkdir(exist_ok=True)
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place}/mlflow.db"
+    with FileLock(place / "lock"):  # trials start at the same time, tables are created once
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        if not key:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or label.group or PROJECT
+            known = client.get_experiment_by_name(name)
+            number = known.experiment_id if known else client.create_experiment(name)
+            key = client.create_run(number, run_name=label.name).info.run_id
+            rows = [entities.Param(name, str(value)) for name, value in parameters.items()]
+            for first in range(0, len(rows), PARAMETERS):
+                client.log_batch(key, params=rows[first : first + PARAMETERS])
+        client.update_run(key, status="RUNNING")
 
-    def __init__(self, start: Start) -> None:
-        place = start.label.folder.resolve() / "mlflow"
-        place.mkdir(exist_ok=True)
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place}/mlflow.db"
-        with FileLock(place / "lock"):  # trials start at the same time, tables are created once
-            self.client: Any = import_module("mlflow").MlflowClient(tracking_uri=uri)
-            self.key = start.key or self.begin(start.label, start.parameters)
-            self.client.update_run(self.key, status="RUNNING")
+    def scalars(step: int, values: Scalars) -> None:
+        now = int(1000 * time.time())
+        metrics = [entities.Metric(name, value, now, step) for name, value in values.items()]
+        client.log_batch(key, metrics=metrics)
 
-    def begin(self, label: Label, parameters: Mapping[str, Any]) -> str:
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or label.group or PROJECT
-        known = self.client.get_experiment_by_name(name)
-        number = known.experiment_id if known else self.client.create_experiment(name)
-        key: str = self.client.create_run(number, run_name=label.name).info.run_id
-        param = import_module("mlflow.entities").Param
-        rows = [param(name, str(value)) for name, value in parameters.items()]
-        for first in range(0, len(rows), PARAMETERS):
-            self.client.log_batch(key, params=rows[first : first + PARAMETERS])
-        return key
+    def end(scores: Scalars) -> None:
+        scalars(0, scores)
+        client.set_terminated(key, "FINISHED" if scores else "KILLED")
 
-    def scalars(self, step: int, values: Scalars) -> None:
-        metric, now = import_module("mlflow.entities").Metric, int(1000 * time.time())
-        rows = [metric(name, value, now, step) for name, value in values.items()]
-        self.client.log_batch(self.key, metrics=rows)
-
-    def end(self, scores: Scalars) -> None:
-        self.scalars(0, scores)
-        self.client.set_terminated(self.key, "FINISHED" if scores else "KILLED")
+    return Tracker(key, scalars, end)
 
 
-class WandB:
+def open_wandb(label: Label, parameters: Parameters, key: str) -> Tracker:
     """A run of a project, offline unless WANDB_MODE says otherwise."""
+    wandb = import_module("wandb")
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT") or PROJECT,
+        name=label.name,
+        group=label.group or None,
+        config=dict(parameters),
+        dir=str(label.folder),
+        mode=os.environ.get("WANDB_MODE") or "offline",
+        id=key or None,
+        resume="allow" if key else None,
+        reinit="create_new",  # several may be open at once
+        settings=wandb.Settings(console="off", silent=True),
+    )
+    # wandb's own step only rises; a later line may be of the same step.
+    run.define_metric("*", step_metric="step")
 
-    def __init__(self, start: Start) -> None:
-        label, wandb = start.label, import_module("wandb")
-        self.run: Any = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or PROJECT,
-            name=label.name,
-            group=label.group or None,
-            config=dict(start.parameters),
-            dir=str(label.folder),
-            mode=os.environ.get("WANDB_MODE") or "offline",
-            id=start.key or None,
-            resume="allow" if start.key else None,
-            reinit="create_new",  # several may be open at once
-            settings=wandb.Settings(console="off", silent=True),
-        )
-        self.key: str = self.run.id
-        # wandb's own step only rises; a later line may be of the same step.
-        self.run.define_metric("*", step_metric="step")
+    def end(scores: Scalars) -> None:
+        run.summary.update(dict(scores))
+        run.finish(exit_code=0 if scores else 1)
 
-    def scalars(self, step: int, values: Scalars) -> None:
-        self.run.log({"step": step, **values})
-
-    def end(self, scores: Scalars) -> None:
-        self.run.summary.update(dict(scores))
-        self.run.finish(exit_code=0 if scores else 1)
+    return Tracker(run.id, lambda step, values: run.log({"step": step, **values}), end)
 
 
-class Trackio:
+def open_trackio(label: Label, parameters: Parameters, key: str) -> Tracker:
     """A run of a project in trackio's own folder, unless TRACKIO_SPACE_ID names a space."""
+    # In a context of its own, where it finds no earlier run to finish.
+    with redirect_stdout(sys.stderr):
+        run = Context().run(
+            import_module("trackio").init,
+            project=os.environ.get("TRACKIO_PROJECT") or label.group or PROJECT,
+            name=key or label.name,
+            config=dict(parameters),
+            resume="must" if key else "never",
+            embed=False,
+        )
 
-    def __init__(self, start: Start) -> None:
-        # In a context of its own, where it finds no earlier run to finish.
-        with redirect_stdout(sys.stderr):
-            self.run: Any = Context().run(
-                import_module("trackio").init,
-                project=os.environ.get("TRACKIO_PROJECT") or start.label.group or PROJECT,
-                name=start.key or start.label.name,
-                config=dict(start.parameters),
-                resume="must" if start.key else "never",
-                embed=False,
-            )
-        self.key: str = self.run.name
-
-    def scalars(self, step: int, values: Scalars) -> None:
-        self.run.log(dict(values), step=step)
-
-    def end(self, scores: Scalars) -> None:
+    def end(scores: Scalars) -> None:
         if scores:
-            self.run.log(dict(scores))
+            run.log(dict(scores))
         with redirect_stdout(sys.stderr):
-            self.run.finish()
+            run.finish()
+
+    return Tracker(run.name, lambda step, values: run.log(dict(values), step=step), end)
 
 
-# package -> how it opens a run
-TRACKERS: dict[str, Callable[[Start], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-    "wandb": WandB,
-    "trackio": Trackio,
+# package -> how it starts a run, or resumes that of a key
+TRACKERS: dict[str, Callable[[Label, Parameters, str], Tracker]] = {
+    "tensorboard": open_tensorboard,
+    "mlflow": open_mlflow,
+    "wandb": open_wandb,
+    "trackio": open_trackio,
 }
 
 

@@ -13,6 +13,7 @@ Three values say what is trained and how:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -28,9 +29,8 @@ from mops.data.batches import Batch, TaskData
 from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import RunError
 from mops.model.network import Network
-from mops.model.pretrained import read_tensors
 from mops.training import checkpoint
-from mops.training.checkpoint import BEST, STATE, TrainerState
+from mops.training.checkpoint import STATE, TrainerState
 from mops.training.machine import Prefetch, give_back_memory, stop_requests
 from mops.training.optim import rate_factor
 from mops.training.step import Learner, StepFacts, check_reach, gradient_shares, take_step
@@ -50,9 +50,9 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The score of a state, higher is better (None: it can never be the best), and its facts."""
+    """The scores of a state, higher is better, by who chooses; without any it is never the best."""
 
-    score: float | None
+    scores: Mapping[str, float]
     facts: Mapping[str, Any]  # for the curve and the watcher
 
 
@@ -119,9 +119,9 @@ class Trainer:
         now = self.state
         return now.step >= len(self.schedule) or now.is_stopped or self.error is not None
 
-    def run(self, watcher: Watcher) -> None:
-        """Train to the end of the budget, or until the scores no longer rise."""
-        run_all([self], SingleRun(self), watcher)
+    def run(self, watcher: Watcher, until: float = 1.0) -> None:
+        """Train to the end of the budget, to a fraction of it, or until scores no longer rise."""
+        run_all([self], SingleRun(self), watcher, until)
         if self.error:
             raise self.error
 
@@ -226,17 +226,25 @@ class Trainer:
         self.state.is_stopped = group.broadcast(self.state.is_stopped)
 
     def judge(self, watcher: Watcher) -> None:
-        """Score the network; keep its weights when they are the best so far."""
+        """Score the network; keep its weights for those who find them the best so far."""
         now = self.state
         evaluation = self.objective.evaluate(self.network, now.step)
         now.evaluations += 1
-        score, best = evaluation.score, now.best_score
-        is_best = score is not None and (best is None or score > best)
+        step = self.objective.position(now.step)["step"]
+        higher = {
+            chooser: (score, step)
+            for chooser, score in evaluation.scores.items()
+            if chooser not in now.best or score > now.best[chooser][0]
+        }
+        now.best |= higher
+        checkpoint.save_best(self.folder, higher, self.network)
+        if (score := evaluation.scores.get(checkpoint.ALL)) is not None:
+            now.last_change = None if now.last_score is None else abs(score - now.last_score)
+            now.last_score = score
+        is_best = checkpoint.ALL in higher
         if is_best:
-            now.best_score, now.best_step = score, self.objective.position(now.step)["step"]
             now.evaluations_since_best = 0
-            checkpoint.save_best(self.folder / BEST, self.network)
-        elif score is not None:
+        elif evaluation.scores:
             now.evaluations_since_best += 1
         patience = self.training.early_stopping
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
@@ -258,15 +266,19 @@ class Trainer:
 
     def save(self) -> None:
         if self.learner.group.is_first:
+            self.state.run_seconds, self.saved_at = self.run_seconds, time.monotonic()
             checkpoint.save(self.folder / STATE, self.learner, self.state, self.key)
-            self.saved_at = time.monotonic()
+
+    @property
+    def run_seconds(self) -> float:
+        """Wall time of the run so far, with evaluations; its share of that of a batch."""
+        return self.state.run_seconds + (time.monotonic() - self.saved_at) / self.state.batched
 
     def restore_best(self) -> None:
         """Training is over: go back to the best state, if any, without gradients and moments."""
         self.learner.optimizer.zero_grad(set_to_none=True)
         self.learner.optimizer.state.clear()
-        if (path := self.folder / BEST).is_file():
-            checkpoint.restore_weights(path, self.network, read_tensors(path)[0])
+        checkpoint.restore_best(self.folder, checkpoint.ALL, self.network)
 
     def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """A line of the curve, which the first process writes."""
@@ -294,17 +306,20 @@ class SingleRun:
         self.batches.close()
 
 
-def run_all(runs: Sequence[Trainer], strategy: Strategy, watcher: Watcher) -> None:
-    """Train runs that are at the same step to their ends.
+def run_all(
+    runs: Sequence[Trainer], strategy: Strategy, watcher: Watcher, until: float = 1.0
+) -> None:
+    """Train runs that are at the same step to their ends, or to a fraction of their steps.
 
     A run that fails keeps its error and ends; the others continue.
     """
     first, group = runs[0], runs[0].learner.group
+    stop = math.ceil(until * len(first.schedule))
     watcher.begin(len(first.schedule), first.state.step)
     for run in runs:
         run.attempt(run.cut_curve)
     with stop_requests() as requests, closing(strategy):
-        while left := [run for run in runs if not run.is_done]:
+        while left := [run for run in runs if not run.is_done and run.state.step < stop]:
             for run in left:
                 run.enter_stage(watcher.phase)
             steps = strategy.take_steps(left)
@@ -316,3 +331,5 @@ def run_all(runs: Sequence[Trainer], strategy: Strategy, watcher: Watcher) -> No
                     run.attempt(run.save)
                 group.wait()
                 raise first.error or Interrupted("stopped; the same command goes on where it was")
+    for run in (run for run in runs if not run.is_done):
+        run.attempt(run.save)

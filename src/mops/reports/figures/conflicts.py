@@ -1,12 +1,15 @@
 """The heat map of gradient conflicts: a block of rows per pair of tasks, a column per place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from mops.errors import UsageError
@@ -15,11 +18,6 @@ from mops.files import atomic_write
 from mops.reports.figures import style
 from mops.reports.figures.style import Picture
 from mops.reports.source import Source
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 TITLE = "Where the tasks' gradients conflict"
 # Clear in the middle and never deeper than ink is legible on, for light and dark pages alike.
@@ -57,11 +55,9 @@ def draw_conflicts(source: Source) -> Iterator[Picture | str]:
 
 def build_figure(conflicts: Conflicts) -> Figure:
     """A block per pair of tasks, then the agreement of each task with itself."""
-    from matplotlib.figure import Figure
-
     places = list(dict.fromkeys(cell.place for cell in conflicts.places))
     parts = [*dict.fromkeys(c.part for c in conflicts.owners if c.layer is not None), WHOLE]
-    tasks = conflicts.info["tasks"]
+    tasks, info = conflicts.info["tasks"], conflicts.info
     heights = [*[len(parts)] * len(conflicts.pairs), len(tasks)]
     size = (max(7.5, 2.6 + 0.68 * len(places)), 1.6 + 0.3 * sum(heights) + 0.35 * len(heights))
     figure = Figure(figsize=size, layout="constrained")
@@ -79,7 +75,6 @@ def build_figure(conflicts: Conflicts) -> Figure:
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8)
     bar.set_label("mean cosine of the gradients", fontsize=8)
-    info = conflicts.info
     figure.supxlabel(
         f"plan {info['plan']}, encoder {info['encoder']}, measured at "
         f"{len(info['measured_steps'])} of {info['steps']} steps; framed: mean cosine below 0, "
@@ -93,24 +88,19 @@ def draw_pairs(
     blocks: Sequence[Axes], conflicts: Conflicts, places: Sequence[str], parts: Sequence[str]
 ) -> AxesImage:
     """Mean cosines, parts by places; places outside the layers have only their whole."""
-    from matplotlib.patches import Rectangle
-
     shown = [cell for cell in (*conflicts.owners, *conflicts.places) if cell.part in parts]
     most = max(FLATTEST, *(abs(cell.mean) for cell in shown))
-    is_legible = len(blocks) * len(parts) * len(places) <= MOST_NUMBERS
+    number = "{:z.3f}" if len(blocks) * len(parts) * len(places) <= MOST_NUMBERS else ""
     for axes, pair in zip(blocks, conflicts.pairs, strict=True):
-        means, frames = np.full((len(parts), len(places)), np.nan), []
-        for cell in (cell for cell in shown if tuple(cell.tasks) == tuple(pair)):
+        means = np.full((len(parts), len(places)), np.nan)
+        for cell in (cell for cell in shown if cell.tasks == pair):
             row, column = parts.index(cell.part), places.index(cell.place)
             means[row, column] = cell.mean
-            corner = column - 0.45, row - 0.45
-            frames += [Rectangle(corner, 0.9, 0.9)] if cell.is_conflict else []
-        number = "{:z.3f}" if is_legible else ""
+            if cell.is_conflict:
+                frame = Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, linewidth=1.6)
+                axes.add_patch(frame).set_edgecolor(style.INK)
         image = draw_matrix(axes, means, parts, COSINES, (-most, most), number)
         axes.set_title(" and ".join(pair), fontsize=9)
-        for frame in frames:
-            frame.set(fill=False, edgecolor=style.INK, linewidth=1.6)
-            axes.add_patch(frame)
     return image
 
 
@@ -119,8 +109,6 @@ def draw_matrix(
     limits: tuple[float, float], number: str,
 ) -> AxesImage:  # fmt: skip
     """Coloured cells with their values; no numbers where the format is empty."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     shades = LinearSegmentedColormap.from_list("cosines", colours)
     low, high = limits
     image = axes.imshow(matrix, shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")

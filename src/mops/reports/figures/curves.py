@@ -1,22 +1,19 @@
 """Learning curves: losses and scores during training, and how soon candidates converge."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from mops.reports.figures import style
 from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source, TrialFiles
 from mops.tables import EMPTY, Cell, Table
 from mops.units import format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 TOTAL = "all tasks"
 SMOOTHING = 20  # a value is the mean over one part in so many of the training
@@ -25,73 +22,62 @@ MARKED = 6  # lines of at most so many values have markers
 NEARLY = 0.9  # fraction of the final score
 FEWEST_LAST = 3  # evaluations whose spread means something
 NOTE = (
-    "Overall score on the selection rows at the stored evaluations; means over seeds. Spread: the "
+    "Overall score on validation rows at the stored evaluations; means over seeds. Spread: the "
     "standard deviation of the last quarter of a training's evaluations (at least three)."
 )
-Line = tuple[Sequence[float], Sequence[float]]
-Lines = dict[str, dict[str, Line]]  # panel -> candidate -> x and y
+Line = tuple[Sequence[float], Sequence[float]]  # x, y
 
 
-class StoredEvaluation(NamedTuple):
-    """A stored evaluation on the selection rows."""
-
-    step: int
-    seconds: float
-    scores: Mapping[str, float]  # overall, then tasks
+def loss_lines(trial: TrialFiles) -> dict[str, Line]:
+    """Task (and all tasks together) -> steps and losses."""
+    losses = ({TOTAL: entry.get("loss"), **entry.get("losses", {})} for entry in trial.curve)
+    return to_lines((entry["step"] for entry in trial.curve), losses)
 
 
-def loss_lines(trial: TrialFiles) -> dict[str, tuple[list[float], list[float]]]:
-    """Task (and all tasks together) -> steps and finite losses."""
+def score_lines(trial: TrialFiles, by: str) -> dict[str, Line]:
+    """Task (and overall) -> steps or seconds, and scores of the stored evaluations."""
+    entries, main = [e for e in trial.curve if "selection" in e], trial.record.scores.main
+    scores = (
+        {"overall": entry.get("overall")}
+        | {task: own.get(main[task]) for task, own in entry["selection"].items()}
+        for entry in entries
+    )
+    return to_lines((entry[by] for entry in entries), scores)
+
+
+def to_lines(places: Iterable[float], values: Iterable[Mapping[str, Any]]) -> dict[str, Line]:
+    """Key -> the places and values where it has a finite value."""
     lines: dict[str, tuple[list[float], list[float]]] = {}
-    for entry in trial.curve:
-        for key, value in {TOTAL: entry.get("loss"), **entry.get("losses", {})}.items():
+    for place, entry in zip(places, values, strict=True):
+        for key, value in entry.items():
             if isinstance(value, float | int) and isfinite(value):
                 x, y = lines.setdefault(key, ([], []))
-                x.append(float(entry["step"]))
-                y.append(float(value))
-    return lines
-
-
-def evaluations(trial: TrialFiles) -> Iterator[StoredEvaluation]:
-    main = trial.record.scores.main
-    for entry in (entry for entry in trial.curve if "selection" in entry):
-        scores = {task: own.get(main[task]) for task, own in entry["selection"].items()}
-        scores["overall"] = entry.get("overall")
-        known = {key: value for key, value in scores.items() if value is not None}
-        yield StoredEvaluation(entry["step"], entry["seconds"], known)
+                x.append(place)
+                y.append(value)
+    return dict(lines)
 
 
 def draw_curves(source: Source) -> Iterator[Picture | str]:
     """Charts of the first common seed; each where a candidate has two values or more."""
     trials = source.same_seed_trials(one.name for one in source.results.candidates)
     seed = ", ".join(sorted({str(trial.result.seed) for trial in trials.values()}))
-    looks = style.candidate_looks(source)
+    looks, tasks = style.candidate_looks(source), source.results.tasks
     missing = [name for name, trial in trials.items() if not trial.curve]
     if missing:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
-    losses = {name: loss_lines(trial) for name, trial in trials.items()}
-    most = {name: MOST if look.is_notable else FEW for name, look in looks.items()}
-    lines: Lines = {
-        key: {name: smooth(*own[key], most[name]) for name, own in losses.items() if key in own}
-        for key in (TOTAL, *source.results.tasks)
-    }
+    lines = {}
+    for name, trial in trials.items():
+        most = MOST if looks[name].is_notable else FEW
+        lines[name] = {key: smooth(*own, most) for key, own in loss_lines(trial).items()}
     caption = f"Training loss by step, seed {seed}; running mean over 1/20 of the steps."
-    yield from draw_lines(looks, lines, "loss", "Loss during training", caption, "steps")
-    stored = {name: list(evaluations(trial)) for name, trial in trials.items()}
-    caption = f"Evaluations on the selection rows, not on the rows that judge; seed {seed}."
-    fields = {"step": ("step", "steps"), "time": ("seconds", "seconds of training")}
-    for by, (field, unit) in fields.items():
-        lines = {
-            key: {name: score_line(own, key, field) for name, own in stored.items()}
-            for key in ("overall", *source.results.tasks)
-        }
-        choice = f"score by {by}"
-        yield from draw_lines(looks, lines, choice, "Score during training", caption, unit)
-
-
-def score_line(history: Sequence[StoredEvaluation], key: str, field: str) -> Line:
-    known = [one for one in history if key in one.scores]
-    return [getattr(one, field) for one in known], [one.scores[key] for one in known]
+    keys = (TOTAL, *tasks)
+    yield from draw_lines(looks, lines, keys, "loss", "Loss during training", caption, "steps")
+    caption = f"Evaluations on the validation rows that choose the best state; seed {seed}."
+    keys = ("overall", *tasks)
+    for by, unit in {"step": "steps", "seconds": "seconds of training"}.items():
+        lines = {name: score_lines(trial, by) for name, trial in trials.items()}
+        choice = f"score by {by.replace('seconds', 'time')}"
+        yield from draw_lines(looks, lines, keys, choice, "Score during training", caption, unit)
 
 
 def smooth(x: Sequence[float], y: Sequence[float], most: int) -> Line:
@@ -104,21 +90,24 @@ def smooth(x: Sequence[float], y: Sequence[float], most: int) -> Line:
 
 
 def draw_lines(
-    looks: Mapping[str, Look], lines: Lines, choice: str, title: str, caption: str, unit: str
-) -> Iterator[Picture]:
-    """A panel for each key that has lines of two values or more."""
-    for key in list(lines):
-        lines[key] = {name: line for name, line in lines[key].items() if len(line[0]) > 1}
-    if not (lines := {key: own for key, own in lines.items() if own}):
+    looks: Mapping[str, Look], lines: Mapping[str, Mapping[str, Line]], keys: Sequence[str],
+    choice: str, title: str, caption: str, unit: str,
+) -> Iterator[Picture]:  # fmt: skip
+    """A panel for each key for which a candidate has a line of two values or more."""
+    known = {n: {k: own for k, own in lines[n].items() if len(own[0]) > 1} for n in lines}
+    if not (keys := [key for key in keys if any(key in own for own in known.values())]):
         return
-    names = {name for own in lines.values() for name in own}
-    notable = [look for name, look in looks.items() if name in names and look.is_notable]
-    legend: list[style.LegendEntry] = [(o.name, o.colour, o.marker, o.gid) for o in notable]
-    if others := len(names) - len(notable):
-        legend.append((f"{others} others", style.OTHER, "", None))
-    figure, panels = style.make_panels(list(lines), xlabel=unit, legend=legend)
-    for axes, own in zip(panels, lines.values(), strict=True):
-        draw_panel(axes, own, looks)
+    drawn = [look for name, look in looks.items() if known.get(name)]
+    notable = [look for look in drawn if look.is_notable]
+    legend = [
+        Line2D([], [], label=look.name, color=look.colour, marker=look.marker, gid=look.gid)
+        for look in notable
+    ]
+    if others := len(drawn) - len(notable):
+        legend.append(Line2D([], [], label=f"{others} others", color=style.OTHER))
+    figure, panels = style.make_panels(keys, xlabel=unit, legend=legend)
+    for axes, key in zip(panels, keys, strict=True):
+        draw_panel(axes, {name: own[key] for name, own in known.items() if key in own}, looks)
     name = f"curves-{choice.replace(' ', '-')}"
     yield style.to_picture(figure, name, title, caption, "curves", choice)
 
@@ -152,7 +141,7 @@ def convergence_table(source: Source) -> Table:
     """A row per candidate that was evaluated twice or more."""
     rows = []
     for one in source.results.candidates:
-        paces = [measure_pace(list(evaluations(trial))) for trial in source.trials_of(one.name)]
+        paces = [measure_pace(trial) for trial in source.trials_of(one.name)]
         if any(paces):
             values = {key: [pace[key] for pace in paces if key in pace] for key in COLUMNS}
             means = {key: fmean(own) if own else None for key, own in values.items()}
@@ -161,17 +150,17 @@ def convergence_table(source: Source) -> Table:
     return Table("convergence", "Convergence", ("candidate", *COLUMNS), tuple(rows), NOTE)
 
 
-def measure_pace(history: Sequence[StoredEvaluation]) -> dict[str, float]:
-    """How fast one training converged; empty if all tasks were evaluated fewer than two times."""
-    known = [one for one in history if "overall" in one.scores]
-    if len(known) < 2:
+def measure_pace(trial: TrialFiles) -> dict[str, float]:
+    """How fast a training converged; empty if all tasks were evaluated fewer than two times."""
+    steps, scores = score_lines(trial, "step").get("overall", ((), ()))
+    if len(scores) < 2:
         return {}
-    scores = [one.scores["overall"] for one in known]
-    steps, final = known[-1].step, scores[-1]
-    pace: dict[str, float] = {"evaluations": len(known), "steps": steps, "final score": final}
+    last, final = steps[-1], scores[-1]
+    pace: dict[str, float] = {"evaluations": len(scores), "steps": last, "final score": final}
     if final > 0:  # nine tenths of a negative score are more than the score
-        near = next(one for one in known if one.scores["overall"] >= NEARLY * final)
-        pace |= {"steps to 90 %": near.step, "time to 90 %": near.seconds}
-        pace["share of steps"] = near.step / steps
-    last = scores[-max(FEWEST_LAST, len(scores) // 4) :]
-    return pace | ({"spread of the last": stdev(last)} if len(last) >= FEWEST_LAST else {})
+        near = next(n for n, score in enumerate(scores) if score >= NEARLY * final)
+        seconds, _ = score_lines(trial, "seconds")["overall"]
+        pace |= {"steps to 90 %": steps[near], "time to 90 %": seconds[near]}
+        pace["share of steps"] = steps[near] / last
+    ends = scores[-max(FEWEST_LAST, len(scores) // 4) :]
+    return pace | ({"spread of the last": stdev(ends)} if len(ends) >= FEWEST_LAST else {})

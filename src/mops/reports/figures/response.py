@@ -4,11 +4,12 @@ A response is a number that varies; its lines join candidates that differ in tha
 Numbers come from the settings of the recipes and from the layouts of the plans.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from mops.plans.layout import Layout
 from mops.reports.figures import style
@@ -17,28 +18,18 @@ from mops.reports.source import Source
 from mops.surveys.expansion import abbreviate
 from mops.surveys.results.results import CandidateResult
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 FEW_LOG, FEW = 4, 8  # so many values all get their ticks
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
 Points = Sequence[tuple[float, CandidateResult]]
 
 
-class ResponseLine(NamedTuple):
-    """Candidates that differ in one number only, by that number."""
-
-    label: str  # what tells this line from the others
-    points: Points
-
-
 class Response(NamedTuple):
-    """A number that varies, and the lines along it."""
+    """A number that varies, and the lines along it: each has a label and points."""
 
     key: str
     label: str
-    lines: tuple[ResponseLine, ...]
+    lines: tuple[tuple[str, Points], ...]
     lowest: str = ""  # the word for NONE_SHARED
 
 
@@ -48,46 +39,39 @@ def draw_responses(source: Source) -> Iterator[Picture]:
     candidates = source.results.candidates
     for key, label, lines, lowest in (*setting_responses(candidates), *plan_responses(source)):
         # The colour of the line's plan where colours go by plan.
-        hues = [{looks[one.name].colour for _, one in line.points} for line in lines]
+        hues = [{looks[one.name].colour for _, one in points} for _, points in lines]
         colours = [own.pop() if len(own) == 1 else style.PALE for own in hues]
-        coloured = list(zip(lines, colours, strict=True))
-        legend = [(line.label, colour, "", None) for line, colour in coloured if line.label]
+        coloured = [(*line, colour) for line, colour in zip(lines, colours, strict=True)]
+        legend = [Line2D([], [], label=name, color=c) for name, _, c in coloured if name]
         figure, panels = style.make_panels(keys, xlabel=label, legend=legend)
         for axes, score in zip(panels, keys, strict=True):
-            draw_panel(axes, coloured, score, looks, lowest)
-        others = len(candidates) - len({one.name for line in lines for _, one in line.points})
+            for _, points, colour in coloured:
+                draw_line(axes, points, score, colour, looks)
+            values = {value for _, own in lines for value, one in own if score in one.scores}
+            set_value_ticks(axes, sorted(values), {NONE_SHARED: lowest} if lowest else {})
+        others = len(candidates) - len({one.name for _, own in lines for _, one in own})
         caption = (
             f"Lines join candidates that differ only in {label}; means over seeds, bars are one "
-            "standard error. Filled marks: not significantly different from the best in overall "
-            "score." + (f" {others} candidates are on no line." if others else "")
+            f"standard error. {style.FILLED}"
+            + (f" {others} candidates are on no line." if others else "")
         )
         title = f"Scores against {label}"
         yield style.to_picture(figure, f"response-{key}", title, caption, "response", label)
 
 
-def draw_panel(
-    axes: Axes, lines: Sequence[tuple[ResponseLine, str]], key: str, looks: Mapping[str, Look],
-    lowest: str,
-) -> None:  # fmt: skip
-    values = set()
-    for line, colour in lines:
-        known = [(value, one, one.scores[key]) for value, one in line.points if key in one.scores]
-        x, y = [value for value, *_ in known], [score.mean for *_, score in known]
-        axes.plot(x, y, color=colour, alpha=0.8)
-        for value, one, score in known:
-            is_best, error = one.tie == 1, score.stderr
-            style.draw_mark(
-                axes, value, score.mean, looks[one.name], 5.5, is_filled=is_best, yerr=error
-            )
-        values |= set(x)
-    if values:
-        set_value_ticks(axes, sorted(values), {NONE_SHARED: lowest} if lowest else {})
-    axes.locator_params(axis="y", nbins=5)
+def draw_line(
+    axes: Axes, points: Points, score: str, colour: str, looks: Mapping[str, Look]
+) -> None:
+    known = [(value, one.scores[score], one.name) for value, one in points if score in one.scores]
+    axes.plot([v for v, *_ in known], [s.mean for _, s, _ in known], color=colour, alpha=0.8)
+    for value, estimate, name in known:
+        style.draw_mark(axes, value, estimate.mean, looks[name], 5.5, yerr=estimate.stderr)
 
 
 def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
-    if values[0] > 0 and values[-1] > style.WIDE * values[0]:
+    axes.locator_params(axis="y", nbins=5)
+    if values and values[0] > 0 and values[-1] > style.WIDE * values[0]:
         ends = [values[0], values[len(values) // 2], values[-1]]
         style.set_log_ticks(axes, values if len(values) <= FEW_LOG else ends)
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
@@ -102,29 +86,27 @@ def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, s
 def setting_responses(candidates: Sequence[CandidateResult]) -> Iterator[Response]:
     """For each number among the settings; keys that always change together count once."""
     flat = {one.name: dict(flatten(one.settings)) for one in candidates}
-    keys = list(dict.fromkeys(key for settings in flat.values() for key in settings))
+    settings = list(flat.values())
+    keys = dict.fromkeys(key for own in settings for key in own)
+    varied = [key for key in keys if len({json.dumps(own.get(key)) for own in settings}) > 1]
     done: set[str] = set()
-    for key in keys:
-        numbers = {own[key] for own in flat.values() if is_number(own.get(key))}
-        if key in done or len(numbers) < 2:
-            continue
-        linked = [key, *(o for o in keys if o != key and are_linked(list(flat.values()), key, o))]
-        done |= set(linked)
+    for key in (key for key in varied if key not in done):
+        linked = [key, *(k for k in varied if k != key and are_linked(settings, key, k))]
         points = [(flat[o.name][key], o) for o in candidates if is_number(flat[o.name].get(key))]
-        others = [k for k in keys if k not in linked]
-        rest = {one.name: {k: flat[one.name].get(k) for k in others} for _, one in points}
-        varied = [k for k in others if len({json.dumps(own.get(k)) for own in flat.values()}) > 1]
+        rest = {n: {k: own.get(k) for k in keys if k not in linked} for n, own in flat.items()}
         groups = join_equal(points, rest, fewest=2)
-        lines = tuple(ResponseLine(name_line(rest[g[0][1].name], varied), g) for g in groups)
+        lines = tuple((name_line(rest[own[0][1].name], varied), own) for own in groups)
         if lines:
+            done |= set(linked)
             names = [name.rpartition("training.")[2] for name in linked]
             yield Response(names[0].replace(".", "-"), " = ".join(names), lines)
 
 
 def name_line(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
     """The settings that tell this line from the others."""
-    known = {k: abbreviate(settings[k]) for k in varied if settings[k] not in (None, [], {})}
-    return ", ".join(v if k == "plan" else f"{k.rpartition('.')[2]}={v}" for k, v in known.items())
+    known = {k: settings[k] for k in varied if settings.get(k) not in (None, [], {})}
+    texts = {k: abbreviate(value) for k, value in known.items()}
+    return ", ".join(v if k == "plan" else f"{k.rpartition('.')[2]}={v}" for k, v in texts.items())
 
 
 def join_equal(points: Points, rest: Mapping[str, Any], *, fewest: int) -> Iterator[Points]:
@@ -200,6 +182,6 @@ def plan_responses(source: Source) -> Iterator[Response]:
             rest[one.name] = [plan, settings]
             if (value := compute(layout)) is not None:
                 points.append((value, one))
-        lines = tuple(ResponseLine("", line) for line in join_equal(points, rest, fewest=FEWEST))
+        lines = tuple(("", line) for line in join_equal(points, rest, fewest=FEWEST))
         if lines:
             yield Response(label.replace(" ", "-"), label, lines, "none")

@@ -1,38 +1,32 @@
-"""Scores: overall score against each cost, and scores by task with their standard errors."""
-
-from __future__ import annotations
+"""Scores: overall score against each cost, scores by task, and the rounds of a race."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox, BboxBase
 
 from mops.reports.figures import style
 from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source
-from mops.surveys.results.results import CandidateResult, Results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.transforms import BboxBase
+from mops.surveys.results.results import Results
 
 FEW = 10  # with so many candidates each one is named
-ROW, GAP = 17.0, 0.55  # height of a candidate's row in points; rows between two blocks
+ROW = 17.0  # height of a candidate's row in points
 COST_CAPTION = (
-    "Mean over seeds; bars are one standard error (rows and runs). Filled marks: not significantly "
-    "different from the best. The line is the Pareto front."
+    f"Mean over seeds; bars are one standard error (rows and runs). {style.FILLED} The line is the "
+    "Pareto front."
 )
 TASK_CAPTION = (
-    "Mean over seeds with one standard error (rows and runs). Candidates in one block are not "
-    "significantly different in overall score; filled marks: the block of the best. The vertical "
-    "line is {baseline}; * significantly different from it."
+    f"Mean over seeds with one standard error (rows and runs). {style.FILLED} The vertical line is "
+    "{baseline}; * significantly different from it (Dunnett)."
 )
 # Where a name may stand: its offset in points.
 OFFSETS = ((8, 0), (-8, 0), (0, 8), (0, -8), (6, 10), (-6, 10), (6, -10), (-6, -10))
 ACROSS, UP = ("center", "left", "right"), ("center", "bottom", "top")  # by the offset's sign
 TIMES = ((3600.0, ", hours"), (60.0, ", minutes"), (1.0, ", seconds"), (1e-3, ", milliseconds"))
+Points = dict[str, tuple[float, float]]  # candidate -> cost, overall score
 COUNTS = ((1e6, ", millions"), (1.0, ""))
 COSTS = {  # cost -> its label, and its units: the largest that the largest value reaches is used
     "parameters": ("parameters", COUNTS),
@@ -40,15 +34,6 @@ COSTS = {  # cost -> its label, and its units: the largest that the largest valu
     "train_seconds": ("training time", TIMES),
     "trained_parameters": ("trained parameters", COUNTS),
 }
-
-
-class CostPoint(NamedTuple):
-    """A candidate in the chart of a cost."""
-
-    cost: float
-    score: float
-    candidate: CandidateResult
-    look: Look
 
 
 def draw_pareto(source: Source) -> Iterator[Picture]:
@@ -60,46 +45,46 @@ def draw_pareto(source: Source) -> Iterator[Picture]:
 
 
 def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
-    points, unit = cost_points(source, cost)
+    looks, (points, unit) = style.candidate_looks(source), cost_points(source.results, cost)
     if len(points) < 2:
         return
-    label = COSTS[cost][0]
+    label, is_few = COSTS[cost][0], len(points) <= FEW
     figure, (axes,) = style.make_panels(
         [""], xlabel=f"{label}{unit}", height=320, left=64, columns=1
     )
     axes.set_ylabel("overall score")
-    for point in reversed(points):  # the first candidates lie on top
-        size = 7.5 if len(points) <= FEW or point.look.is_notable else 4.5
-        is_best, error = point.candidate.tie == 1, point.candidate.overall.stderr
-        style.draw_mark(axes, *point[:2], point.look, size, is_filled=is_best, yerr=error)
-    set_cost_scale(axes, [point.cost for point in points])
+    for name in reversed(points):  # the first candidates lie on top
+        size = 7.5 if is_few or looks[name].is_notable else 4.5
+        error = source.results[name].overall.stderr
+        style.draw_mark(axes, *points[name], looks[name], size, yerr=error)
+    set_cost_scale(axes, [x for x, _ in points.values()])
     front = pareto_front(points)
-    x = [*(point.cost for point in front), axes.get_xlim()[1]]
-    y = [*(point.score for point in front), front[-1].score]
+    x, y = zip(*(points[name] for name in front), strict=True)
+    x, y = (*x, axes.get_xlim()[1]), (*y, y[-1])
     axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
-    named = [p for p in points if len(points) <= FEW or p.look.role or p in front]
-    unnamed = name_points(figure, axes, sorted(named, key=lambda p: not p.look.role), points)
-    notes = left_out(source, points, unnamed, others=len(points) - len(named))
+    named = [name for name in points if is_few or looks[name].role or name in front]
+    named.sort(key=lambda name: not looks[name].role)
+    unnamed = list(name_points(figure, axes, {name: looks[name] for name in named}, points))
+    notes = left_out(source.results, points, unnamed, others=len(points) - len(named))
     name, title = f"pareto-{label.replace(' ', '-')}", f"Overall score against {label}"
     yield style.to_picture(figure, name, title, " ".join((COST_CAPTION, *notes)), "pareto", label)
 
 
-def cost_points(source: Source, cost: str) -> tuple[list[CostPoint], str]:
+def cost_points(results: Results, cost: str) -> tuple[Points, str]:
     """Candidates that learnt the same tasks, and the unit of their costs."""
-    looks, candidates = style.candidate_looks(source), source.results.candidates
-    alike = [one for one in candidates if one.tasks == candidates[0].tasks]
+    alike = [one for one in results.candidates if one.tasks == results.candidates[0].tasks]
     known = [(value, one) for one in alike if (value := getattr(one.costs, cost))]
     units, most = COSTS[cost][1], max((value for value, _ in known), default=0)
     factor, unit = next((unit for unit in units if most >= unit[0]), units[-1])
-    return [CostPoint(v / factor, o.overall.mean, o, looks[o.name]) for v, o in known], unit
+    return {one.name: (value / factor, one.overall.mean) for value, one in known}, unit
 
 
-def pareto_front(points: Sequence[CostPoint]) -> list[CostPoint]:
-    """From the cheapest on, each point that is better than all cheaper ones."""
-    front: list[CostPoint] = []
-    for point in sorted(points, key=lambda p: (p.cost, -p.score)):
-        if not front or point.score > front[-1].score:
-            front.append(point)
+def pareto_front(points: Points) -> list[str]:
+    """From the cheapest on, each candidate that is better than all cheaper ones."""
+    front: list[str] = []
+    for name in sorted(points, key=lambda name: (points[name][0], -points[name][1])):
+        if not front or points[name][1] > points[front[-1]][1]:
+            front.append(name)
     return front
 
 
@@ -114,43 +99,36 @@ def set_cost_scale(axes: Axes, costs: Sequence[float]) -> None:
 
 
 def name_points(
-    figure: Figure, axes: Axes, named: Sequence[CostPoint], points: Sequence[CostPoint]
-) -> list[str]:
-    """Write each name on the first side where it covers no mark or name; returns the others."""
-    from matplotlib.transforms import Bbox
-
+    figure: Figure, axes: Axes, named: Mapping[str, Look], points: Points
+) -> Iterator[str]:
+    """Write each name on the first side where it covers no mark or name; yields the others."""
     axes.set_ylim(*axes.get_ylim())  # settles where the points lie
-    places = axes.transData.transform([point[:2] for point in points])
+    places = axes.transData.transform(list(points.values()))
     taken: list[BboxBase] = [Bbox([place - 7, place + 7]) for place in places]
-    unnamed = []
-    for point in named:
-        look = point.look
+    room = Bbox([axes.bbox.min, figure.bbox.max])
+    for name, look in named.items():
         text = axes.annotate(
-            f"{look.name}\n{look.role}" if look.role else look.name, point[:2], (0, 0),
+            f"{look.name}\n{look.role}" if look.role else look.name, points[name], (0, 0),
             textcoords="offset points", weight="bold" if look.role else "normal", gid=look.gid,
         )  # fmt: skip
         for x, y in (*OFFSETS, OFFSETS[0]):  # the first one again where none is free
             text.set(position=(x, y), ha=ACROSS[np.sign(x)], va=UP[np.sign(y)])
             box = text.get_window_extent()
-            is_inside = axes.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-            is_inside = is_inside and axes.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
+            is_inside = room.contains(*box.min) and room.contains(*box.max)
             if is_free := is_inside and not box.count_overlaps(taken):
                 break
         if is_free or look.role:
             taken.append(box)
         else:
             text.remove()
-            unnamed.append(point.candidate.name)
-    return unnamed
+            yield name
 
 
 def left_out(
-    source: Source, points: Sequence[CostPoint], unnamed: Sequence[str], *, others: int
+    results: Results, points: Points, unnamed: Sequence[str], *, others: int
 ) -> Iterator[str]:
     """Sentences about marks and names that the chart does not have."""
-    shown = {point.candidate.name for point in points}
-    missing = [one.name for one in source.results.candidates if one.name not in shown]
-    if missing:
+    if missing := [one.name for one in results.candidates if one.name not in points]:
         yield f"Not shown (other tasks, or cost not measured): {', '.join(missing)}."
     if unnamed:
         yield f"Not named for lack of room: {', '.join(unnamed)}."
@@ -166,40 +144,39 @@ def draw_scores(source: Source) -> Iterator[Picture]:
     if not results.candidates:
         return
     looks = style.candidate_looks(source)
-    # Blocks of candidates that do not differ are set apart.
-    blocks = [(one.reference, one.tie) for one in results.candidates]
-    gaps = GAP * np.cumsum([a != b for a, b in pairwise([blocks[0], *blocks])])
-    heights = {one.name: n + gaps[n] for n, one in enumerate(results.candidates)}
-    names = [looks[name].name for name in heights]
-    lowest = max(heights.values()) + 0.5
     keys = {"overall": "mean of the tasks", **results.tasks}
-    figure, panels = style.make_panels(
-        list(keys), height=style.TOP + style.BOTTOM + ROW * (lowest + 0.5),
-        left=12 + 6.6 * max(map(len, names)), sharey=True,
-    )  # fmt: skip
-    panels[0].set_ylim(lowest, -0.5)
-    panels[0].set_yticks(list(heights.values()), names)
+    figure, panels = make_rows(list(keys), list(looks.values()))
     for axes, (key, metric) in zip(panels, keys.items(), strict=True):
-        axes.set_xlabel(metric)
-        axes.grid(axis="y", visible=False)
-        axes.spines["left"].set_visible(False)
-        draw_panel(axes, results, key, heights, looks)
-    for axes in panels[::2]:
-        for label, name in zip(axes.get_yticklabels(), heights, strict=True):
-            weight = "bold" if name == source.chosen else "normal"
-            label.set(color=style.INK, gid=looks[name].gid, fontweight=weight)
+        axes.set_xlabel(metric, loc="center")
+        draw_panel(axes, results, key, looks)
     caption = TASK_CAPTION.format(baseline=results.baseline)
     yield style.to_picture(figure, "scores", "Scores of all candidates", caption)
 
 
-def draw_panel(
-    axes: Axes, results: Results, key: str, heights: Mapping[str, float], looks: Mapping[str, Look]
-) -> None:
-    for one in (one for one in results.candidates if key in one.scores):
-        score, look, height = one.scores[key], looks[one.name], heights[one.name]
-        style.draw_mark(
-            axes, score.mean, height, look, 6, is_filled=one.tie == 1, xerr=score.stderr
-        )
+def make_rows(titles: Sequence[str], looks: Sequence[Look]) -> tuple[Figure, list[Axes]]:
+    """Panels with a row for each candidate."""
+    figure, panels = style.make_panels(
+        titles, height=style.TOP + style.BOTTOM + ROW * len(looks), columns=min(2, len(titles)),
+        left=12 + 6.6 * max(len(look.name) for look in looks), sharey=True,
+    )  # fmt: skip
+    panels[0].set_ylim(len(looks) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(looks)), [look.name for look in looks])
+    for axes in panels:
+        axes.grid(axis="y", visible=False)
+        axes.spines["left"].set_visible(False)
+    for axes in panels[::2]:
+        for label, look in zip(axes.get_yticklabels(), looks, strict=True):
+            weight = "bold" if "recommended" in look.role else "normal"
+            label.set(color=style.INK, gid=look.gid, fontweight=weight)
+    return figure, panels
+
+
+def draw_panel(axes: Axes, results: Results, key: str, looks: Mapping[str, Look]) -> None:
+    for height, one in enumerate(results.candidates):
+        if key not in one.scores:
+            continue
+        score, look = one.scores[key], looks[one.name]
+        style.draw_mark(axes, score.mean, height, look, 6, xerr=score.stderr)
         if key in one.against and one.against[key].is_significant:
             axes.text(
                 score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
@@ -207,3 +184,32 @@ def draw_panel(
         if one.name == results.baseline:
             axes.axvline(score.mean, color=style.PALE, linewidth=0.9, zorder=0.9)
     axes.locator_params(axis="x", nbins=4)
+
+
+# ------------------------------------------------------------------ by round
+
+
+def draw_rounds(source: Source) -> Iterator[Picture]:
+    """Which candidates were trained in which round; those that went farthest come first."""
+    rounds, looks = source.results.rounds, style.candidate_looks(source)
+    if len(rounds) < 2:
+        return
+    everyone = dict.fromkeys((*looks, *(name for entry in rounds for name in entry.candidates)))
+    places = {
+        name: [n for n, entry in enumerate(rounds, start=1) if name in entry.candidates]
+        for name in everyone
+    }
+    names = sorted(filter(places.get, places), key=lambda name: -len(places[name]))
+    unknown = Look("", "", style.OTHER, style.MARKERS[0], "", False, False)
+    shown = [looks.get(name) or unknown._replace(name=style.shorten(name)) for name in names]
+    figure, (axes,) = make_rows([""], shown)
+    for height, (name, look) in enumerate(zip(names, shown, strict=True)):
+        ends = places[name][0], places[name][-1]
+        axes.plot(ends, [height, height], color=look.colour, alpha=0.5, gid=look.gid)
+        for number in places[name]:
+            style.draw_mark(axes, number, height, look, 6)
+    titles = [f"round {n}\n{one.until:.0%} of steps" for n, one in enumerate(rounds, start=1)]
+    axes.set_xticks(range(1, len(rounds) + 1), titles)
+    axes.set_xlim(0.5, len(rounds) + 0.5)
+    caption = f"Each mark is a round in which a candidate was trained. {style.FILLED}"
+    yield style.to_picture(figure, "rounds", "Who was trained in which round", caption)

@@ -1,22 +1,21 @@
 """House style of the charts: palette, candidate looks, panels, and SVG that follows the theme."""
 
-from __future__ import annotations
-
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from mops.reports.source import Source
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 INK, PALE, GRID, GROUND = "#1b1f24", "#6e7681", "#dde1e6", "#fefefe"
 # How charts follow light and dark: inline SVG has these four colours replaced by the page's own.
@@ -32,17 +31,11 @@ WIDTH = 460.0  # points; a phone shows a chart at three quarters of that
 TOP, RIGHT, BOTTOM, LEFT = 22.0, 18.0, 38.0, 50.0  # margins of a panel for its texts
 WIDE = 20  # largest value / smallest value from which an axis is logarithmic
 LONGEST = 26  # characters of a candidate's name
-LegendEntry = tuple[str, str, str, str | None]  # label, colour, marker, gid
+ROLES = ("recommended", "baseline")  # that charts show
+FILLED = "Filled marks: the best candidate is among these with 95 % confidence."
 SVG = "http://www.w3.org/2000/svg"
-
-
-@contextmanager
-def house_style() -> Iterator[None]:
-    import matplotlib
-
-    # The style file has INK, PALE, GRID and GROUND too.
-    with matplotlib.rc_context(fname=Path(__file__).with_name("house.mplstyle")):
-        yield
+# The style file has INK, PALE, GRID and GROUND too.
+house_style = partial(matplotlib.rc_context, fname=Path(__file__).with_name("house.mplstyle"))
 
 
 @dataclass(frozen=True)
@@ -63,9 +56,6 @@ def to_picture(
     figure: Figure, name: str, title: str, caption: str, group: str = "", choice: str = ""
 ) -> Picture:
     """The figure as SVG. Unlike `savefig`, this draws it only once."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
     out = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     # Ids that marks and clip paths refer to are hashes with this salt: unique in the page.
@@ -85,15 +75,14 @@ def to_png(figure: Figure) -> bytes:
 def to_inline(file: str, title: str) -> str:
     """An SVG file as an element of the page.
 
-    It loses its size, metadata and unused ids, and its colours become those of the page. Artists
+    It loses its size and unused ids, and its colours become those of the page. Artists
     with the gid `candidate-N` get `data-candidate`, by which the page finds a candidate's marks.
     """
     ElementTree.register_namespace("", SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(file)
-    for child in (root.find(f"{{{SVG}}}metadata"), root.find(f"{{{SVG}}}defs")):
-        if child is not None:  # the first defs hold only a style for all elements
-            root.remove(child)
+    root[0] = ElementTree.Element(f"{{{SVG}}}title")  # instead of a style for all elements
+    root[0].text = title
     used = set(re.findall(r"#([\w-]+)", file))
     for element in root.iter():
         name = element.attrib.pop("id", "")
@@ -102,10 +91,7 @@ def to_inline(file: str, title: str) -> str:
         elif name in used:
             element.set("id", name)
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title}
-    text = ElementTree.tostring(root, "unicode")
-    start = text.index(">") + 1
-    text = f"{text[:start]}<title>{escape(title)}</title>{text[start:]}"
-    return in_theme(re.sub(r"\s*\n\s*", " ", text))
+    return in_theme(re.sub(r"\s*\n\s*", " ", ElementTree.tostring(root, "unicode")))
 
 
 def in_theme(svg: str) -> str:
@@ -126,25 +112,28 @@ class Look(NamedTuple):
     marker: str
     role: str  # "recommended", "baseline", both or nothing
     is_notable: bool  # named where there is no room for all
+    is_best: bool  # it may be the best: filled marks
 
 
 def candidate_looks(source: Source) -> dict[str, Look]:
     """Colours go by plan where several candidates share a plan, otherwise by candidate."""
-    plans = {one.name: one.plan for one in source.results.candidates}
-    is_by_plan = 1 < len(set(plans.values())) < len(plans)
-    keys = plans if is_by_plan else {name: name for name in plans}
+    candidates = source.results.candidates
+    plans = [one.plan for one in candidates]
+    is_by_plan = 1 < len(set(plans)) < len(plans)
+    keys = {one.name: one.plan if is_by_plan else one.name for one in candidates}
     front = [point.name for point in source.decision.front] if source.decision else []
     first: dict[str, str] = {}  # colour key -> the first candidate that has it
-    for name in (*source.main_candidates, *front, *plans):
+    for name in (*source.main_candidates, *front, *keys):
         first.setdefault(keys[name], name)
     notable = {*list(first.values())[: len(SERIES)], *source.main_candidates}
     styles = dict(zip(first, zip(SERIES, MARKERS, strict=True), strict=False))
-    roles = {"recommended": source.chosen, "baseline": source.results.baseline}
     looks = {}
-    for place, (name, short) in enumerate(zip(plans, short_names(list(plans)), strict=True)):
-        style = styles.get(keys[name], (OTHER, MARKERS[0]))
-        role = ", ".join(role for role, owner in roles.items() if owner == name)
-        looks[name] = Look(short, f"candidate-{place}", *style, role, name in notable)
+    for place, (one, short) in enumerate(zip(candidates, short_names(list(keys)), strict=True)):
+        style = styles.get(keys[one.name], (OTHER, MARKERS[0]))
+        role = ", ".join(role for role in ROLES if source.roles[role] == one.name)
+        looks[one.name] = Look(
+            short, f"candidate-{place}", *style, role, one.name in notable, one.is_best
+        )
     return looks
 
 
@@ -166,27 +155,24 @@ def shorten(name: str, most: int = LONGEST) -> str:
 
 
 def draw_mark(
-    axes: Axes, x: float, y: float, look: Look, size: float, *,
-    is_filled: bool, xerr: float = 0.0, yerr: float = 0.0,
+    axes: Axes, x: float, y: float, look: Look, size: float, *, xerr: float = 0.0, yerr: float = 0.0
 ) -> None:  # fmt: skip
     """A candidate's error bar with its marker in the middle."""
     axes.plot(
         [x - xerr, x, x + xerr], [y - yerr, y, y + yerr], marker=look.marker, markevery=[1],
         color=look.colour, markersize=size, markeredgewidth=1.5,
-        markerfacecolor=look.colour if is_filled else GROUND, gid=look.gid,
+        markerfacecolor=look.colour if look.is_best else GROUND, gid=look.gid,
     )  # fmt: skip
 
 
 def make_panels(
     titles: Sequence[str], *, xlabel: str = "", height: float = 165.0, left: float = LEFT,
-    top: float = TOP, columns: int = 2, sharey: bool = False, legend: Sequence[LegendEntry] = (),
+    top: float = TOP, columns: int = 2, sharey: bool = False, legend: Sequence[Line2D] = (),
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
     """A figure with one chart for each title, below a legend.
 
     Margins are fixed, in points, because a layout engine would measure every text three times.
     """
-    from matplotlib.figure import Figure
-
     figure, rows = Figure(), -(-len(titles) // columns)
     above = add_legend(figure, legend)
     full, high = above + rows * height, height - top - BOTTOM
@@ -202,28 +188,23 @@ def make_panels(
     for unused in panels[len(titles) :]:
         unused.remove()
     for axes, title in zip(panels, titles, strict=False):
-        axes.set_title(title)
-        axes.set_xlabel(xlabel, loc="right")
+        axes.set(title=title, xlabel=xlabel)
         axes.xaxis.set_label_coords(1, -18 / high)
         axes.yaxis.set_label_coords(-(left - 16) / wide, 0.5)
     return figure, panels[: len(titles)]
 
 
-def add_legend(figure: Figure, entries: Sequence[LegendEntry]) -> float:
-    """Lines above the charts; returns their height in points."""
-    from matplotlib.lines import Line2D
-
-    if not entries:
+def add_legend(figure: Figure, lines: Sequence[Line2D]) -> float:
+    """A legend above the charts; returns its height in points."""
+    if not lines:
         return 0.0
-    labels, colours, markers, gids = zip(*entries, strict=True)
-    styles = zip(colours, markers, strict=True)
-    handles = [Line2D([], [], color=own, marker=mark, markersize=4.5) for own, mark in styles]
-    columns = max(1, int(WIDTH / (6.2 * max(map(len, labels)) + 42)))
-    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, borderaxespad=0.2)
-    for line, text, gid in zip(legend.get_lines(), legend.get_texts(), gids, strict=True):
-        line.set_gid(gid)
-        text.set_gid(gid)
-    return 17.5 * -(-len(labels) // columns)
+    longest = max(len(str(line.get_label())) for line in lines)
+    columns = max(1, int(WIDTH / (6.2 * longest + 42)))
+    legend = figure.legend(handles=lines, loc="upper left", ncols=columns, borderaxespad=0.2)
+    for line, *parts in zip(lines, legend.get_lines(), legend.get_texts(), strict=True):
+        for part in parts:
+            part.set_gid(line.get_gid())
+    return 17.5 * -(-len(lines) // columns)
 
 
 def set_log_ticks(axes: Axes, values: Sequence[float]) -> None:

@@ -32,20 +32,6 @@
     known.sort(([a], [b]) => compare(a, b, isNumber) * (way === "ascending" ? 1 : -1));
     const empty = keyed.filter(([key]) => key === "");
     body.append(...[...known, ...empty].map(([, row]) => row));
-    table.classList.toggle("resorted", !header.classList.contains("tie"));
-    markBlocks(table);
-  };
-
-  /** The first and the last row of each tie, as the rows stand now. */
-  const markBlocks = (table) => {
-    if (!table.classList.contains("ties")) return;
-    const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
-    const isOther = (a, b) => !a || !b || a.dataset.tie !== b.dataset.tie;
-    const areBlocks = !table.classList.contains("resorted");
-    rows.forEach((row, n) => {
-      row.classList.toggle("first", areBlocks && isOther(rows[n - 1], row));
-      row.classList.toggle("last", areBlocks && isOther(row, rows[n + 1]));
-    });
   };
 
   // ---------------------------------------------------------------- filters
@@ -60,7 +46,6 @@
       row.hidden = !has(row, words) || chosen.some((field) => row.dataset[field.dataset.filter] !== field.value);
     });
     one("output", bar).textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
-    markBlocks(table);
   };
 
   const search = (field) => {

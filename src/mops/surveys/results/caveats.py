@@ -1,7 +1,5 @@
 """What would make a comparison misleading: guards over `Results`, one sentence each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
@@ -46,8 +44,8 @@ def missing_seeds(results: Results) -> Iterator[str]:
     why = {(trial.candidate, trial.seed): trial.reason for trial in results.missing}
     for one in (one for one in results.candidates if one.missing_seeds):
         reasons = (f"seed {s}: {why.get((one.name, s), 'unknown')}" for s in one.missing_seeds)
-        count = f"{len(one.trials)} of {len(results.seeds)} seeds"
-        yield f"{one.name} has {count}; {'; '.join(reasons)}"
+        planned = len(one.trials) + len(one.missing_seeds)
+        yield f"{one.name} has {len(one.trials)} of {planned} seeds; {'; '.join(reasons)}"
 
 
 def single_seed(results: Results) -> Iterator[str]:
@@ -101,7 +99,7 @@ def without_effect(results: Results) -> Iterator[str]:
 
 
 def winner_below_default(results: Results) -> Iterator[str]:
-    """The winner on the selection rows must hold on the rows that judge."""
+    """The winner by the scores that chose the best states must hold on the rows that judge."""
     if results.baseline not in results:
         return
     default = results[results.baseline]
@@ -109,25 +107,31 @@ def winner_below_default(results: Results) -> Iterator[str]:
         one.name: fmean(values)
         for one in results.candidates
         if one.tasks == default.tasks
-        and (values := [t.selection for t in one.trials if t.selection is not None])
+        and (values := [t.train_info.best_score for t in one.trials if t.train_info.best_score])
     }
     winner = results[max(picked, key=picked.__getitem__)] if picked else default
-    if winner.overall.mean < default.overall.mean:
+    difference = winner.against.get("overall")
+    if difference and difference.is_significant and difference.mean < 0:
         yield (
-            f"the winner on the selection rows, {winner.name}, is worse than the default "
-            f"{default.name} on the rows that judge: {winner.overall.mean:.3f} against "
-            f"{default.overall.mean:.3f}"
+            f"{winner.name} has the best scores at the evaluations that choose a state, but is "
+            f"significantly worse than {default.name} on the rows that judge: {difference.in_words}"
         )
 
 
-def small_budgets(results: Results) -> Iterator[str]:
-    trials = [(one.name, trial) for one in results.candidates for trial in one.trials]
-    last = [name for name, trial in trials if trial.train_info.is_best_last]
-    if last:
-        yield (
-            f"{len(last)} of {len(trials)} trials were best at their last evaluation "
-            f"({list_names(list(dict.fromkeys(last)))}): a larger budget may give a better model"
-        )
+def unsuitable_budgets(results: Results) -> Iterator[str]:
+    """Trainings that were still rising at their end, or that fell from the start."""
+    trials = [(one.name, t.train_info) for one in results.candidates for t in one.trials]
+    last = [name for name, info in trials if info.is_best_last]
+    first = [name for name, info in trials if info.is_best_first]
+    for which, names, why in (
+        ("last", last, "a larger budget may give a better model"),
+        ("first", first, "the learning rate is too high, or the data are too few"),
+    ):
+        if names:
+            yield (
+                f"{len(names)} of {len(trials)} trials were best at their {which} evaluation "
+                f"({list_names(list(dict.fromkeys(names)))}): {why}"
+            )
 
 
 def unmeasured_costs(results: Results) -> Iterator[str]:
@@ -199,7 +203,7 @@ GUARDS: dict[str, Callable[[Results], Iterator[str]]] = {
     "budget": unequal_budgets,
     "no effect": without_effect,
     "search": winner_below_default,
-    "last evaluation": small_budgets,
+    "convergence": unsuitable_budgets,
     "costs": unmeasured_costs,
     "noise": timing_noise,
 }

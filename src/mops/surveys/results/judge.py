@@ -1,7 +1,5 @@
 """From the folder of a survey, or of one run, to `Results`: trials read, checked, compared."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -17,33 +15,34 @@ import numpy as np
 
 from mops.config.recipe import to_recipe
 from mops.errors import MopsError, RunError, UsageError
-from mops.evaluate.compare import CandidateComparison, compare
+from mops.evaluate.compare import compare, mcnemar_by_task
 from mops.evaluate.cost import tm_relative
-from mops.evaluate.metrics import EQUAL, OVERALL, Weights, score
-from mops.evaluate.predictions import SPLIT_FILE, PredictionRows, read_predictions
-from mops.record import Record, RunScores, read_record
+from mops.evaluate.joint import row_noise
+from mops.evaluate.metrics import EQUAL, Weights, score
+from mops.evaluate.predictions import JUDGING, PredictionRows, read_predictions
+from mops.record import Record, read_record
 from mops.surveys.design import Survey
-from mops.surveys.ledger import Candidate, Trial
+from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.results import (
     COST_PASS,
     FAILED,
     LEFT_OUT,
+    PAUSED,
     RECORDS,
     STATES,
     WAITING,
     CandidateCosts,
     CandidateResult,
     Caveat,
+    Group,
     MissingTrial,
     Results,
-    RowCounts,
     TrialResult,
 )
 from mops.tasks import Task
 
 TOLERANCE = 1e-6  # between recorded and recomputed scores: summation order
-PARTS_IN = {"report": ("validation", "selection", "report"), "test": ("test",)}  # of a file
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class FinishedTrial:
     result: TrialResult
 
 
-Group = Mapping[str, Sequence[FinishedTrial]]  # by candidate
+Members = Mapping[str, Sequence[FinishedTrial]]  # by candidate
 
 
 def judge_survey(survey: Survey, folder: Path) -> Results:
@@ -68,16 +67,17 @@ def judge_survey(survey: Survey, folder: Path) -> Results:
         baseline=survey.baseline,
         single=survey.single,
         on=survey.on,
-        seeds=tuple(survey.seeds),
+        seeds=tuple(dict.fromkeys(trial.seed for trial in survey.trials())),
+        rounds=survey.rounds,
     )
-    trials = [one.trial(seed) for one in survey.candidates() for seed in survey.seeds]
+    trials = Ledger(folder).with_ids(survey.trials())
     return judge_trials(design, [read_trial(trial, folder, survey.on) for trial in trials])
 
 
 def judge_run(folder: Path) -> Results:
     """A single run as a survey with one candidate and one seed."""
     record = read_record(folder / "record.json")
-    on = next((on for on in SPLIT_FILE if record.scores.overall.get(on)), None)
+    on = next((on for on in JUDGING if record.scores.overall.get(on)), None)
     if on is None:
         raise UsageError(f"{folder}: no labelled row judges this run, nothing can be reported")
     design = Results(
@@ -98,21 +98,11 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
     results = replace(
         design,
         tasks={name: task.score_name for one in finished for name, task in one.tasks.items()},
-        rows={
-            name: RowCounts(
-                int(one.record.scores.tasks[name].get("selection", {}).get("rows", 0)),
-                len(rows.targets),
-            )
-            for one in finished
-            for name, rows in one.judged.items()
-        },
-        candidates=tuple(
-            candidate
-            for group in group_by_tasks(finished, design.baseline)
-            for candidate in judge_group(design, group, measured)
-        ),
+        rows={name: len(rows.targets) for one in finished for name, rows in one.judged.items()},
         missing=tuple(sorted(missing, key=lambda one: STATES.index(one.state))),
     )
+    for members in group_by_tasks(finished, design.baseline):
+        results = add_group(results, members, measured)
     return replace(results, caveats=(*problems, *find_caveats(results)))
 
 
@@ -121,17 +111,22 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
 
 def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
     """A trial of the survey in this folder, or why it has no result."""
-    run, failure = folder / "trials" / trial.id, folder / "failed" / f"{trial.id}.json"
+    ledger, failure = Ledger(folder), Ledger(folder).failure_file(trial.id)
     state, reason = WAITING, "not finished yet"
-    if (run / "record.json").is_file():
+    if ledger.is_finished(trial.id):
         try:
-            return check_trial(trial, run, on)
+            return check_trial(trial, ledger.run_folder(trial.id), on)
         except MopsError as error:
             state, reason = LEFT_OUT, str(error)
     elif failure.is_file():
         state, reason = FAILED, f"{failure} cannot be read"
         with suppress(OSError, ValueError, KeyError, TypeError):
-            reason = str(json.loads(failure.read_text("utf-8"))["reason"])
+            reason = str(ledger.failure(trial.id)["reason"])
+    elif ledger.is_paused(trial.id):
+        state, pause = PAUSED, ledger.pause(trial.id)
+        reason = f"trained to {pause['reached']:.0%} of its steps"
+        if pause.get("score") is not None:
+            reason += f"; its best validation score is {pause['score']:.3f}"
     return missing_trial(trial, state, reason)
 
 
@@ -155,11 +150,10 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
     tasks = {name: known[name] for name in scores.tasks if name not in scores.untrained}
     digest, judged = hashlib.sha256(), {}
     for name, task in tasks.items():
-        path = run / "predictions" / f"{name}-{SPLIT_FILE[on]}.csv"
-        rows = read_predictions(path, task)
-        for problem in find_mismatches(rows, scores, on):
+        path = run / "predictions" / f"{name}-{on}.csv"
+        rows = judged[name] = read_predictions(path, task)
+        for problem in find_mismatches(rows, scores.tasks[name].get(on, {})):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
-        judged[name] = rows.part(on)
         digest.update(f"{name}:".encode() + rows.values.tobytes())
     main = {name: scores.tasks[name][on][scores.main[name]] for name in tasks}
     result = TrialResult(
@@ -174,18 +168,16 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
     return FinishedTrial(trial, record, tasks, judged, result)
 
 
-def find_mismatches(rows: PredictionRows, scores: RunScores, on: str) -> Iterator[str]:
+def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterator[str]:
     """Where the scores of stored predictions differ from the record."""
-    stored = scores.tasks.get(rows.task.name, {})
-    if on not in stored or on not in rows.columns["half"]:
-        yield f"there are no labelled rows of {on!r} to judge on"
-    for part in (part for part in PARTS_IN[on] if part in stored):
-        here = rows.part(part)
-        again = score(rows.task, here.targets, here.values) if len(here.targets) else {"rows": 0}
-        for key in (key for key in stored[part] if key != "stderr"):
-            recorded, now = stored[part][key], again.get(key, np.nan)
-            if not abs(now - recorded) <= TOLERANCE:
-                yield f"{key} on {part} is {now:.6g}, recorded is {recorded:.6g}"
+    if not len(rows.targets) or not stored:
+        yield "there are no labelled rows to judge on"
+        return
+    again = score(rows.task, rows.targets, rows.values)
+    for key in (key for key in stored if key != "stderr"):
+        recorded, now = stored[key], again.get(key, np.nan)
+        if not abs(now - recorded) <= TOLERANCE:
+            yield f"{key} is {now:.6g}, recorded is {recorded:.6g}"
 
 
 # ------------------------------------------------------------------ who is compared with whom
@@ -210,11 +202,8 @@ def split_by_rows(
     return kept, strangers
 
 
-def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> list[Group]:
-    """Candidates that have learnt the same tasks: only their overall scores can be compared.
-
-    The baseline's group comes first, then larger ones.
-    """
+def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> list[Members]:
+    """Candidates that have learnt the same tasks: the baseline's first, then larger groups."""
     by_name: dict[str, list[FinishedTrial]] = {}
     for one in finished:
         by_name.setdefault(one.trial.candidate.name, []).append(one)
@@ -226,57 +215,54 @@ def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> list[Gro
     return [groups[tasks] for tasks in order]
 
 
-def judge_group(
-    design: Results, group: Group, measured: Mapping[str, Mapping[str, Any]]
-) -> list[CandidateResult]:
-    """Candidates compared with the baseline, or with the first of the group without it."""
-    reference = design.baseline if design.baseline in group else next(iter(group))
-    compared = compare_trials(group, reference, design.single)
-    candidates = []
-    for name, trials in group.items():
-        first, training = trials[0], trials[0].trial.recipe.training
-        done = {one.trial.seed for one in trials}
-        candidates.append(
-            CandidateResult(
-                **vars(compared[name]),
-                name=name,
-                plan=first.record.run_info.plan,
-                settings=dict(first.trial.candidate.settings),
-                learning_rate=training.learning_rate,
-                head_learning_rate=training.head_learning_rate,
-                loss_weights=dict(first.record.train_info.loss_weights),
-                tasks=tuple(key for key in compared[name].scores if key not in OVERALL),
-                reference=reference,
-                costs=join_costs([one.record for one in trials], measured.get(name, {})),
-                trials=tuple(one.result for one in trials),
-                missing_seeds=tuple(seed for seed in design.seeds if seed not in done),
-            )
-        )
-    return rank(candidates, reference)
-
-
-def compare_trials(
-    group: Group,
-    reference: str,
-    single: str | None = None,
-    weights: Weights = EQUAL,
-    by: str = "overall",
-) -> dict[str, CandidateComparison]:
-    """The candidates of a group on the tasks that all of their trials have learnt."""
-    trials = list(chain.from_iterable(group.values()))
-    names = [name for name in trials[0].tasks if all(name in one.tasks for one in trials)]
+def add_group(
+    results: Results, members: Members, measured: Mapping[str, Mapping[str, Any]]
+) -> Results:
+    """Candidates compared with the baseline, or with the first of a group without it."""
+    reference = results.baseline if results.baseline in members else next(iter(members))
+    trials = list(chain.from_iterable(members.values()))
+    tasks = {n: t for n, t in trials[0].tasks.items() if all(n in one.tasks for one in trials)}
     answers = {
-        name: {one.trial.seed: {t: one.judged[t].values for t in names} for one in members}
-        for name, members in group.items()
+        name: {one.trial.seed: {task: one.judged[task].values for task in tasks} for one in own}
+        for name, own in members.items()
     }
-    return compare(
-        {name: trials[0].tasks[name] for name in names},
-        {name: trials[0].judged[name].targets for name in names},
-        answers,
-        baseline=reference,
-        single=single if single in group else None,
-        by=by,
-        weights=weights,
+    noise, targets = {}, {name: trials[0].judged[name].targets for name in tasks}
+    for name, task in tasks.items():
+        runs = {c: {seed: own[seed][name] for seed in own} for c, own in answers.items()}
+        noise[name] = row_noise(task, targets[name], runs)
+    candidates = [
+        describe_candidate(
+            name,
+            own,
+            tasks=tuple(tasks),
+            reference=reference,
+            mcnemar=mcnemar_by_task(tasks, targets, answers[name], answers[reference]),
+            costs=join_costs([one.record for one in own], measured.get(name, {})),
+            missing_seeds=tuple(one.seed for one in results.missing if one.candidate == name),
+        )
+        for name, own in members.items()
+    ]
+    group = Group(tuple(members), noise)
+    results = replace(
+        results,
+        candidates=(*results.candidates, *candidates),
+        groups=(*results.groups, group),
+    )
+    return compare_group(results, group)
+
+
+def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any) -> CandidateResult:
+    """What its trials have in common, with further facts; it is not compared yet."""
+    first, training = trials[0], trials[0].trial.recipe.training
+    return CandidateResult(
+        name=name,
+        plan=first.record.run_info.plan,
+        settings=dict(first.trial.candidate.settings),
+        learning_rate=training.learning_rate,
+        head_learning_rate=training.head_learning_rate,
+        loss_weights=dict(first.record.train_info.loss_weights),
+        trials=tuple(one.result for one in trials),
+        **facts,
     )
 
 
@@ -315,16 +301,28 @@ def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> Candid
     return CandidateCosts(**{key: value for key, value in joined.items() if key in known})
 
 
-def rank(candidates: Sequence[CandidateResult], reference: str) -> list[CandidateResult]:
-    """Candidates by tie, each with its score per time and memory."""
+# ------------------------------------------------------------------ the comparison
 
-    def measure(one: CandidateResult) -> tuple[float, float, float]:
-        return one.overall.mean, one.costs.train_seconds, one.costs.weight_bytes
 
-    (base,) = (one for one in candidates if one.name == reference)
-    priced = []
-    for one in candidates:
-        is_same_moment = one.costs.source == base.costs.source  # else times are not comparable
-        relative = tm_relative(measure(one), measure(base)) if is_same_moment else None
-        priced.append(replace(one, tm_relative=relative))
-    return sorted(priced, key=lambda one: one.tie)
+def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> Results:
+    """The results with the candidates of a group compared, from the stored values and noise."""
+    reference = results[group.candidates[0]].reference
+    single = results.single if results.single in group.candidates else None
+    joint, values = results.joint(group, weights), results.run_values(group)
+    compared = compare(joint, values, baseline=reference, single=single)
+    base = replace(results[reference], **vars(compared[reference]))
+    members = []
+    for name in group.candidates:
+        candidate = replace(results[name], **vars(compared[name]))
+        is_same_moment = candidate.costs.source == base.costs.source  # else not comparable
+        relative = tm_relative(tm_factors(candidate), tm_factors(base)) if is_same_moment else None
+        members.append(replace(candidate, tm_relative=relative))
+    others = [one for one in results.candidates if one.name not in group.candidates]
+    place = {name: n for n, own in enumerate(results.groups) for name in own.candidates}
+    ordered = sorted((*others, *members), key=lambda one: (place[one.name], -one.overall.mean))
+    return replace(results, candidates=tuple(ordered))
+
+
+def tm_factors(candidate: CandidateResult) -> tuple[float, float, float]:
+    costs = candidate.costs
+    return candidate.overall.mean, costs.train_seconds, costs.weight_bytes

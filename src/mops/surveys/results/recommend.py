@@ -1,58 +1,74 @@
-"""The decision: which plan to use under these limits, and why.
+"""The decision: which plan to use under these limits, at which margin, and how sure that is.
 
-`choose` is the rule: the cheapest of the candidates that are not significantly different from the
-best. Everything else here prepares its input (who may be chosen, by which score) or words its
-outcome, so another rule replaces `choose` and `rank_scores`.
+`recommend` chooses the cheapest candidate that is within `worth` of the best with probability
+`sure` (`evaluate.posterior`). If there is none, it names the one with the smallest expected loss
+and says that the survey has not decided.
 """
 
-from __future__ import annotations
-
 import math
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from operator import le
-from pathlib import Path
+from statistics import median
 
-from mops.errors import MopsError, RunError, UsageError, nearest
-from mops.evaluate.compare import tie_groups
-from mops.evaluate.metrics import Weights
-from mops.evaluate.statistics import LEVEL, holm, off_zero
-from mops.surveys.results.judge import FinishedTrial, compare_trials, rank, read_run
-from mops.surveys.results.results import (
-    WAITING,
-    CandidateCosts,
-    CandidateResult,
-    Results,
-    TrialResult,
-    read_results,
-)
+from mops.errors import UsageError, nearest
+from mops.evaluate.joint import Joint
+from mops.evaluate.metrics import EQUAL, Weights
+from mops.evaluate.posterior import Posterior, posterior, seeds_to_settle
+from mops.surveys.results.judge import compare_group
+from mops.surveys.results.results import WAITING, CandidateCosts, CandidateResult, Results
 from mops.units import format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
+WORTH, SURE = 0.01, 0.8
 LIMITS: dict[str, tuple[str, str, Format]] = {  # option -> cost, its name, its format
     "max_params": ("parameters", "parameters", format_count),
     "max_latency": ("latency_seconds", "latency", format_seconds),
     "max_train_time": ("train_seconds", "training time", format_seconds),
     "max_memory": ("peak_memory_bytes", "peak memory", format_bytes),
 }
-# Inside a tie: cost, the name of its smallest value, its format, and the relative difference that
-# counts as equal (times are measured, and machines are noisy).
-CHEAPEST: tuple[tuple[str, str, Format, float], ...] = (
-    ("parameters", "the fewest parameters", format_count, 0.01),
-    ("latency_seconds", "the lowest latency", format_seconds, 0.1),
-    ("train_seconds", "the shortest training", format_seconds, 0.0),
-)
-FRONT = tuple(cost for cost, *_ in CHEAPEST)
+
+
+def tm_cost(candidate: CandidateResult) -> float | None:
+    """Time and memory for a score; a score that is not positive has no finite one."""
+    if (tm := candidate.tm_relative) is None:
+        return None
+    return 1 / tm if tm > 0 else math.inf
+
+
+# What `--cheapest` names: the cost, how it is written, and the relative difference that counts as
+# equal, so that the next cost decides. Times and memory are measured, and machines are noisy.
+CHEAPEST: dict[str, tuple[Callable[[CandidateResult], float | None], Format, float]] = {
+    "parameters": (lambda c: c.costs.parameters, lambda n: f"{format_count(n)} parameters", 0.01),
+    "latency": (lambda c: c.costs.latency_seconds, lambda s: f"latency {format_seconds(s)}", 0.1),
+    "train_time": (lambda c: c.costs.train_seconds, lambda s: f"training {format_seconds(s)}", 0.1),
+    "memory": (lambda c: c.costs.peak_memory_bytes, lambda b: f"memory {format_bytes(b)}", 0.05),
+    "tm": (tm_cost, lambda x: f"TM {1 / x:.2f}", 0.1),
+}
+FRONT = ("parameters", "latency_seconds", "train_seconds")
+OTHERS = 3  # candidates beside the chosen one that are named
+# Candidates that more seeds would be spent on: so many, unless they are this unlikely to be near.
+CONTENDERS, UNLIKELY = 3, 0.05
 
 
 @dataclass(frozen=True)
-class RankedScore:
-    """A candidate's overall score with its standard error, and its group of ties."""
+class Odds:
+    """How close one candidate is to the best of those that may be chosen."""
 
-    mean: float
-    stderr: float
-    tie: int
+    name: str
+    cost: str  # in words
+    within: float  # probability that it is within the margin of the best
+    regret: float  # expected loss against the best
+
+
+@dataclass(frozen=True)
+class MoreSeeds:
+    """What would settle the decision."""
+
+    seeds: int
+    candidates: tuple[str, ...]
+    seconds: float  # of training, roughly
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,7 @@ class FrontPoint:
 
     name: str
     score: float
+    stderr: float
     costs: Mapping[str, float | None]
 
 
@@ -68,98 +85,151 @@ class FrontPoint:
 class Decision:
     """What to use; without a candidate when nothing meets the limits."""
 
-    candidate: str | None
-    plan: str | None
-    is_shared: bool
-    reason: str
-    trial: str | None  # of the seed with the best score on the selection rows
-    tied: tuple[str, ...]
+    candidate: str | None = None
+    plan: str | None = None
+    is_shared: bool = False
+    is_decided: bool = False  # whether its probability reaches `sure`
+    worth: float
+    sure: float
+    cheapest: str
+    trial: str | None = None  # of the seed with the best validation score
+    best_set: tuple[str, ...] = ()  # contains the best candidate with 95 % confidence
+    odds: tuple[Odds, ...] = ()  # the chosen one first, then by probability
     excluded: Mapping[str, str]  # candidate -> why it cannot be chosen
     front: tuple[FrontPoint, ...]
-    scores: Mapping[str, RankedScore]  # of all that are compared, within the limits or not
-    notes: tuple[str, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """The decision in a few sentences."""
-        lines = [self.reason]
-        lines += [f"tied with it: {', '.join(self.tied)}"] if self.tied else []
-        lines += [f"excluded: {name}: {reason}" for name, reason in self.excluded.items()]
-        return [f"{text[:1].upper()}{text[1:]}." for text in (*lines, *self.notes)]
+    more: MoreSeeds | None = None  # only if it is not decided
+    lines: tuple[str, ...] = ()  # the decision in a few sentences
 
 
-def recommend(results: Results, **limits: float) -> Decision:
-    """The cheapest of those that do not differ from the best, among those within the limits.
+def recommend(
+    results: Results,
+    *,
+    worth: float = WORTH,
+    sure: float = SURE,
+    cheapest: str = "parameters",
+    weights: Weights = EQUAL,
+    **limits: float,
+) -> Decision:
+    """The cheapest candidate within `worth` of the best, with probability `sure`.
 
-    Limits are max_params, max_latency, max_train_time and max_memory.
+    Limits are max_params, max_latency, max_train_time and max_memory; candidates over them are not
+    considered. `weights` are those of the tasks in the overall score.
     """
     if not results.candidates:
         raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
-    compared, excluded = split_comparable(results)
-    over = {one.name: why for one in compared if (why := exceeded(one.costs, limits))}
-    within = [one for one in compared if one.name not in over]
-    ranked = rank_scores(within)  # on their own: the best of a tie may be outside the limits
-    tied = [one for one in within if ranked[one.name].tie == 1]
-    chosen, why = choose(tied)
-    return Decision(
-        candidate=chosen.name if chosen else None,
-        plan=chosen.plan if chosen else None,
-        is_shared=chosen is not None and chosen.name != results.single,
-        reason=explain(results, chosen, tied, within, why) if chosen else unmet(compared, limits),
-        trial=max(chosen.trials, key=lambda t: t.selection or -math.inf).id if chosen else None,
-        tied=tuple(one.name for one in tied if one is not chosen),
-        excluded=over | excluded,
-        front=pareto_front(compared),
-        scores=rank_scores(compared),
-        notes=tuple(notes(results, chosen)),
+    if weights:
+        results = compare_group(results, results.groups[0], check_weights(results, weights))
+    names = results.groups[0].candidates
+    home = [one for one in results.candidates if one.name in names]
+    excluded = {one.name: why for one in home if (why := exceeded(one.costs, limits))}
+    allowed = [one for one in home if one.name not in excluded]
+    excluded |= {
+        one.name: f"it has learnt {', '.join(one.tasks)} and not {', '.join(home[0].tasks)}"
+        for one in results.candidates
+        if one.name not in names
+    }
+    rule = Decision(
+        worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=pareto_front(home)
     )
+    if not allowed:
+        return replace(rule, lines=(describe_nearest(home, limits),))
+    joint = results.joint(weights=weights)["overall"]
+    joint = joint.among([name for name in joint.names if name not in excluded])
+    return decide(rule, results, allowed, joint)
 
 
-def choose(tied: Sequence[CandidateResult]) -> tuple[CandidateResult | None, str]:
-    """The cheapest of a tie, and which costs decided."""
-    left, decisive = list(tied), []
-    for cost, name, form, slack in CHEAPEST:
-        least = min((known_cost(one, cost) for one in left), default=math.inf)
-        kept = [one for one in left if known_cost(one, cost) <= least * (1 + slack)]
-        if len(kept) < len(left):
-            decisive.append((cost, name, form, least))
-            left = kept
-    reasons = []
-    for cost, name, form, least in decisive:
-        own = known_cost(left[0], cost)
-        reasons.append(f"{'' if own == least else 'nearly '}{name} ({form(own)})")
-    return (left[0] if left else None), ", then ".join(reasons)
+def decide(
+    rule: Decision, results: Results, allowed: Sequence[CandidateResult], joint: Joint
+) -> Decision:
+    """The rule applied to the candidates that may be chosen."""
+    draws, best = posterior(joint), joint.best_set()
+    near, regret = draws.within(rule.worth), draws.regret()
+    chosen = choose(rule, allowed, near, regret)
+    ranked = sorted(allowed, key=lambda one: (one is not chosen, -near[one.name]))
+    is_decided = near[chosen.name] >= rule.sure
+    decision = replace(
+        rule,
+        candidate=chosen.name,
+        plan=chosen.plan,
+        is_shared=chosen.name != results.single,
+        is_decided=is_decided,
+        trial=max(chosen.trials, key=lambda trial: trial.train_info.best_score or 0.0).id,
+        best_set=tuple(one.name for one in allowed if one.name in best),
+        odds=tuple(
+            Odds(one.name, describe_cost(one, rule.cheapest), near[one.name], regret[one.name])
+            for one in ranked
+        ),
+        more=None if is_decided else plan_seeds(rule, joint, draws, ranked),
+    )
+    doubled = choose(rule, allowed, draws.within(2 * rule.worth), regret)
+    lines = [*explain(decision)]
+    if is_decided and doubled is not chosen:
+        lines.append(f"At --worth {2 * rule.worth:g}: {doubled.name}")
+    lines += [*describe_more(results, decision.more), *describe_set(joint, decision.best_set)]
+    lines += [f"Excluded: {name}: {reason}" for name, reason in rule.excluded.items()]
+    lines += notes(results, chosen)
+    return replace(decision, lines=tuple(f"{line}." for line in lines))
 
 
-def rank_scores(candidates: Sequence[CandidateResult]) -> dict[str, RankedScore]:
-    """The overall score and the tie of each candidate.
-
-    With one seed no difference between plans is significant, so the decision is one between
-    trained models. Their scores are compared as if each had answered other rows. The true error
-    of a difference on the same rows is smaller: pairs that differ here do differ, others may.
-    """
-    means = {one.name: one.overall.mean for one in candidates}
-    different = {frozenset((one.name, other)) for one in candidates for other in one.apart}
-    if any(one.overall.seeds == 1 for one in candidates):
-        errors = {one.name: one.overall.stderr for one in candidates}
-        pairs = list(combinations(means, 2))
-        p = [off_zero(means[a] - means[b], math.hypot(errors[a], errors[b])) for a, b in pairs]
-        adjusted = zip(pairs, holm(p), strict=True)
-        different = {frozenset(pair) for pair, value in adjusted if value < LEVEL}
-    ties = tie_groups(means, different)
-    return {c.name: RankedScore(c.overall.mean, c.overall.stderr, ties[c.name]) for c in candidates}
+def check_weights(results: Results, weights: Weights) -> Weights:
+    tasks = tuple(results.groups[0].rows)
+    for name in (name for name in weights if name not in tasks):
+        raise UsageError(
+            f"--weights names {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
+        )
+    if not any(weights.get(name, 1) for name in tasks):
+        raise UsageError("--weights gives every task 0; at least one must count")
+    return weights
 
 
-def known_cost(one: CandidateResult, cost: str) -> float:
+# ------------------------------------------------------------------ the rule
+
+
+def choose(
+    rule: Decision,
+    candidates: Sequence[CandidateResult],
+    near: Mapping[str, float],
+    regret: Mapping[str, float],
+) -> CandidateResult:
+    """The cheapest that is near enough; if none is, the one that is expected to lose least."""
+    left = [one for one in candidates if near[one.name] >= rule.sure]
+    if not left:
+        return min(candidates, key=lambda one: regret[one.name])
+    for cost in (rule.cheapest, *(name for name in CHEAPEST if name != rule.cheapest)):
+        measure, _, equal = CHEAPEST[cost]
+        values = [known(measure(one)) for one in left]
+        left = [c for c, v in zip(left, values, strict=True) if v <= min(values) * (1 + equal)]
+    return max(left, key=lambda one: near[one.name])
+
+
+def known(cost: float | None) -> float:
     """A cost that was not measured counts as the worst."""
-    value = getattr(one.costs, cost)
-    return math.inf if value is None else float(value)
+    return math.inf if cost is None else float(cost)
+
+
+def plan_seeds(
+    rule: Decision, joint: Joint, draws: Posterior, ranked: Sequence[CandidateResult]
+) -> MoreSeeds | None:
+    """How many more seeds of the leading candidates would probably lead to a decision.
+
+    None if a candidate that is not one of them may be better, or the noise of runs is unknown.
+    """
+    near = draws.within(rule.worth)
+    leading = [one for one in ranked[:CONTENDERS] if near[one.name] >= UNLIKELY]
+    names = tuple(one.name for one in leading)
+    if len(names) < 2 or not joint.has_run_noise or draws.any_within(names, rule.worth) < rule.sure:
+        return None
+    seeds = seeds_to_settle(joint, names, rule.worth, rule.sure)
+    if seeds is None:
+        return None
+    each = (median(trial.train_info.run_seconds for trial in one.trials) for one in leading)
+    return MoreSeeds(seeds, names, seeds * sum(each))
 
 
 def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...]:
     """Candidates that no other beats in score and all costs at once, the best score first."""
     losses = {
-        one.name: (-one.overall.mean, *(known_cost(one, cost) for cost in FRONT))
+        one.name: (-one.overall.mean, *(known(getattr(one.costs, cost)) for cost in FRONT))
         for one in candidates
     }
 
@@ -168,27 +238,18 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
 
     front = [one for one in candidates if not is_beaten(losses[one.name])]
     front.sort(key=lambda one: losses[one.name])
-    costs = {one.name: {cost: getattr(one.costs, cost) for cost in FRONT} for one in front}
-    return tuple(FrontPoint(one.name, one.overall.mean, costs[one.name]) for one in front)
+    return tuple(
+        FrontPoint(
+            name=one.name,
+            score=one.overall.mean,
+            stderr=one.overall.stderr,
+            costs={cost: getattr(one.costs, cost) for cost in FRONT},
+        )
+        for one in front
+    )
 
 
-# ------------------------------------------------------------------ who may be chosen
-
-
-def split_comparable(results: Results) -> tuple[list[CandidateResult], dict[str, str]]:
-    """Candidates with all tasks and all seeds, and why the others cannot be chosen."""
-    home = results.candidates[0].tasks
-    most = max(len(one.trials) for one in results.candidates if one.tasks == home)
-    compared, excluded = [], {}
-    for one in results.candidates:
-        count = f"{len(one.trials)} of {len(results.seeds)}"
-        if one.tasks != home:
-            excluded[one.name] = f"it has learnt {', '.join(one.tasks)} and not {', '.join(home)}"
-        elif len(one.trials) < most:
-            excluded[one.name] = f"only {count} seeds are finished"
-        else:
-            compared.append(one)
-    return compared, excluded
+# ------------------------------------------------------------------ limits
 
 
 def exceeded(costs: CandidateCosts, limits: Mapping[str, float]) -> str:
@@ -205,100 +266,89 @@ def exceeded(costs: CandidateCosts, limits: Mapping[str, float]) -> str:
     return "; ".join(problems)
 
 
-def unmet(compared: Sequence[CandidateResult], limits: Mapping[str, float]) -> str:
+def describe_nearest(compared: Sequence[CandidateResult], limits: Mapping[str, float]) -> str:
     """No candidate meets the limits: which one is closest."""
     closest = min(
         compared,
-        key=lambda one: max(known_cost(one, LIMITS[key][0]) / limits[key] for key in limits),
+        key=lambda one: max(known(getattr(one.costs, LIMITS[k][0])) / limits[k] for k in limits),
     )
     why = exceeded(closest.costs, limits)
-    return f"no candidate meets the limits; the nearest is {closest.name}: {why}"
+    return f"No candidate meets the limits; the nearest is {closest.name}: {why}."
 
 
 # ------------------------------------------------------------------ in words
 
 
-def explain(
-    results: Results,
-    chosen: CandidateResult,
-    tied: Sequence[CandidateResult],
-    within: Sequence[CandidateResult],
-    why: str,
-) -> str:
-    """One sentence; `within` are all who could have been chosen."""
+def describe_cost(candidate: CandidateResult, cheapest: str) -> str:
+    measure, form, _ = CHEAPEST[cheapest]
+    value = measure(candidate)
+    return "not measured" if value is None else form(value)
 
-    def score(one: CandidateResult) -> str:
-        return f"{one.name} with {one.overall.mean:.3f} ± {one.overall.stderr:.3f}"
 
-    start = "do not share: use" if chosen.name == results.single else "use"
-    start = f"{start} {score(chosen)} over {count_of(len(chosen.trials), 'seed')}"
-    best, *others = sorted(within, key=lambda one: -one.overall.mean)
-    if len(tied) > 1:
-        place = f"is not significantly different from {score(best)}"
-        place = "has the highest mean" if best is chosen else place
-        cost = f"has {why}" if why else "costs no more than any"
-        return f"{start}: it {place} and {cost} of the {len(tied)} that are tied"
+def explain(decision: Decision) -> Iterator[str]:
+    """The choice, and how far the others are from it."""
+    own, *others = decision.odds
+    start = "use" if decision.is_shared else "do not share: use"
+    start = start.capitalize() if decision.is_decided else f"Not decided; {start}"
     if not others:
-        return f"{start}: no other candidate is left"
-    better = "significantly better" if len(chosen.trials) > 1 else "better on these rows"
-    return f"{start}: it is {better} than the next, {score(others[0])}"
+        yield f"{start} {own.name} ({own.cost}): no other candidate may be chosen"
+        return
+    least = (
+        "" if decision.is_decided else f", which has the smallest expected loss, {own.regret:.3f}"
+    )
+    near = f"within {decision.worth:g} of the best" if decision.worth else "the best"
+    yield f"{start} {own.name} ({own.cost}){least}: {near} with {percent(own.within)} probability"
+    for other in others[:OTHERS]:
+        loss = f"expected loss {other.regret:.3f}"
+        yield f"{other.name} ({other.cost}): {percent(other.within)}, {loss}"
 
 
-def count_of(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def percent(probability: float) -> str:
+    """Probabilities come from draws: never 0 or 100 %."""
+    return f"{min(max(probability, 0.01), 0.99):.0%}"
 
 
-def notes(results: Results, chosen: CandidateResult | None) -> Iterator[str]:
+def describe_more(results: Results, more: MoreSeeds | None) -> Iterator[str]:
+    if more is None:
+        return
+    names = f"{', '.join(more.candidates[:-1])} and {more.candidates[-1]}"
+    words = ["mops", "survey", "--out", str(results.folder), "--more-seeds", str(more.seeds)]
+    for name in more.candidates:
+        words += ["--only", name]
+    yield (
+        f"{more.seeds} more seed{'s' * (more.seeds > 1)} of {names} (about "
+        f"{format_seconds(more.seconds)} of training) would probably settle it: "
+        f"`{shlex.join(words)}`"
+    )
+
+
+def describe_set(joint: Joint, best: Sequence[str]) -> Iterator[str]:
+    count, others = len(joint.names), [name for name in joint.names if name not in best]
+    if not joint.has_run_noise or count < 2:
+        return
+    if len(best) == 1:
+        yield f"With 95 % confidence {best[0]} is the best of {count}"
+    elif not others:
+        yield f"Any of the {count} candidates may be the best, at 95 % confidence"
+    else:
+        each = others[0] if len(others) == 1 else f"each of the other {len(others)}"
+        yield (
+            f"With 95 % confidence the best candidate is among {', '.join(best)}; for {each}, "
+            "another one is better"
+        )
+
+
+def notes(results: Results, chosen: CandidateResult) -> Iterator[str]:
     """What to know beside the decision."""
     if max(len(one.trials) for one in results.candidates) == 1:
         yield (
-            "one seed: this is a choice between these trained models, compared on their rows; it "
+            "One seed: this is a choice between these trained models, compared on their rows; it "
             "does not compare the plans"
         )
-    if chosen and (difference := chosen.against.get("overall")):
-        yield f"against the baseline {chosen.reference}: overall {difference.in_words}"
-    for task, gain in (chosen.gains if chosen else {}).items():
+    if difference := chosen.against.get("overall"):
+        yield f"Against the baseline {chosen.reference}: overall {difference.in_words}"
+    for task, gain in chosen.gains.items():
         if gain.is_significant and gain.mean < 0:
             yield f"{task} loses against a model of its own ({results.single}): {gain.in_words}"
     if waiting := results.in_state(WAITING):
-        yield f"{count_of(len(waiting), 'trial')} not finished: this may change"
-
-
-# ------------------------------------------------------------------ other weights
-
-
-def read_reweighted(folder: Path, weights: Weights) -> Results:
-    """The stored results, with the baseline's group compared again with these task weights.
-
-    The stored predictions are compared row by row, as for the plain mean.
-    """
-    stored = read_results(folder)
-    if not stored.candidates:
-        return stored
-    home, reference = stored.candidates[0].tasks, stored.candidates[0].reference
-    for name in (name for name in weights if name not in home):
-        raise UsageError(
-            f"--weights names {name!r}; the tasks are {', '.join(home)}.{nearest(name, home)}"
-        )
-    if not any(weights.get(name, 1) for name in home):
-        raise UsageError("--weights gives every task 0; at least one must count")
-    group = [one for one in stored.candidates if one.tasks == home]
-    try:
-        trials = {one.name: [reread(stored, one, trial) for trial in one.trials] for one in group}
-    except MopsError as cause:
-        raise UsageError(
-            f"--weights compares stored predictions again, and some cannot be used: {cause}; "
-            "repeat the survey, or leave --weights out"
-        ) from cause
-    compared = compare_trials(trials, reference, stored.single, weights)
-    changed = [replace(one, **vars(compared[one.name])) for one in group]
-    rest = [one for one in stored.candidates if one.tasks != home]
-    return replace(stored, candidates=(*rank(changed, reference), *rest))
-
-
-def reread(stored: Results, one: CandidateResult, trial: TrialResult) -> FinishedTrial:
-    run = stored.run_folder(trial)
-    again = read_run(run, stored.on, one.name, trial.seed)
-    if again.result.digest != trial.digest:
-        raise RunError(f"{run}: the predictions have changed since they were judged")
-    return again
+        yield f"{len(waiting)} trial(s) not finished: this may change"

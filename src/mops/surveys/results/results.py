@@ -1,7 +1,7 @@
 """`Results`: one survey, judged. Tables, figures, page, papers and recommendation read this table.
 
     results = read_results(folder)                    # summary.json; judge_survey makes it anew
-    for candidate in results.candidates:              # one group of ties after the other
+    for candidate in results.candidates:              # the best score first
         candidate.overall.mean, candidate.scores["sentiment"].stderr    # over seeds: Estimate
         candidate.against["overall"].low              # minus its reference: Difference
         candidate.gains["sentiment"]                  # minus a model of its own: Difference
@@ -9,15 +9,14 @@
         candidate.values("sentiment", "test", "f1")   # one number for each seed
         for trial in candidate.trials:                # one training: candidate x seed
             trial.metrics["sentiment"]["validation"]["accuracy"]  # task x split x metric
-            trial.train_info.steps, trial.selection, trial.warnings
+            trial.train_info.steps, trial.warnings
             read_record(results.run_folder(trial) / "record.json")
     results["hybrid:3"], results.missing, results.caveats
+    results.joint()["overall"].best_set()             # all candidates together: `evaluate.joint`
 
 The keys of scores, against and metrics are the tasks and "overall", "overall_normalised" (in
 metrics: the task "overall" with both as metrics). What was not measured or learnt has no key.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping
@@ -26,12 +25,18 @@ from pathlib import Path
 from typing import Any
 
 from mops.errors import UsageError
-from mops.evaluate.compare import Difference, Estimate
+from mops.evaluate.compare import Estimate, joint_scores
+from mops.evaluate.joint import Difference, Joint, RowNoise, RunValues
+from mops.evaluate.metrics import EQUAL, Weights
+from mops.files import write_text
 from mops.record import Metrics, PlanCosts, TrainInfo, read_format
+from mops.surveys.ledger import Round
 from mops.yaml_io import to_value
 
-FORMAT = 1  # of summary.json
-FAILED, LEFT_OUT, WAITING = STATES = "failed", "left out", "waiting"  # without a result
+FORMAT = 2  # of summary.json
+FAILED, LEFT_OUT, WAITING, PAUSED = STATES = (  # of a trial without a result
+    "failed", "left out", "waiting", "paused",
+)  # fmt: skip
 COST_PASS, RECORDS = "cost pass", "records of the trainings"  # where times come from
 
 
@@ -46,11 +51,6 @@ class TrialResult:
     metrics: Mapping[str, Mapping[str, Metrics]]  # task -> split -> metric -> value
     train_info: TrainInfo
     warnings: tuple[str, ...]
-
-    @property
-    def selection(self) -> float | None:
-        """The overall score on the rows that chose the best evaluation."""
-        return self.metrics["overall"].get("selection", {}).get("overall")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +85,14 @@ class CandidateResult:
     loss_weights: Mapping[str, float]
     tasks: tuple[str, ...]  # that it has learnt
     reference: str  # what it is compared with: the baseline, if that learns the same tasks
-    tie: int  # 1: not significantly different from the best
-    apart: tuple[str, ...]  # candidates that it differs from significantly
-    scores: Mapping[str, Estimate]
-    against: Mapping[str, Difference]  # this candidate minus its reference
-    gains: Mapping[str, Difference]  # by task, over the single-task candidate
     mcnemar: Mapping[str, tuple[float, ...]]  # exact p against the reference, for each seed
     costs: CandidateCosts
     trials: tuple[TrialResult, ...]
     missing_seeds: tuple[int, ...]
+    is_best: bool = True  # whether it may be the best: see `Joint.best_set`
+    scores: Mapping[str, Estimate] = field(default_factory=dict)
+    against: Mapping[str, Difference] = field(default_factory=dict)  # minus its reference
+    gains: Mapping[str, Difference] = field(default_factory=dict)  # minus the single-task candidate
     tm_relative: float | None = None  # score per time and memory; the reference's is 1
 
     @property
@@ -107,8 +106,16 @@ class CandidateResult:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Candidates that learnt the same tasks: only their overall scores can be compared."""
+
+    candidates: tuple[str, ...]
+    rows: Mapping[str, RowNoise]  # by task
+
+
+@dataclass(frozen=True)
 class MissingTrial:
-    """A trial without a result: failed, left out of the comparison, or waiting."""
+    """A trial without a result: failed, left out of the comparison, waiting, or paused."""
 
     id: str
     name: str
@@ -116,14 +123,6 @@ class MissingTrial:
     seed: int
     state: str
     reason: str
-
-
-@dataclass(frozen=True)
-class RowCounts:
-    """How many rows of a task chose the best evaluation, and how many judge it."""
-
-    selection: int
-    judged: int
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,10 @@ class Results:
     on: str  # the rows that judge: report or test
     seeds: tuple[int, ...]
     tasks: Mapping[str, str] = field(default_factory=dict)  # task -> its main metric
-    rows: Mapping[str, RowCounts] = field(default_factory=dict)
-    candidates: tuple[CandidateResult, ...] = ()  # by tie; inside a tie as in the design
+    rows: Mapping[str, int] = field(default_factory=dict)  # task -> how many judge
+    candidates: tuple[CandidateResult, ...] = ()  # group by group, the best score first
+    groups: tuple[Group, ...] = ()  # that of the baseline first
+    rounds: tuple[Round, ...] = ()  # of a race, or of seeds that were added
     missing: tuple[MissingTrial, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     format: int = FORMAT
@@ -165,11 +166,27 @@ class Results:
         is_run = (self.folder / "record.json").is_file()
         return self.folder if is_run else self.folder / "trials" / trial.id
 
+    def run_values(self, group: Group) -> dict[str, RunValues]:
+        """Task -> candidate -> seed -> score."""
+        members = [self[name] for name in group.candidates]
+        return {
+            task: {c.name: {t.seed: t.scores[task] for t in c.trials} for c in members}
+            for task in group.rows
+        }
+
+    def joint(self, group: Group | None = None, weights: Weights = EQUAL) -> dict[str, Joint]:
+        """The joint estimate of each score over a group; default: that of the baseline."""
+        group = group or self.groups[0]
+        metrics = {task: self.tasks[task] for task in group.rows}
+        return joint_scores(metrics, self.run_values(group), group.rows, weights)
+
     def to_data(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if key != "folder"}
 
-    def to_json(self) -> str:
-        return json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    def write(self) -> None:
+        """summary.json in the folder of the survey; `read_results` reads it."""
+        text = json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False)
+        write_text(self.folder / "summary.json", text + "\n")
 
 
 def read_results(path: Path) -> Results:

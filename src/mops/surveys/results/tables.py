@@ -1,22 +1,13 @@
-"""The tables of `Results`, for the screen and the report, and the files of a judged survey.
+"""The tables of `Results`, for the screen and the report."""
 
-summary.json is complete, summary.csv flat, summary.md for people.
-"""
-
-from __future__ import annotations
-
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from statistics import mean
-from typing import Any
 
-from mops.evaluate.compare import Difference, Estimate
-from mops.files import write_text
-from mops.surveys.results.recommend import FRONT, Decision, RankedScore, recommend
+from mops.evaluate.compare import Estimate
+from mops.evaluate.joint import Difference
+from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
-from mops.tables import EMPTY, Cell, Table, escape_markdown, markdown_table, number_cell
+from mops.tables import EMPTY, Cell, Table, number_cell
 from mops.units import format_bytes, format_count, format_seconds
 
 COSTS = {  # cost -> (column, short format, full format)
@@ -29,21 +20,26 @@ COSTS = {  # cost -> (column, short format, full format)
     "latency_seconds": ("latency", format_seconds, ""),
     "throughput": ("rows / s", lambda rows: f"{rows:,.0f}", ""),
 }
-TESTED = ("stderr", "low", "high", "p", "p_holm", "is_significant")  # behind a difference
+TESTED = ("stderr", "low", "high", "p", "is_significant")  # behind a difference
 INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
 PLAIN = "{0.mean:+.3f}"
-LISTED = ("steps", "best_step", "best_epoch", "train_seconds")  # of each trial, in summary.csv
 
 
 # ------------------------------------------------------------------ cells
 
 
-def estimate_cell(estimate: Estimate | RankedScore | None) -> Cell:
+def estimate_cell(estimate: Estimate | None) -> Cell:
+    return score_cell(estimate.mean, estimate.stderr) if estimate else EMPTY
+
+
+def score_cell(mean: float, stderr: float) -> Cell:
     """A score with one standard error."""
-    if estimate is None:
-        return EMPTY
-    text = f"{estimate.mean:.3f} ± {estimate.stderr:.3f}"
-    return Cell(text, estimate.mean, more=(("stderr", estimate.stderr),))
+    return Cell(f"{mean:.3f} ± {stderr:.3f}", mean, more=(("stderr", stderr),))
+
+
+def best_cell(candidate: CandidateResult) -> Cell:
+    """Whether it may be the best."""
+    return Cell("yes" if candidate.is_best else "", int(candidate.is_best))
 
 
 def difference_cell(difference: Difference | None, form: str) -> Cell:
@@ -51,7 +47,7 @@ def difference_cell(difference: Difference | None, form: str) -> Cell:
     if difference is None:
         return EMPTY
     more = tuple((name, getattr(difference, name)) for name in TESTED)
-    hint = f"p {difference.p_holm:.2g} after Holm's correction"
+    hint = f"p {difference.p:.2g}, adjusted for all candidates"
     if form != INTERVAL:
         hint = f"95 % interval {difference.low:+.3f} to {difference.high:+.3f}, {hint}"
     star = "*" if difference.is_significant else ""
@@ -67,9 +63,10 @@ def cost_cell(key: str, value: float | None) -> Cell:
 
 
 def name_cell(one: CandidateResult, results: Results) -> Cell:
-    """The name of a candidate, marked if it is the baseline or lacks seeds."""
-    missing = f" ({len(one.trials)} of {len(results.seeds)} seeds)" if one.missing_seeds else ""
-    text = f"{one.name}{' (baseline)' if one.name == results.baseline else ''}{missing}"
+    """The name of a candidate, marked if it is the baseline or has fewer seeds than others."""
+    count, all_seeds = len(one.trials), len(results.seeds)
+    fewer = f" ({count} of {all_seeds} seeds)" if count < all_seeds else ""
+    text = f"{one.name}{' (baseline)' if one.name == results.baseline else ''}{fewer}"
     return Cell(text, one.name)
 
 
@@ -77,27 +74,32 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
 
 
 def score_table(results: Results) -> Table:
-    """A block per tie, numbered in its first row; inside it the order of the design."""
+    """The best score first, with the set that contains the best candidate."""
     keys = ("overall", "overall_normalised", *results.tasks)
-    rows, before = [], None
-    for one in results.candidates:
-        block = one.reference, one.tie
-        rows.append(
-            (
-                Cell("" if block == before else str(one.tie), one.tie),
-                name_cell(one, results),
-                *(estimate_cell(one.scores.get(key)) for key in keys),
-                number_cell(one.overall.spread, "{:.3f}"),
-            )
+    rows = tuple(
+        (
+            best_cell(one),
+            name_cell(one, results),
+            *(estimate_cell(one.scores.get(key)) for key in keys),
+            number_cell(one.overall.spread, "{:.3f}"),
         )
-        before = block
+        for one in results.candidates
+    )
     note = (
         "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
-        "Candidates of a tie are not significantly different and are in no particular order. "
-        f"{seeds_note(results)}"
+        f"{best_note(results)} {seeds_note(results)}"
     )
-    columns = ("tie", "candidate", "overall", "normalised", *results.tasks, "spread")
-    return Table("scores", "Scores", columns, tuple(rows), note)
+    columns = ("best?", "candidate", "overall", "normalised", *results.tasks, "spread")
+    return Table("scores", "Scores", columns, rows, note)
+
+
+def best_note(results: Results) -> str:
+    return (
+        "Best?: the best candidate is among these with 95 % confidence; for each of the others, "
+        "another one is better."
+        if any(not one.is_best for one in results.candidates)
+        else "Any of these may be the best, at 95 % confidence."
+    )
 
 
 def seeds_note(results: Results) -> str:
@@ -113,15 +115,15 @@ def difference_table(results: Results) -> Table:
         (
             Cell(one.name),
             difference_cell(one.against.get("overall"), INTERVAL),
-            number_cell(one.against["overall"].p_holm, "{:.2g}"),
+            number_cell(one.against["overall"].p, "{:.2g}"),
             *(difference_cell(one.against.get(key), PLAIN) for key in keys),
         )
         for one in results.candidates
         if one.against
     )
     note = (
-        f"Minus {results.baseline}, on the same rows and seeds, with the 95 % interval; p after "
-        "Holm's correction; * significant."
+        f"Minus {results.baseline}, on the same rows. Intervals (95 %) and p are simultaneous over "
+        "all candidates for each score (Dunnett); * significant."
     )
     columns = ("candidate", "overall", "p", "normalised", *results.tasks)
     return Table("differences", "Differences", columns, rows, note)
@@ -135,7 +137,10 @@ def mcnemar_table(results: Results) -> Table:
         seeds = sorted(other & {trial.seed for trial in one.trials})
         cells = (mcnemar_cell(one.mcnemar.get(task, ()), seeds) for task in tasks)
         rows.append((Cell(one.name), *cells))
-    note = f"Exact p against {results.baseline}, a number for each common seed, not corrected."
+    note = (
+        f"Exact p against {results.baseline}, one number for each common seed, not corrected; it "
+        "compares two trained models, not two plans."
+    )
     return Table("mcnemar", "McNemar's test", ("candidate", *tasks), tuple(rows), note)
 
 
@@ -154,7 +159,10 @@ def gain_table(results: Results) -> Table:
         for one in results.candidates
         if one.gains
     )
-    note = f"Against {results.single}; * significant after Holm's correction."
+    note = (
+        f"Against {results.single}. Intervals (95 %) are simultaneous over all candidates for each "
+        "task (Dunnett); * significant."
+    )
     columns = ("candidate", *results.tasks)
     return Table("gains", "Gains over a model per task", columns, rows, note)
 
@@ -203,100 +211,67 @@ def missing_table(results: Results) -> Table:
     return Table("outside", "Trials without a result", ("trial", "state", "why"), rows)
 
 
+def odds_table(decision: Decision) -> Table:
+    """How close each candidate is to the best; the chosen one first."""
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(one.cost),
+            Cell(percent(one.within), one.within),
+            number_cell(one.regret, "{:.3f}"),
+        )
+        for one in decision.odds
+    )
+    near = f"within {decision.worth:g}"
+    note = (
+        f"{near.capitalize()}: the probability that its overall score is at most "
+        f"{decision.worth:g} below that of the best. Expected loss: the mean distance to the best. "
+        "Both from the joint distribution of all scores, of rows and runs."
+    )
+    columns = ("candidate", "cost", near, "expected loss")
+    return Table("decision", "Decision", columns, rows, note)
+
+
+def race_table(results: Results) -> Table:
+    """The rounds of a race, or of seeds that were added; `why` says who was dropped."""
+    named = {name for entry in results.rounds for name in entry.candidates}
+    count = len(named | {one.name for one in results.candidates})
+    rows = tuple(
+        (
+            number_cell(number, "{}"),
+            Cell(", ".join(own) if len(own := entry.candidates) < count else f"all {count}"),
+            Cell(", ".join(map(str, entry.seeds))),
+            number_cell(entry.until, "{:.0%}"),
+            Cell(entry.why),
+        )
+        for number, entry in enumerate(results.rounds, start=1)
+    )
+    note = "Steps: how far the trainings went; a later round continues those below 100%."
+    columns = ("round", "trained", "seeds", "steps", "why")
+    return Table("rounds", "Rounds of training", columns, rows, note)
+
+
 def front_table(decision: Decision) -> Table:
     rows = tuple(
         (
             Cell(point.name),
-            estimate_cell(decision.scores[point.name]),
-            number_cell(decision.scores[point.name].tie, "{}"),
+            score_cell(point.score, point.stderr),
             *(cost_cell(key, point.costs[key]) for key in FRONT),
         )
         for point in decision.front
     )
     note = "No other candidate is at least as good in all four and better in one of them."
-    columns = ("candidate", "score", "tie", *(COSTS[key][0] for key in FRONT))
+    columns = ("candidate", "score", *(COSTS[key][0] for key in FRONT))
     return Table("front", "Pareto front", columns, rows, note)
 
 
 def describe_rows(results: Results) -> str:
-    """Which rows chose the best evaluation, and which judge it: never the same."""
-    judges = {"report": "the report half of validation", "test": "the test files"}[results.on]
-    chose = ", ".join(f"{task} {rows.selection:,}" for task, rows in results.rows.items())
-    judge = ", ".join(f"{task} {rows.judged:,}" for task, rows in results.rows.items())
+    """Which rows judge a training."""
+    counts = ", ".join(f"{task} {rows:,}" for task, rows in results.rows.items())
+    if results.on == "test":
+        return f"Every training is judged on the test files (rows: {counts})."
     return (
-        "The best evaluation of each training was chosen on the selection half of validation "
-        f"(rows: {chose}; a large half is sampled once) and is judged on {judges} "
-        f"(rows: {judge})."
+        f"Every training is judged on all validation rows (rows: {counts}). Each row is judged by "
+        "the state that was chosen on the other half of the validation rows; rows that share a "
+        "sentence are in the same half."
     )
-
-
-# ------------------------------------------------------------------ files
-
-
-def write_results(results: Results) -> None:
-    write_text(results.folder / "summary.json", results.to_json())
-    write_text(results.folder / "summary.csv", to_csv(results))
-    write_text(results.folder / "summary.md", to_markdown(results))
-
-
-def to_csv(results: Results) -> str:
-    """A row per candidate; columns are the paths of summary.json, as `against.overall.low`.
-
-    `trials.steps` and the like are lists over seeds.
-    """
-    rows = []
-    for one in results.candidates:
-        infos, data = [trial.train_info for trial in one.trials], asdict(one)
-        data["trials"] = {
-            "id": [trial.id for trial in one.trials],
-            "seed": [trial.seed for trial in one.trials],
-            **{key: [getattr(info, key) for info in infos] for key in LISTED},
-            "passes": {task: [info.tasks[task].passes for info in infos] for task in one.tasks},
-            "warnings": sum(len(trial.warnings) for trial in one.trials),
-        }
-        data["costs"].pop("parameters_by_owner")
-        rows.append(dict(join_paths(data)))
-    columns = dict.fromkeys(key for row in rows for key in row)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def join_paths(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested keys joined by dots; values of a list are joined by spaces."""
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from join_paths(value, f"{prefix}{key}.")
-        else:
-            is_list = isinstance(value, list | tuple)
-            yield f"{prefix}{key}", " ".join(map(str, value)) if is_list else value
-
-
-def to_markdown(results: Results) -> str:
-    decision = recommend(results).lines if results.candidates else ["No trial is finished."]
-    parts = [f"# {escape_markdown(results.name)}", "\n".join(map(escape_markdown, decision))]
-    for make in (
-        score_table, difference_table, mcnemar_table, gain_table, cost_table, training_table,
-    ):  # fmt: skip
-        if (table := make(results)).rows:
-            parts += [f"## {table.title}", markdown_table(table), escape_markdown(table.note)]
-    caveats = [caveat.text for caveat in results.caveats]
-    lists = {"Caveats": caveats, "Warnings of the trainings": list_warnings(results)}
-    for title, lines in ((title, lines) for title, lines in lists.items() if lines):
-        parts += [f"## {title}", "\n".join(f"- {escape_markdown(line)}" for line in lines)]
-    if (missing := missing_table(results)).rows:
-        parts += [f"## {missing.title}", markdown_table(missing)]
-    parts += ["## Rows", describe_rows(results)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def list_warnings(results: Results) -> list[str]:
-    """Each warning once for a candidate, with the seeds that gave it."""
-    seeds: dict[tuple[str, str], list[str]] = {}
-    for one in results.candidates:
-        for trial in one.trials:
-            for warning in trial.warnings:
-                seeds.setdefault((one.name, warning), []).append(str(trial.seed))
-    return [f"{name} (seed {', '.join(which)}): {text}" for (name, text), which in seeds.items()]

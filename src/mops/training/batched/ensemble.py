@@ -15,14 +15,13 @@ about 300 more lines. Autograd without stacked heads took 1.6 to 1.8 times as lo
 Shapes: N networks, T vectors of a step, R rows of a task, D, X and Y widths.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, cast
+from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -30,10 +29,13 @@ from torch.nn import functional as F
 
 from mops.data.schedule import PlannedStage
 from mops.model.attention import STEPS, Dropout, draw_bits, join
+from mops.model.blocks import Dense
 from mops.model.network import Network
 from mops.training.losses import loss_of
 from mops.training.optim import clip, rate_factor
 from mops.training.step import StepFacts, step_seed
+
+ByTask = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,30 +51,24 @@ class Member:
         return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
     @cached_property
-    def late(self) -> list[tuple[nn.Module, dict[str, nn.Linear]]]:
-        """For each late layer: its activation, and task -> its linear layer."""
-        routes, layers = self.network.layout.routes, []
-        for owners in zip(*(route.late for route in routes.values()), strict=True):
-            modules = [self.network.bank[owner] for owner in owners]
-            linear = [cast(nn.Linear, module.get_submodule("0")) for module in modules]
-            layers.append((modules[0].get_submodule("1"), dict(zip(routes, linear, strict=True))))
-        return layers
+    def late(self) -> dict[str, tuple[Any, ...]]:
+        """Owner of a late layer -> its linear layer and its activation."""
+        routes, bank = self.network.layout.routes.values(), self.network.bank
+        return {owner: (*bank[owner].children(),) for route in routes for owner in route.late}
 
     def apply_late_layers(self, vectors_TX: Tensor, sizes: Mapping[str, int]) -> Tensor:
         """The vectors of all tasks; neighbours with the same weights in one product.
 
         Small products are not padded as in `Dense`: batched runs match single runs within rounding.
         """
-        for activation, linear in self.late:
-            spans = [
-                (layer, sum(sizes[task] for task in tasks))
-                for layer, tasks in groupby(sizes, key=linear.__getitem__)
-            ]
-            parts = torch.split(vectors_TX, [count for _, count in spans])
-            products = [
-                F.linear(part_TX, layer.weight, layer.bias)
-                for (layer, _), part_TX in zip(spans, parts, strict=True)
-            ]
+        routes = self.network.layout.routes
+        for owners in zip(*(routes[task].late for task in sizes), strict=True):
+            tasks = groupby(zip(owners, sizes.values(), strict=True), key=itemgetter(0))
+            spans = [(owner, sum(size for _, size in own)) for owner, own in tasks]
+            parts, products = torch.split(vectors_TX, [size for _, size in spans]), []
+            for (owner, _), part_TX in zip(spans, parts, strict=True):
+                linear, activation = self.late[owner]
+                products.append(F.linear(part_TX, linear.weight, linear.bias))
             vectors_TX = activation(join(products))
         return vectors_TX
 
@@ -89,15 +85,6 @@ class Member:
         for weight in self.weights:
             weight.grad = None
         return facts
-
-
-@dataclass(frozen=True)
-class FeatureBatch:
-    """The rows of one task in a step, as frozen vectors; each network has its own rows."""
-
-    vectors_NTD: Tensor  # the texts of a row follow each other
-    targets_NR: Tensor
-    scale: float = 1.0  # factor on the loss, as in Batch
 
 
 class Ensemble:
@@ -118,43 +105,46 @@ class Ensemble:
             for task in self.layout.tasks
         }
 
-    def take_step(self, batches: Mapping[str, FeatureBatch], step: int) -> list[StepFacts]:
-        """One step of every network; a network whose loss is not finite does not move."""
+    def take_step(
+        self, vectors: ByTask, targets: ByTask, scale: Mapping[str, float], step: int
+    ) -> list[StepFacts]:
+        """One step of every network; a network whose loss is not finite does not move.
+
+        For each task: the vectors N T D of each network's own rows, where the texts of a row follow
+        each other, their targets N R, and a factor on the loss.
+        """
         for generator, member in zip(self.generators, self.members, strict=True):
             generator.manual_seed(step_seed(member.stage.training, step))
-        sizes = {task: batch.vectors_NTD.shape[1] for task, batch in batches.items()}
-        inputs_NTD = torch.cat([batch.vectors_NTD for batch in batches.values()], dim=1)
+        sizes = {task: own_NTD.shape[1] for task, own_NTD in vectors.items()}
+        inputs_NTD = torch.cat(list(vectors.values()), dim=1)
         outputs = [
             member.apply_late_layers(inputs_TD, sizes)
             for member, inputs_TD in zip(self.members, inputs_NTD, strict=True)
         ]
-        vectors_NTD = torch.stack([output_TD.detach() for output_TD in outputs]).requires_grad_()
-        losses_N = self.compute_losses(vectors_NTD, batches, sizes)
-        terms = [batches[t].scale * self.loss_weights_N[t] * loss for t, loss in losses_N.items()]
+        outputs_NTD = torch.stack([output_TD.detach() for output_TD in outputs]).requires_grad_()
+        parts = torch.split(outputs_NTD, list(sizes.values()), dim=1)
+        losses_N = self.compute_losses(dict(zip(sizes, parts, strict=True)), targets)
+        terms = [scale[task] * self.loss_weights_N[task] * loss for task, loss in losses_N.items()]
         totals_N = torch.stack(terms).sum(0)
         totals_N.sum().backward()  # type: ignore[no-untyped-call]
         self.hand_out_gradients()
-        assert vectors_NTD.grad is not None
+        assert outputs_NTD.grad is not None
         losses = {task: loss_N.tolist() for task, loss_N in losses_N.items()}
         totals, facts = totals_N.tolist(), []
         for n, member in enumerate(self.members):
             if outputs[n].requires_grad:  # else the plan has no late layers
-                outputs[n].backward(vectors_NTD.grad[n])  # type: ignore[no-untyped-call]
+                outputs[n].backward(outputs_NTD.grad[n])  # type: ignore[no-untyped-call]
             own = {task: values[n] for task, values in losses.items()}
             facts.append(member.update(own, totals[n], step))
         return facts
 
-    def compute_losses(
-        self, vectors_NTD: Tensor, batches: Mapping[str, FeatureBatch], sizes: Mapping[str, int]
-    ) -> dict[str, Tensor]:
+    def compute_losses(self, vectors: ByTask, targets: ByTask) -> dict[str, Tensor]:
         """The loss of every task in every network."""
         losses_N = {}
-        parts = torch.split(vectors_NTD, list(sizes.values()), dim=1)
-        for task, part_NTD in zip(sizes, parts, strict=True):
-            targets_NR = batches[task].targets_NR
-            rows_NRKD = part_NTD.reshape(*targets_NR.shape, -1, part_NTD.shape[-1])
+        for task, own_NTD in vectors.items():
+            rows_NRKD = own_NTD.reshape(*targets[task].shape, -1, own_NTD.shape[-1])
             outputs_NRO = self.heads[task](rows_NRKD.unbind(2))
-            losses_N[task] = loss_of(self.layout.tasks[task], outputs_NRO, targets_NR)
+            losses_N[task] = loss_of(self.layout.tasks[task], outputs_NRO, targets[task])
         return losses_N
 
     def hand_out_gradients(self) -> None:
@@ -167,27 +157,19 @@ class Ensemble:
 
     def stack(self, modules: Sequence[nn.Module]) -> nn.Module:
         """One module that computes all of them; their own weights become views of its weights."""
-        first = modules[0]
-        if isinstance(first, Dropout):
-            probabilities = [m.probability for m in modules if isinstance(m, Dropout)]
-            return StackedDropout(probabilities, self.generators)
-        stacked: nn.Module
-        if isinstance(first, nn.Linear):
-            stacked = StackedDense()
-        elif isinstance(first, nn.LayerNorm):
-            stacked = StackedNorm(first.eps)
-        else:
-            stacked = copy.copy(first)
-            stacked._parameters, stacked._modules = {}, {}
-        for name in first._modules:  # named_children() skips a module that is registered twice
-            stacked.add_module(name, self.stack([module.get_submodule(name) for module in modules]))
-        for name, _ in first.named_parameters(recurse=False):
-            own_weights = [module.get_parameter(name) for module in modules]
-            joined = nn.Parameter(torch.stack([weight.detach() for weight in own_weights]))
-            for weight, view in zip(own_weights, joined.detach(), strict=True):
-                weight.data = view
-            stacked.register_parameter(name, joined)
-            self.stacked.append((joined, own_weights))
+        stacked = copy.deepcopy(modules[0])
+        for path, part in stacked.named_modules():
+            own_parts = [module.get_submodule(path) for module in modules]
+            part.__class__ = STACKED.get(type(part), type(part))
+            if isinstance(part, StackedDropout):
+                part.begin(own_parts, self.generators)
+            for name, _ in list(part.named_parameters(recurse=False)):
+                own_weights = [own.get_parameter(name) for own in own_parts]
+                joined = nn.Parameter(torch.stack([weight.detach() for weight in own_weights]))
+                for weight, view in zip(own_weights, joined.detach(), strict=True):
+                    weight.data = view
+                part.register_parameter(name, joined)
+                self.stacked.append((joined, own_weights))
         return stacked
 
 
@@ -211,43 +193,44 @@ class StackedProduct(torch.autograd.Function):
         return torch.bmm(output_NRY, weight_NYX), None, output_NRY.sum(1)
 
 
-class StackedDense(nn.Module):
+class StackedDense(nn.Linear):
     """A linear layer with the weights of each network."""
 
-    def forward(self, input_NRX: Tensor) -> Tensor:
-        output_NRY: Tensor = StackedProduct.apply(input_NRX, self.weight, self.bias)  # type: ignore[no-untyped-call]
+    def forward(self, input: Tensor) -> Tensor:
+        output_NRY: Tensor = StackedProduct.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return output_NRY
 
 
-class StackedNorm(nn.Module):
+class StackedNorm(nn.LayerNorm):
     """LayerNorm with the weight and bias of each network."""
 
-    weight: nn.Parameter
-    bias: nn.Parameter
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(self, input_NRX: Tensor) -> Tensor:
-        normed_NRX = F.layer_norm(input_NRX, input_NRX.shape[-1:], eps=self.epsilon)
+    def forward(self, input: Tensor) -> Tensor:
+        normed_NRX = F.layer_norm(input, self.normalized_shape, eps=self.eps)
         return normed_NRX * self.weight[:, None] + self.bias[:, None]
 
 
-class StackedDropout(nn.Module):
+class StackedDropout(Dropout):
     """Dropout with the probability of each network, which draws as if it were trained alone."""
 
-    def __init__(self, probabilities: Sequence[float], generators: Sequence[Generator]) -> None:
-        super().__init__()
-        self.generators, self.is_active = generators, any(probabilities)
-        self.dropped_N11 = torch.tensor([round(p * STEPS) for p in probabilities])[:, None, None]
+    def begin(self, own: Sequence[nn.Module], generators: Sequence[Generator]) -> None:
+        dropped = [round(part.probability * STEPS) for part in own if isinstance(part, Dropout)]
+        self.generators, self.is_active = generators, any(dropped)
+        self.dropped_N11 = torch.tensor(dropped)[:, None, None]
 
-    def forward(self, input_NRX: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """With the masks of `attention.factors`, for all networks at once."""
         if not self.is_active:
-            return input_NRX
-        bits_NRX = torch.stack([draw_bits(input_NRX[0], draw) for draw in self.generators])
-        dropped_N11 = self.dropped_N11.to(input_NRX.dtype)
+            return input
+        bits_NRX = torch.stack([draw_bits(input[0], draw) for draw in self.generators])
+        dropped_N11 = self.dropped_N11.to(input.dtype)
         last_N11 = dropped_N11 - STEPS // 2 - 1
-        kept_NRX = bits_NRX.to(input_NRX.dtype).sub_(last_N11).clamp_(0, 1)
-        return input_NRX * kept_NRX.mul_(STEPS / (STEPS - dropped_N11))
+        kept_NRX = bits_NRX.to(input.dtype).sub_(last_N11).clamp_(0, 1)
+        return input * kept_NRX.mul_(STEPS / (STEPS - dropped_N11))
+
+
+# Modules whose equations need the dimension of networks; the others carry it along.
+STACKED: dict[type[nn.Module], type[nn.Module]] = {
+    Dense: StackedDense,
+    Dropout: StackedDropout,
+    nn.LayerNorm: StackedNorm,
+}

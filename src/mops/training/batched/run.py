@@ -1,34 +1,30 @@
 """Training many runs at once: small networks on one frozen encoder whose texts are encoded once."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from itertools import groupby
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
 
-from mops.config.methods import SUM
 from mops.config.recipe import Recipe
-from mops.data.batches import take_rows
-from mops.data.dataset import Dataset, dataset_key, read_dataset
+from mops.config.training import SUM
+from mops.data.batches import split_batches
+from mops.data.dataset import dataset_key, read_dataset
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import MopsError, RecipeError, RunError
-from mops.evaluate.evaluate import sample
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
 from mops.store import find_store
 from mops.training import run as single_run
-from mops.training.batched.ensemble import Ensemble, FeatureBatch, Member
+from mops.training.batched.ensemble import Ensemble, Member
 from mops.training.batched.features import (
     FeatureObjective,
-    FeatureTable,
     FeatureTables,
     Ints,
     TablePredictor,
@@ -39,7 +35,7 @@ from mops.training.checkpoint import STATE, saved_step
 from mops.training.feature_cache import FeatureCache, find_prefix
 from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, prepare, selection_rows, task_data
-from mops.training.run import Run
+from mops.training.run import Paused, Run
 from mops.training.step import StepFacts
 from mops.training.tracking import Label, Watcher, label_of
 from mops.training.trainer import Trainer, run_all
@@ -49,7 +45,7 @@ from mops.training.trainer import Trainer, run_all
 # eight (medians of two runs on a busy machine): alone 1.26, of two 1.13, of four 1.04, of sixteen
 # 0.97.
 BATCH_BYTES = 96 * 2**20
-Results = dict[Path, Run | RunError]
+Results = dict[Path, Run | Paused | RunError]
 
 
 def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
@@ -85,6 +81,7 @@ class PlannedRun:
     ready: Prepared
     folder: Path
     label: Label  # its name in trackers
+    until: float = 1.0  # fraction of its steps
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -94,28 +91,26 @@ class PlannedRun:
 
     @cached_property
     def trunk(self) -> tuple[str, ...]:
-        """The owners of pretrained weights."""
-        routes = self.ready.layout.routes.values()
-        return tuple(dict.fromkeys(owner for route in routes for owner, _, _ in route.trunk))
+        """The owners of pretrained weights; in a batch nothing else is frozen."""
+        return tuple(owner for owner, rate in self.ready.layout.rates.items() if rate == 0)
 
-    @property
-    def bytes(self) -> int:
-        """The memory of its weights, each with two moments, without the encoder."""
-        sizes = self.ready.layout.sizes
-        return 12 * sum(size for owner, size in sizes.items() if owner not in self.trunk)
 
-    @property
-    def feature_key(self) -> Hashable:
-        """Runs with equal keys read the same rows through the same frozen weights."""
-        return id(self.ready.dataset), repr(self.ready.layout.reading), self.trunk
+def feature_key(run: PlannedRun) -> tuple[int, str, tuple[str, ...]]:
+    """Runs with equal keys read the same rows through the same frozen weights."""
+    return id(run.ready.dataset), repr(run.ready.layout.reading), run.trunk
 
-    @property
-    def step_key(self) -> Hashable:
-        """Runs with equal keys have the same tasks in all steps, equal heads, and the same step."""
-        layout, schedule = self.ready.layout, self.schedule
-        widths = [layout.head_input(task).width for task in layout.tasks]
-        steps = hash(tuple(tuple(step.items()) for step in schedule.steps))
-        return repr((saved_step(self.folder / STATE), steps, schedule.batch_sizes, widths))
+
+def step_key(run: PlannedRun) -> str:
+    """Runs with equal keys have the same tasks in all steps, equal heads, and the same step."""
+    layout, schedule = run.ready.layout, run.schedule
+    widths = [layout.head_input(task).width for task in layout.tasks]
+    steps = hash(tuple(tuple(step.items()) for step in schedule.steps))
+    return repr((saved_step(run.folder / STATE), steps, schedule.batch_sizes, widths))
+
+
+def own_bytes(run: PlannedRun) -> int:
+    """The memory of what a run trains: its weights, each with two moments."""
+    return 12 * run.ready.layout.trained
 
 
 @restored_threads()
@@ -124,66 +119,45 @@ def train_many(
     outs: Sequence[str | Path],
     watcher: Watcher | None = None,
     labels: Sequence[Label] | None = None,
-) -> list[Run | RunError]:
-    """Train recipes that differ only in what they add to a frozen encoder, as `train` would.
+    until: float = 1.0,
+) -> list[Run | Paused | RunError]:
+    """Train recipes that differ only in what they add to a frozen encoder, as `train_until` would.
 
     Each folder gets what `train` writes into it. A run that fails returns its error and the others
     continue; the same call resumes interrupted runs. `labels` name the runs in trackers.
     """
     watcher, folders = watcher or Watcher(), [Path(out) for out in outs]
-    if len(set(folders)) != len(recipes) or len(folders) != len(recipes):
+    if not len(recipes) == len(folders) == len(set(folders)):
         raise RecipeError(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "
             "every recipe needs a folder of its own"
         )
     labels = labels or [label_of(folder) for folder in folders]
     ready = prepare_many(recipes, watcher)
-    runs = [PlannedRun(*facts) for facts in zip(ready, folders, labels, strict=True)]
+    runs = [PlannedRun(*facts, until) for facts in zip(ready, folders, labels, strict=True)]
     for run in runs:
         if reason := batching_obstacle(run.ready.recipe, run.ready.device):
             raise RecipeError(
                 f"{run.folder}: this run cannot be trained in a batch: {reason}; "
                 "train it alone with `mops train`"
             )
-    done = [run.folder for run in runs if single_run.is_finished(run.folder, run.ready)]
-    results: Results = {folder: single_run.finished_run(folder) for folder in done}
-    open_runs = [run for run in runs if run.folder not in done]
-    for group in group_runs(open_runs, lambda run: run.feature_key):
-        results |= train_group(group, watcher)
+    results: Results = {
+        run.folder: single_run.finished_run(run.folder)
+        for run in runs
+        if single_run.is_finished(run.folder, run.ready)
+    }
+    left = sorted((run for run in runs if run.folder not in results), key=feature_key)
+    for _, group in groupby(left, key=feature_key):
+        results |= train_group(list(group), watcher)
     return [results[folder] for folder in folders]
 
 
 def prepare_many(recipes: Sequence[Recipe], watcher: Watcher) -> list[Prepared]:
     """`prepare` for every recipe; the same files are read once."""
-    datasets: dict[str, Dataset] = {}
-
-    def read(recipe: Recipe) -> Dataset:
-        if (key := dataset_key(recipe)) not in datasets:
-            datasets[key] = read_dataset(recipe)
-        return datasets[key]
-
+    by_key = {dataset_key(recipe): recipe for recipe in recipes}
+    read = cache(lambda key: read_dataset(by_key[key]))
     find = cache(find_encoder)
-    return [prepare(recipe, watcher.phase, read, find) for recipe in recipes]
-
-
-def group_runs(
-    runs: Sequence[PlannedRun], key: Callable[[PlannedRun], Hashable]
-) -> list[list[PlannedRun]]:
-    groups: dict[Hashable, list[PlannedRun]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return list(groups.values())
-
-
-def split_batches(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
-    """Runs of similar size in batches of at most BATCH_BYTES, or of one run."""
-    batches: list[list[PlannedRun]] = []
-    for run in sorted(runs, key=lambda run: run.bytes):
-        if batches and sum(other.bytes for other in (*batches[-1], run)) <= BATCH_BYTES:
-            batches[-1].append(run)
-        else:
-            batches.append([run])
-    return batches
+    return [prepare(r, watcher.phase, lambda r: read(dataset_key(r)), find) for r in recipes]
 
 
 # ------------------------------------------------------------------ training
@@ -191,15 +165,15 @@ def split_batches(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
 
 def train_group(runs: Sequence[PlannedRun], watcher: Watcher) -> Results:
     """Encode the texts of all runs once, then train the runs batch by batch."""
-    watcher.phase("tokenising")
-    tables = {name: build_table(runs[0].ready, name) for name in runs[0].ready.dataset.tasks}
-    features = frozen_features(runs[0].ready)
-    watcher.phase("encoding")
-    for table in tables.values():
-        table.fill(needed_rows(runs, table), features)
+    ready, features = runs[0].ready, frozen_features(runs[0].ready)
+    schedules = [run.schedule for run in runs]
+    tables = {
+        name: build_table(ready, name, schedules, features, watcher.phase)
+        for name in ready.dataset.tasks
+    }
     results: Results = {}
-    for group in group_runs(runs, lambda run: run.step_key):
-        for batch in split_batches(group):
+    for _, group in groupby(sorted(runs, key=step_key), key=step_key):
+        for batch in split_batches(sorted(group, key=own_bytes), own_bytes, BATCH_BYTES):
             results |= train_batch(batch, features.network, tables, watcher)
     return results
 
@@ -209,18 +183,6 @@ def frozen_features(ready: Prepared) -> FeatureCache:
     network = Network(ready.layout)
     load_pretrained(network, ready.source)
     return FeatureCache(network.eval(), find_prefix(network), find_store())
-
-
-def needed_rows(runs: Sequence[PlannedRun], table: FeatureTable) -> Ints:
-    """The rows of a task that any of the runs reads in training or is evaluated on."""
-    name = table.task.name
-    rows = [np.arange(len(table.training), len(table.sequences_RK))]  # of the other splits
-    for run in runs:
-        train = run.ready.dataset.splits[name]["train"]
-        evaluated = sample(train, name, run.ready.recipe.training.seed)
-        rows.append(table.find_rows(row.texts for row in evaluated))
-        rows.append(training_rows(run.schedule, name))
-    return np.unique(np.concatenate(rows))
 
 
 def train_batch(
@@ -241,9 +203,12 @@ def train_batch(
         for _, trainer in trainers:
             trainer.state.batched = len(trainers)
         if trainers:
-            run_all([trainer for _, trainer in trainers], BatchedRuns(), watcher)
+            run_all([t for _, t in trainers], BatchedRuns(tables), watcher, batch[0].until)
         for run, trainer in trainers:
             predictor = partial(TablePredictor, tables)
+            if not trainer.is_done:
+                results[run.folder] = Paused(trainer.state.best_score, trainer.run_seconds)
+                continue
             try:
                 done = trainer.error or single_run.conclude(run.ready, trainer, watcher, predictor)
             except RunError as error:
@@ -261,16 +226,15 @@ def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> T
         seed=training.seed,
         trunk={owner: encoder.bank[owner] for owner in run.trunk},
     )
-    data = {name: table.training for name, table in tables.items()}
-    selection = selection_rows(ready).items()
+    selection = selection_rows(ready)
     objective = FeatureObjective(
         training=training,
         schedule=run.schedule,
-        data=data,
-        selection={name: task_data(ready, name, rows) for name, rows in selection},
-        take=partial(take_rows, data),
+        data=tables,
         tables=tables,
-        selection_rows={n: tables[n].find_rows(row.texts for row in rows) for n, rows in selection},
+        selection={name: task_data(ready, name, tuple(rows)) for name, rows in selection.items()},
+        halves={name: np.array(list(rows.values())) for name, rows in selection.items()},
+        selection_texts={name: [row.texts for row in rows] for name, rows in selection.items()},
     )
     return single_run.start_trainer(run.folder, ready, network, objective)
 
@@ -281,35 +245,44 @@ class BatchedRuns:
     Each run keeps its own state, curve, best weights and checkpoints, as if it ran alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tables: FeatureTables) -> None:
+        self.tables = tables
         self.runs: Sequence[Trainer] = ()
         self.ensemble: Ensemble
+        self.rows_NP: dict[str, Ints]  # the training rows that each network takes, in order
 
     def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
-        step, objectives = runs[0].state.step, [cast(FeatureObjective, r.objective) for r in runs]
-        if runs != self.runs:  # one has stopped or failed
-            self.runs = runs
-            self.ensemble = Ensemble(
-                [Member(r.network, r.learner.optimizer, r.schedule.stage_at(step)) for r in runs]
-            )
-        rows = objectives[0].make_batch(step)
+        step, schedule = runs[0].state.step, runs[0].schedule
+        if runs != self.runs:  # the first step, or one has stopped or failed
+            self.join(runs, step)
         started = time.perf_counter()
-        batches, tokens_N = {}, np.zeros(len(runs), np.int64)
-        for task, place in rows.slices.items():
-            orders = [objective.orders[task] for objective in objectives]
-            vectors_NT = torch.stack([order.vectors_PK[place].flatten() for order in orders])
-            batches[task] = FeatureBatch(
-                vectors_NTD=objectives[0].tables[task].vectors_UD[vectors_NT],
-                targets_NR=torch.stack([order.targets_P[place] for order in orders]),
-                scale=rows.scale[task],
-            )
-            tokens_N += [order.tokens[place.stop] - order.tokens[place.start] for order in orders]
-        facts = self.ensemble.take_step(batches, step)
+        vectors, targets, tokens_N = {}, {}, np.zeros(len(runs), np.int64)
+        before = schedule.rows_before(step)
+        for task, count in schedule.steps[step].items():
+            table, first = self.tables[task], before[task]
+            rows_NR = self.rows_NP[task][:, first : first + count]
+            places_NT = table.places_RK[rows_NR].reshape(len(runs), -1)
+            vectors[task] = table.vectors_UD[torch.from_numpy(places_NT)]
+            targets[task] = torch.from_numpy(table.targets[rows_NR])
+            tokens_N += table.lengths_R[rows_NR].sum(1)
+        facts = self.ensemble.take_step(vectors, targets, schedule.scale(step), step)
         seconds = (time.perf_counter() - started) / len(runs)
         return [
-            replace(own, seconds=seconds, tokens=int(tokens))
-            for own, tokens in zip(facts, tokens_N, strict=True)
+            replace(own, seconds=seconds, tokens=tokens)
+            for own, tokens in zip(facts, tokens_N.tolist(), strict=True)
         ]
+
+    def join(self, runs: Sequence[Trainer], step: int) -> None:
+        """Stack what these runs train."""
+        self.runs = runs
+        members = [
+            Member(run.network, run.learner.optimizer, run.schedule.stage_at(step)) for run in runs
+        ]
+        self.ensemble = Ensemble(members)
+        self.rows_NP = {
+            task: np.stack([training_rows(run.schedule, task) for run in runs])
+            for task in self.tables
+        }
 
     def close(self) -> None:
         return

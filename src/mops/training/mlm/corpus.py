@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.batches import Batch, Segment
+from mops.data.batches import Segment
 from mops.data.dataset import Dataset
 from mops.data.examples import normalised
-from mops.data.schedule import generator, shuffled
+from mops.data.schedule import generator
 from mops.data.tokens import tokenise
 from mops.errors import DataError, EncoderError
-from mops.model.sources import EncoderSource
 from mops.plans.shapes import Reading
 
 if TYPE_CHECKING:
@@ -28,28 +27,22 @@ HELD_OUT_FRACTION = 0.05
 FEWEST, MOST = 50, 1000  # held-out texts; never more than one in five
 HELD_OUT_SEED = 0  # the recipe's seed changes neither what is held out nor its masks
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # Devlin et al. 2019, section 3.1
-TEXT = "text"  # the one task of a pretraining's segments
+TEXT = "texts"  # the one task of a pretraining's segments; row orders depend on it
 MASKS = ("[MASK]", "<mask>")
 SPECIAL = {
     *MASKS, "[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>",
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Distinct texts of the training splits.
+Texts = dict[str, list[str]]  # by part: train, selection, report
+Counts = dict[str, int]
+
+
+def gather_texts(dataset: Dataset) -> tuple[Texts, Counts]:
+    """The distinct texts: those that differ only in case, punctuation and spaces count as one.
 
     Half of the held-out texts pick the best state (`selection`), the others are reported.
     """
-
-    train: tuple[str, ...]
-    selection: tuple[str, ...]
-    report: tuple[str, ...]
-    counts: Mapping[str, int]
-
-
-def gather_texts(dataset: Dataset) -> Texts:
-    """The distinct texts: those that differ only in case, punctuation and spaces count as one."""
     splits = dataset.splits.values()
     training = [row.texts for task in splits for row in task["train"].good]
     spellings: dict[str, str] = {}
@@ -75,18 +68,15 @@ def gather_texts(dataset: Dataset) -> Texts:
             "least 10 that are not all paired are needed, so that some can be held out; name more "
             "data"
         )
-    return Texts(
-        train=tuple(spellings[key] for key in train),
-        selection=tuple(spellings[key] for key in held_out[::2]),
-        report=tuple(spellings[key] for key in held_out[1::2]),
-        counts={
-            "distinct": len(spellings),
-            "left_out_as_in_validation_or_test": len(spellings) - len(usable),
-            "left_out_as_partner_of_held_out": len(usable) - len(train) - len(held_out),
-            "held_out": len(held_out),
-            "train": len(train),
-        },
-    )
+    keys = {"train": train, "selection": held_out[::2], "report": held_out[1::2]}
+    counts = {
+        "distinct": len(spellings),
+        "left_out_as_in_validation_or_test": len(spellings) - len(usable),
+        "left_out_as_partner_of_held_out": len(usable) - len(train) - len(held_out),
+        "held_out": len(held_out),
+        "train": len(train),
+    }
+    return {part: [spellings[key] for key in own] for part, own in keys.items()}, counts
 
 
 @dataclass(frozen=True)
@@ -118,19 +108,11 @@ def read_vocabulary(tokenizer: Tokenizer, size: int) -> Vocabulary:
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Segment):
     """A sequence as the encoder sees it, and the words to guess."""
 
-    segment: Segment
     places: NDArray[np.int64]  # of the chosen tokens
     targets: Ints  # the words that stood there
-
-
-@dataclass(frozen=True)
-class MaskedBatch(Batch):
-    """The masked sequences of one step."""
-
-    sequences: tuple[Masked, ...] = ()
 
 
 def mask_sequence(ids: Ints, vocabulary: Vocabulary, draw: np.random.Generator) -> Masked:
@@ -149,73 +131,46 @@ def mask_sequence(ids: Ints, vocabulary: Vocabulary, draw: np.random.Generator) 
     visible[places[fate < MASKED]] = vocabulary.mask
     changed = places[(fate >= MASKED) & (fate < MASKED + RANDOM)]
     visible[changed] = draw.choice(vocabulary.words, len(changed))
-    return Masked(Segment(visible, np.zeros_like(ids), (TEXT,)), places, ids[places])
+    return Masked(visible, np.zeros_like(ids), (TEXT,), places, ids[places])
 
 
 @dataclass(frozen=True)
 class Corpus:
     """Token sequences of single texts."""
 
-    train: tuple[Ints, ...]
-    held_out: Mapping[str, tuple[Masked, ...]]  # by half
+    train: Sequence[Ints]
+    held_out: Mapping[str, Sequence[Masked]]  # by half
     vocabulary: Vocabulary
     counts: Mapping[str, int]
 
-    def batch(self, step: int, size: int, seed: int) -> MaskedBatch:
-        """The texts of a step, from shuffled passes; seed and step determine their masks.
 
-        Masks differ from pass to pass (dynamic masking, Liu et al. 2019).
-        """
-        texts = len(self.train)
-        rows = (
-            shuffled(texts, seed, "texts", place // texts)[place % texts]
-            for place in range(step * size, (step + 1) * size)
-        )
-        draw = generator(seed, "masks", str(step))
-        masked = tuple(mask_sequence(self.train[row], self.vocabulary, draw) for row in rows)
-        return MaskedBatch(tuple(sequence.segment for sequence in masked), {}, sequences=masked)
-
-    def word_counts(self) -> NDArray[np.int64]:
-        """How often each token occurs in the training sequences; 0 for special ones."""
-        is_word = ~self.vocabulary.is_special
-        return np.bincount(np.concatenate(self.train), minlength=len(is_word)) * is_word
-
-
-def build_corpus(
-    texts: Texts, tokenizer: Tokenizer, vocabulary: Vocabulary, reading: Reading
-) -> Corpus:
-    """Tokenise the texts; those without a single known word are left out."""
-
-    def sequences(chosen: Sequence[str]) -> list[tuple[str, Ints]]:
-        table = tokenise(tokenizer, [(text,) for text in chosen], reading)
-        pairs = [(text, next(table.row(n))[0]) for n, text in enumerate(chosen)]
-        return [(text, ids) for text, ids in pairs if not vocabulary.is_special[ids].all()]
-
-    train = tuple(ids for _, ids in sequences(texts.train))
-    held_out = {
-        half: tuple(
-            mask_sequence(ids, vocabulary, generator(HELD_OUT_SEED, "held-out", text))
-            for text, ids in sequences(chosen)
-        )
-        for half, chosen in (("selection", texts.selection), ("report", texts.report))
-    }
-    sizes = {half: len(kept) for half, kept in {"train": train, **held_out}.items()}
+def build_corpus(dataset: Dataset, tokenizer: Tokenizer, words: int, reading: Reading) -> Corpus:
+    """Tokenise the texts of a dataset; those without a single known word are left out."""
+    texts, counts = gather_texts(dataset)
+    vocabulary = read_vocabulary(tokenizer, words)
+    sequences: dict[str, dict[str, Ints]] = {}  # part -> text -> its tokens
+    for part, own in texts.items():
+        table = tokenise(tokenizer, [(text,) for text in own], reading)
+        rows = ((text, next(table.row(n))[0]) for n, text in enumerate(own))
+        sequences[part] = {t: ids for t, ids in rows if not vocabulary.is_special[ids].all()}
+    sizes = {part: len(kept) for part, kept in sequences.items()}
     if not all(sizes.values()):
         raise DataError(
-            f"no {min(sizes, key=lambda half: sizes[half])} text has a word that the encoder's "
+            f"no {min(sizes, key=lambda part: sizes[part])} text has a word that the encoder's "
             "tokenizer knows; the encoder and the texts are of different languages or scripts"
         )
-    given = texts.counts["train"] + texts.counts["held_out"]
-    counts = {
-        **texts.counts,
-        "without_known_words": given - sum(sizes.values()),
+    train = list(sequences.pop("train").values())
+    held_out = {
+        half: [
+            mask_sequence(ids, vocabulary, generator(HELD_OUT_SEED, "held-out", text))
+            for text, ids in kept.items()
+        ]
+        for half, kept in sequences.items()
+    }
+    counts |= {
+        "without_known_words": sum(map(len, texts.values())) - sum(sizes.values()),
         "train_tokens": sum(map(len, train)),
         **sizes,
         "report_words": sum(len(masked.places) for masked in held_out["report"]),
     }
     return Corpus(train, held_out, vocabulary, counts)
-
-
-def read_corpus(dataset: Dataset, source: EncoderSource, reading: Reading) -> Corpus:
-    vocabulary = read_vocabulary(source.tokenizer, source.shape.words)
-    return build_corpus(gather_texts(dataset), source.tokenizer, vocabulary, reading)

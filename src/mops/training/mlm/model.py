@@ -3,22 +3,17 @@
 Shapes: S segments of the pack, C chosen tokens, D width, V words.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.data.batches import split_batches
+from mops.data.batches import Segment, split_batches
 from mops.data.tokens import load_tokenizer
 from mops.files import atomic_write, write_text
 from mops.model import pretrained
@@ -53,65 +48,67 @@ class WordHead(nn.Module):
         return F.linear(normed_CD, word_VD, self.bias)
 
 
-class HeadNames(NamedTuple):
-    """The masked-word head of a family in transformers."""
-
-    architecture: str
-    dense: str
-    norm: str
-    bias: str
-    output: str  # second copies of the word vectors and the bias, in files that keep them apart
-
-    def places(self) -> dict[str, str]:
-        """Our tensors -> theirs."""
-        pairs = product((("dense", self.dense), ("norm", self.norm)), ("weight", "bias"))
-        named = {f"{ours}.{kind}": f"{theirs}.{kind}" for (ours, theirs), kind in pairs}
-        return named | {"bias": self.bias}
-
-
+# The masked-word model of a family in transformers: its class and the names of our modules in it.
+# "" is the head itself, which has the bias; "output" has second copies of the word vectors and the
+# bias, in files that keep them apart.
 HEADS = {
-    "bert": HeadNames(
-        "BertForMaskedLM", "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm", "cls.predictions.bias", "cls.predictions.decoder",
-    ),
-    "roberta": HeadNames(
-        "RobertaForMaskedLM", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias",
-        "lm_head.decoder",
-    ),
-    "distilbert": HeadNames(
-        "DistilBertForMaskedLM", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias",
-        "vocab_projector",
-    ),
+    "bert": {
+        "class": "BertForMaskedLM", "": "cls.predictions", "output": "cls.predictions.decoder",
+        "dense": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+    },
+    "roberta": {
+        "class": "RobertaForMaskedLM", "": "lm_head", "output": "lm_head.decoder",
+        "dense": "lm_head.dense", "norm": "lm_head.layer_norm",
+    },
+    "distilbert": {
+        "class": "DistilBertForMaskedLM", "": "vocab_projector", "output": "vocab_projector",
+        "dense": "vocab_transform", "norm": "vocab_layer_norm",
+    },
 }  # fmt: skip
 WORDS = "embeddings.word_embeddings.weight"
 
 
+def head_tensors(head: nn.Module, family: str) -> dict[str, Tensor]:
+    """The tensors of a word head under their names in transformers."""
+    tensors = {}
+    for name, tensor in head.state_dict().items():
+        module, _, kind = name.rpartition(".")
+        tensors[f"{HEADS[family][module]}.{kind}"] = tensor
+    return tensors
+
+
 def load_head(head: nn.Module, source: EncoderSource) -> bool:
     """Fill the head from the encoder's file; False, and unchanged, when it has no tied head."""
-    names, state = HEADS[source.shape.family], head.state_dict()
-    theirs = pretrained.read_weights(weights_file(source.folder), source.shape.family)
-    tensors = {ours: theirs.get(name) for ours, name in names.places().items()}
-    is_there = all(t is not None and t.shape == state[n].shape for n, t in tensors.items())
-    output = theirs.get(f"{names.output}.weight", theirs[WORDS])
+    family = source.shape.family
+    theirs = pretrained.read_weights(weights_file(source.folder), family)
+    ours, shapes = head_tensors(head, family), {n: t.shape for n, t in theirs.items()}
+    output = theirs.get(f"{HEADS[family]['output']}.weight", theirs[WORDS])
+    is_there = all(shapes.get(name) == tensor.shape for name, tensor in ours.items())
     if not is_there or not torch.equal(output, theirs[WORDS]):
         return False
-    head.load_state_dict(tensors)
+    for name, tensor in ours.items():
+        tensor.copy_(theirs[name])
     return True
 
 
 @torch.no_grad()
-def begin_head(head: nn.Module, counts: NDArray[np.int64], seed: int) -> None:
+def begin_head(head: nn.Module, corpus: Corpus, seed: int) -> None:
     """New weights; the bias starts at the log frequency of each word in the training texts.
 
     So the first predictions already know how frequent words are. Add-one smoothing for words that
-    never occur.
+    never occur, and for special tokens.
     """
-    shares = (counts + 1) / (counts + 1).sum()
+    is_word = ~corpus.vocabulary.is_special
+    counts = 1 + is_word * np.bincount(np.concatenate(corpus.train), minlength=len(is_word))
+    shares = counts / counts.sum()
     state = head.state_dict()
     state["dense.weight"].normal_(0, SPREAD, generator=torch.Generator().manual_seed(seed))
     state["dense.bias"].zero_()
     state["bias"].copy_(torch.from_numpy(np.log(shares)))
 
+
+# ------------------------------------------------------------------ the network and its loss
 
 TOKENS = 4096  # of one pack of held-out texts; bounds memory
 
@@ -122,32 +119,32 @@ def lay_out_words(shape: EncoderShape, reading: Reading) -> Layout:
     return lay_out(SharingPlan(name=TEXT), [task], shape, reading)
 
 
-def build_network(layout: Layout, dropout: float, seed: int) -> Network:
-    network = Network(layout, dropout=dropout, seed=seed)
-    network.bank[head_owner(network)] = WordHead(layout.encoder)
+def build_network(layout: Layout, source: EncoderSource, dropout: float) -> Network:
+    """The pretrained encoder with a new word head."""
+    network = Network(layout, dropout=dropout)
+    network.bank[layout.routes[TEXT].head] = WordHead(layout.encoder)
+    pretrained.load_pretrained(network, source)
     return network
+
+
+def word_head(network: Network) -> nn.Module:
+    return network.bank[network.layout.routes[TEXT].head]
 
 
 def begin_network(ready: Prepared, source: EncoderSource, corpus: Corpus) -> tuple[Network, bool]:
     """The encoder of a folder with its word head, or with a new one where it has none."""
     training = ready.recipe.training
-    network = build_network(ready.layout, training.dropout, training.seed)
-    pretrained.load_pretrained(network, source)
-    head = network.bank[head_owner(network)]
-    is_new = not load_head(head, source)
+    network = build_network(ready.layout, source, training.dropout)
+    is_new = not load_head(word_head(network), source)
     if is_new:
-        begin_head(head, corpus.word_counts(), training.seed)
+        begin_head(word_head(network), corpus, training.seed)
     return network.to(ready.device), is_new
-
-
-def head_owner(network: Network) -> str:
-    return network.layout.routes[TEXT].head
 
 
 def masked_loss(network: Network, batch: Sequence[Masked], reduction: str = "mean") -> Tensor:
     """Cross entropy over all chosen tokens of the batch; the head computes no others."""
     device = next(network.parameters()).device
-    pack = pack_segments([masked.segment for masked in batch], network.layout, device)
+    pack = pack_segments(batch, network.layout, device)
     starts_S = pack.first_S.index_select(0, pack.task_segments[TEXT])  # in the order of the batch
     counts = torch.tensor([len(masked.places) for masked in batch], device=device)
     places_C = torch.from_numpy(np.concatenate([masked.places for masked in batch])).to(device)
@@ -156,7 +153,7 @@ def masked_loss(network: Network, batch: Sequence[Masked], reduction: str = "mea
     )
     targets = np.concatenate([masked.targets for masked in batch]).astype(np.int64)
     word_VD = network.bank[network.layout.routes[TEXT].embeddings].get_parameter("word.weight")
-    logits_CV: Tensor = network.bank[head_owner(network)](chosen_CD, word_VD)
+    logits_CV: Tensor = word_head(network)(chosen_CD, word_VD)
     return F.cross_entropy(logits_CV, torch.from_numpy(targets).to(device), reduction=reduction)
 
 
@@ -166,19 +163,17 @@ def held_out_losses(network: Network, held_out: Mapping[str, Sequence[Masked]]) 
     network.eval()
     losses = {}
     for half, sequences in held_out.items():
-        total = sum(float(masked_loss(network, chunk, "sum")) for chunk in chunks(sequences))
+        batches = split_batches(sorted(sequences, key=token_count), token_count, TOKENS)
+        total = sum(float(masked_loss(network, batch, "sum")) for batch in batches)
         losses[half] = total / sum(len(masked.places) for masked in sequences)
     return losses
 
 
-def chunks(sequences: Sequence[Masked]) -> Iterator[list[Masked]]:
-    """Neighbours by length, as many as fit one pack."""
+def token_count(segment: Segment) -> int:
+    return len(segment.ids)
 
-    def length(masked: Masked) -> int:
-        return len(masked.segment.ids)
 
-    return split_batches(sorted(sequences, key=length), length, TOKENS)
-
+# ------------------------------------------------------------------ the folder
 
 BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts the family before these names
 TOKENIZER_FILES = (
@@ -195,7 +190,7 @@ def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None
     config = json.loads((source.folder / CONFIG).read_text("utf-8"))
     present = {"dtype": "float32", "torch_dtype": "float32", "tie_word_embeddings": True}
     config |= {key: value for key, value in present.items() if key in config}
-    config["architectures"] = [HEADS[source.shape.family].architecture]
+    config["architectures"] = [HEADS[source.shape.family]["class"]]
     write_text(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     for name in TOKENIZER_FILES:
         if (source.folder / name).is_file():
@@ -210,17 +205,12 @@ def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None
 
 def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor]:
     """Our tensors under their names, and the source's tensors that mops does not use."""
-    family, head = source.shape.family, network.bank[head_owner(network)].state_dict()
-    names = HEADS[family]
+    family = source.shape.family
     # query, key and value are views of one tensor
     ours = {name: tensor.cpu().clone() for name, tensor in pretrained.foreign_tensors(network)}
-    ours |= {theirs: head[name].cpu() for name, theirs in names.places().items()}
-    kept = {}
-    for name, tensor in pretrained.read_tensors(weights_file(source.folder))[0].items():
-        plain = pretrained.plain_name(name, family)
-        if plain not in ours and plain not in (f"{names.output}.weight", f"{names.output}.bias"):
-            kept[plain if plain.startswith(BASE) else name] = tensor
-    return {
-        f"{family}.{name}" if name.startswith(BASE) else name: tensor
-        for name, tensor in (kept | ours).items()
-    }
+    ours |= {name: t.cpu() for name, t in head_tensors(word_head(network), family).items()}
+    copies = [f"{HEADS[family]['output']}.{kind}" for kind in ("weight", "bias")]
+    theirs = pretrained.open_weights(weights_file(source.folder)).items()
+    plain = {pretrained.plain_name(name, family): tensor for name, tensor in theirs}
+    tensors = {name: tensor for name, tensor in plain.items() if name not in copies} | ours
+    return {f"{family}.{n}" if n.startswith(BASE) else n: tensor for n, tensor in tensors.items()}

@@ -12,31 +12,29 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData
-from mops.data.dataset import read_dataset
-from mops.data.schedule import PlannedStage, Schedule
+from mops.data.schedule import PlannedStage, Schedule, generator
 from mops.errors import UsageError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
-from mops.model.sources import EncoderSource, find_encoder
+from mops.model.sources import EncoderSource
 from mops.plans.catalog import DEFAULT
-from mops.plans.shapes import Reading, check_length
 from mops.record import read_curve
-from mops.training.checkpoint import TrainerState
-from mops.training.machine import prepare_machine, restored_threads
+from mops.training.checkpoint import ALL, TrainerState
+from mops.training.machine import restored_threads
 from mops.training.mlm import model
-from mops.training.mlm.corpus import TEXT, Corpus, MaskedBatch, read_corpus
-from mops.training.prepare import Prepared, meta_info
+from mops.training.mlm.corpus import TEXT, Corpus, Masked, build_corpus, mask_sequence
+from mops.training.prepare import Prepared, meta_info, prepare
 from mops.training.run import refuse_other_work, start_trainer, tracked
-from mops.training.tracking import Watcher, label_of, refuse_missing_trackers
+from mops.training.tracking import Watcher, label_of
 from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
@@ -115,16 +113,12 @@ def pretraining_settings(
 
 def prepare_pretraining(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
     """The plan and settings that only concern tasks are set to their defaults."""
-    device = prepare_machine(recipe.training)
-    refuse_missing_trackers(recipe.training)
-    source = find_encoder(recipe.encoder)
-    reading = Reading(max_length=recipe.training.max_length)
-    check_length(reading, source.shape)
-    tell("reading data")
-    dataset = read_dataset(recipe)
-    training = Training.model_validate(recipe.training.model_dump(include=USED))
-    recipe = recipe.model_copy(update={"plan": DEFAULT, "training": training})
-    return Prepared(recipe, dataset, source, model.lay_out_words(source.shape, reading), device)
+    used = recipe.training.model_dump(include={*USED, "report_to"})
+    defaults = {"plan": DEFAULT, "training": Training.model_validate(used)}
+    recipe = recipe.model_copy(update=defaults)
+    ready = prepare(recipe, tell)
+    layout = model.lay_out_words(ready.source.shape, ready.layout.reading)
+    return replace(ready, recipe=recipe, layout=layout)
 
 
 def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> dict[str, Any]:
@@ -150,27 +144,28 @@ def build_trainer(
     folder: Path, ready: Prepared, batch_size: int, control_steps: int | None
 ) -> tuple[MaskedWords, Trainer]:
     """At its first step, or at the next one of an interrupted run."""
-    training = ready.recipe.training
-    corpus = read_corpus(ready.dataset, ready.source, ready.layout.reading)
-    network, is_new_head = model.begin_network(ready, ready.source, corpus)
+    training, source, reading = ready.recipe.training, ready.source, ready.layout.reading
+    corpus = build_corpus(ready.dataset, source.tokenizer, source.shape.words, reading)
+    network, is_new_head = model.begin_network(ready, source, corpus)
     if not is_new_head:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
-    epoch = training.steps_per_epoch or math.ceil(len(corpus.train) / batch_size)
-    steps = training.max_steps or max(1, round(training.num_train_epochs * epoch))
-    control = steps if control_steps is None else control_steps
-    head = network.bank[model.head_owner(network)].state_dict()
+    head = model.word_head(network).state_dict()
     objective = MaskedWords(
         corpus=corpus,
-        schedule=plan_phases(training, epoch, control, steps),
-        batch_size=batch_size,
+        schedule=plan_phases(training, len(corpus.train), batch_size, control_steps),
         is_new_head=is_new_head,
         initial_head={name: tensor.clone() for name, tensor in head.items()},
     )
     return objective, start_trainer(folder, ready, network, objective, curve=CURVE)
 
 
-def plan_phases(training: Training, epoch: int, control: int, steps: int) -> Schedule:
+def plan_phases(
+    training: Training, texts: int, batch_size: int, control_steps: int | None
+) -> Schedule:
     """The control, then the training itself, as stages that count their own steps."""
+    epoch = training.steps_per_epoch or math.ceil(texts / batch_size)
+    steps = training.max_steps or max(1, round(training.num_train_epochs * epoch))
+    control = steps if control_steps is None else control_steps
     at_end = training.model_copy(update={"eval_steps": control})
     phases = (
         PlannedStage(0, control, at_end, is_frozen=True),
@@ -179,8 +174,8 @@ def plan_phases(training: Training, epoch: int, control: int, steps: int) -> Sch
     return Schedule(
         steps=({},) * (control + steps),
         steps_per_epoch=epoch,
-        sizes={},
-        batch_sizes={},
+        sizes={TEXT: texts},
+        batch_sizes={TEXT: batch_size},
         seed=training.seed,
         stages=tuple(phase for phase in phases if len(phase)),
     )
@@ -192,33 +187,38 @@ class MaskedWords:
 
     corpus: Corpus
     schedule: Schedule
-    batch_size: int
     is_new_head: bool
     initial_head: Mapping[str, Tensor]
     data: Mapping[str, TaskData] = field(default_factory=dict)  # labels are not used
     logged: Sequence[str] = ("loss", "gradient_norm")
 
     def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
-        number = self.schedule.stage_at(step).number(step)
-        return self.corpus.batch(number, self.batch_size, self.schedule.seed)
+        """The texts of a step, from shuffled passes; seed and step determine their masks.
+
+        Masks differ from pass to pass (dynamic masking, Liu et al. 2019).
+        """
+        schedule, corpus = self.schedule, self.corpus
+        number, size = schedule.stage_at(step).number(step), schedule.batch_sizes[TEXT]
+        draw = generator(schedule.seed, "masks", str(number))
+        texts = [corpus.train[place.row] for place in schedule.places(TEXT, number * size, size)]
+        return Batch(tuple(mask_sequence(ids, corpus.vocabulary, draw) for ids in texts), {})
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        assert isinstance(batch, MaskedBatch)
-        return {TEXT: model.masked_loss(network, batch.sequences)}
+        return {TEXT: model.masked_loss(network, cast(Sequence[Masked], batch.segments))}
 
     def enter_stage(
         self, network: Network, state: TrainerState, tell: Callable[[str], None]
     ) -> None:
         """Put the initial head back: the control leaves no trace."""
         if state.step == self.schedule.stage_at(state.step).first:
-            network.bank[model.head_owner(network)].load_state_dict(self.initial_head)
+            model.word_head(network).load_state_dict(self.initial_head)
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         """The losses of both held-out halves; a state of the control is never the best."""
         losses = model.held_out_losses(network, self.corpus.held_out)
         is_control = self.position(step)["phase"] == CONTROL
         facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
-        return Evaluation(None if is_control else -losses["selection"], facts)
+        return Evaluation({} if is_control else {ALL: -losses["selection"]}, facts)
 
     def position(self, step: int) -> Mapping[str, Any]:
         if step == 0:
@@ -254,7 +254,7 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
             "control_steps": planned.first,
             "best_step": now.best_step,
             "stopped_early": now.is_stopped,
-            "passes": steps * objective.batch_size / len(corpus.train),
+            "passes": steps * trainer.schedule.batch_sizes[TEXT] / len(corpus.train),
             "tokens": now.tokens,
             "control_seconds": baseline["seconds"],
             "train_seconds": now.seconds - baseline["seconds"],

@@ -1,4 +1,4 @@
-"""Tests, resampled rows and the noise of runs, against scipy, closed forms and sums by hand."""
+"""Tests and resampled rows, against scipy and closed forms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from building import THREE_TASKS
 from mops.evaluate import metrics as scores
 from mops.evaluate import statistics as resampling
 from mops.evaluate.statistics import (
-    ScoredRuns,
     holm,
     mcnemar,
     off_zero,
     row_covariance,
-    run_noise,
     student_quantile,
     student_tail,
 )
@@ -132,88 +130,3 @@ def test_resamples_draw_as_many_rows_as_there_are_and_are_repeatable() -> None:
     np.testing.assert_array_equal(first, again)
     other = list(resampling.resamples("b", 7))
     assert not np.array_equal(first, other)
-
-
-# ------------------------------------------------------------------ rows and runs together
-
-
-def by_hand(values_CS: np.ndarray, covariance: np.ndarray) -> ScoredRuns:
-    plans, seeds = values_CS.shape
-    at = {f"plan{p}": {s: p * seeds + s for s in range(seeds)} for p in range(plans)}
-    return ScoredRuns(at, values_CS.ravel(), covariance)
-
-
-def test_without_noise_of_rows_it_is_students_test() -> None:
-    """Two plans that scatter over seeds alone: the test of two samples with equal variances."""
-    values_CS = np.array([[0.50, 0.53, 0.49, 0.52], [0.55, 0.56, 0.53, 0.57]])
-    found = by_hand(values_CS, np.zeros((8, 8))).mean("plan1", "plan0")
-    wanted = stats.ttest_ind(values_CS[1], values_CS[0])
-    assert found.value == pytest.approx(0.0425)
-    assert found.freedom == pytest.approx(wanted.df) == 6
-    assert off_zero(found.value, found.stderr, found.freedom) == pytest.approx(wanted.pvalue)
-
-
-def test_without_noise_of_runs_it_is_the_normal_test_over_rows() -> None:
-    """Seeds that change nothing move together on other rows: more of them do not help."""
-    covariance = np.kron([[4.0, 1.0], [1.0, 3.0]], np.ones((3, 3)))
-    found = by_hand(np.repeat([[5.0], [9.0]], 3, axis=1), covariance).mean("plan1", "plan0")
-    assert (found.value, found.seeds, found.freedom) == (4.0, 3, math.inf)
-    assert found.stderr == pytest.approx(math.sqrt(4 + 3 - 2 * 1))
-
-
-def test_the_sum_by_hand() -> None:
-    """Rows that suit a plan (0.25 each), a run (0.5 each), and runs: scores 0, 2 and 5, 7.
-
-    The variance over two seeds is 2, which holds the 0.5 of the rows. Rows: 0.25 + 0.25;
-    runs: (2 + 2) / 2; its 2 degrees of freedom grow by (2.5 / 2)^2.
-    """
-    covariance = np.kron(np.eye(2), np.full((2, 2), 0.25)) + 0.5 * np.eye(4)
-    found = by_hand(np.array([[0.0, 2.0], [5.0, 7.0]]), covariance).mean("plan1", "plan0")
-    assert found.stderr**2 == pytest.approx(0.5 + 2)
-    assert found.freedom == pytest.approx(2 * (2.5 / 2) ** 2)
-    alone = by_hand(np.array([[0.0, 2.0], [5.0, 7.0]]), covariance).mean("plan0")
-    assert alone.stderr**2 == pytest.approx(0.25 + 2 / 2)
-
-
-def test_rows_are_a_floor() -> None:
-    """Two seeds may agree by chance; the rows say how little is known."""
-    found = by_hand(np.array([[3.0, 3.0], [4.0, 4.0]]), np.eye(4)).mean("plan1", "plan0")
-    assert found.stderr == pytest.approx(1)  # (1 + 1) / 2 seeds
-
-
-def test_the_noise_of_runs_is_pooled_over_plans() -> None:
-    draw = np.random.default_rng(2)
-    groups = {f"plan{p}": draw.normal(size=size) for p, size in enumerate((2, 3, 5, 3, 4))}
-    found = run_noise(groups)
-    squares = [((of - of.mean()) ** 2).sum() for of in groups.values()]
-    assert found.own == {}
-    assert found.pooled == pytest.approx(sum(squares) / 12) and found.pooled_freedom == 12
-
-
-def test_a_plan_that_scatters_far_more_is_not_pooled() -> None:
-    draw = np.random.default_rng(3)
-    groups = {f"plan{p}": draw.normal(size=4) for p in range(7)}
-    groups |= {"wild": 40 * draw.normal(size=4), "wilder": 90 * draw.normal(size=4)}
-    found = run_noise(groups)
-    assert set(found.own) == {"wild", "wilder"}
-    assert found.pooled < 4 and found.pooled_freedom == 21
-    variance, freedom = found.sum_variances(["wild", "plan0"])
-    assert variance == pytest.approx(groups["wild"].var(ddof=1) + found.pooled)
-    assert freedom == pytest.approx(3, rel=0.05)  # almost all of it is the wild one's
-
-
-def test_no_pair_has_less_than_its_own_noise_of_runs() -> None:
-    """Plan 1 scatters more than the others, yet not so much that it is left out of the pool."""
-    values_CS = np.array([[0.1, 0.2, 0.3]] * 6)
-    values_CS[1] = [0.0, 0.2, 0.4]
-    found = by_hand(values_CS, np.zeros((18, 18)))
-    assert found.noise.own == {} and found.noise.pooled == pytest.approx(0.01 * (5 + 4) / 6)
-    assert found.mean("plan1", "plan0").stderr ** 2 == pytest.approx((0.01 + 0.04) / 3)
-    assert found.mean("plan2", "plan0").stderr ** 2 == pytest.approx(2 * 0.015 / 3)
-
-
-def test_plans_whose_seeds_change_nothing_have_no_noise_of_runs() -> None:
-    still = {f"plan{p}": np.full(3, 0.5) for p in range(3)}
-    found = run_noise(still | {"other": np.array([0.1, 0.2, 0.3])})
-    assert found.pooled == 0 and set(found.own) == {"other"}
-    assert found.sum_variances(["plan0", "plan1"]) == (0, math.inf)

@@ -1,0 +1,90 @@
+"""A survey as one file: the same results after unpacking, and no trust in foreign files."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from mops.errors import UsageError
+from mops.surveys.pack import read_pack, write_pack
+
+
+def made_folder(place: Path) -> Path:
+    for name in (
+        "survey.yaml",
+        "trials/abc/record.json",
+        "trials/abc/predictions/a-report.csv",
+        "trials/abc/model/model.safetensors",
+        "trials/abc/state/state.safetensors",
+    ):
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {name}\n")
+    return place
+
+
+def test_all_but_models_and_states_is_packed_and_unpacked(tmp_path: Path) -> None:
+    size = write_pack(made_folder(tmp_path / "one"), tmp_path / "survey.mops")
+    assert size == (tmp_path / "survey.mops").stat().st_size
+    read_pack(tmp_path / "survey.mops", tmp_path / "two")
+    names = {p.relative_to(tmp_path / "two").as_posix() for p in (tmp_path / "two").rglob("*.*")}
+    assert names == {
+        "survey.yaml",
+        "trials/abc/record.json",
+        "trials/abc/predictions/a-report.csv",
+    }
+    assert (tmp_path / "two/survey.yaml").read_text() == "content of survey.yaml\n"
+
+
+def test_a_folder_without_a_survey(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no survey"):
+        write_pack(tmp_path, tmp_path / "file")
+
+
+def rewrite(file: Path, **changed: bytes | None) -> None:
+    """The same archive with other contents."""
+    with tarfile.open(file, "r:xz") as archive:
+        contents = {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
+    contents |= {name: data for name, data in changed.items() if data is not None}
+    with tarfile.open(file, "w:xz") as archive:
+        for name, data in contents.items():
+            if name in changed and changed[name] is None:
+                continue
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"survey.yaml": b"other"}, "not what was packed"),
+        ({"survey.yaml": None}, "survey.yaml is missing"),
+        ({"../evil.yaml": b"x"}, "no part of a survey"),
+        ({"trials/abc/run.py": b"x"}, "no part of a survey"),
+        ({"manifest.json": json.dumps({"mops_survey": 99, "files": {}}).encode()}, "format 99"),
+        ({"manifest.json": b"nothing"}, "not a packed survey"),
+    ],
+)
+def test_a_changed_file_is_refused(
+    tmp_path: Path, changed: dict[str, bytes | None], words: str
+) -> None:
+    write_pack(made_folder(tmp_path / "one"), tmp_path / "file")
+    rewrite(tmp_path / "file", **changed)
+    with pytest.raises(UsageError, match=words):
+        read_pack(tmp_path / "file", tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_file_of_another_kind_and_a_torn_one(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    write_pack(made_folder(tmp_path / "one"), tmp_path / "file")
+    whole = (tmp_path / "file").read_bytes()
+    (tmp_path / "torn").write_bytes(whole[: len(whole) // 2])
+    for name in ("text", "torn", "absent"):
+        with pytest.raises(UsageError, match="not a packed survey"):
+            read_pack(tmp_path / name, tmp_path / "two")
