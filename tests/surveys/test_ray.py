@@ -26,12 +26,12 @@ pytestmark = [
 ]
 
 
-def find_worker(folder: Path) -> int:
-    """The parent of the process that trains a trial of this survey; 0: none yet."""
+def find_worker(trial_id: str) -> int:
+    """The parent of the process that trains this trial; 0: none yet."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_text("utf-8").split("\0")
-            if "mops.surveys.worker" in words and str(folder) in words:
+            if "mops.surveys.worker" in words and trial_id in words:
                 return int((process / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
         except OSError:  # it ended meanwhile
             continue
@@ -45,8 +45,8 @@ def test_ray_gives_the_scores_of_local_and_survives_a_kill(ray: Any, tmp_path: P
     ledger, watcher = ledger_with(tmp_path / "ray", *trials), RecordingWatcher()
 
     def kill() -> None:
-        wait_until(lambda: state_file(ledger, trials[0]).is_file() and find_worker(ledger.folder))
-        os.kill(find_worker(ledger.folder), signal.SIGKILL)
+        wait_until(lambda: state_file(ledger, trials[0]).is_file() and find_worker(trials[0].id))
+        os.kill(find_worker(trials[0].id), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
