@@ -82,7 +82,7 @@ def test_the_named_experiments_are_listed(run_cli: Any) -> None:
         (["late-frosen"], "late-frozen"),
         (["--seeds", "few"], "--seeds 'few'"),
         (["--budget", "soon"], "--budget 'soon'"),
-        (["--budget", "5m"], "give one of them"),
+        (["--budget", "5m", "--seeds", "2"], "leave out one"),
         (["--address", "here:1"], "--engine ray"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["--set", "training.learning_rat=1"], "learning_rate"),
@@ -93,7 +93,7 @@ def test_wrong_words_exit_2_and_start_nothing(
 ) -> None:
     folder = tmp_path / "survey"
     given = options(made, *words, "--out", str(folder))
-    if words[0] == "--budget" and said != "give one of them":
+    if words[0] == "--budget" and said != "leave out one":
         given = [word for word in given if word not in ("--max-steps", "4")]
     code, _, err = run_cli("survey", *given)
     assert code == 2 and said in err and len(err.strip().splitlines()) == 1

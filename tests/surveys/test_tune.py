@@ -155,7 +155,7 @@ def test_every_family_gets_the_learning_rate_that_was_best_for_it(tmp_path: Path
     base = world().recipe(training__eval_steps=2, training__learning_rate=1e-3)
     survey = to_survey({"name": "mine", "axes": {"plan": plans}, "seeds": 2}, base)
     rates = rate_survey(survey)
-    assert len(rates.candidates()) == 4 * 3 and rates.seeds == (3,)
+    assert len(rates.candidates()) == 5 * 3 and rates.seeds == (3,)
     ledger = Ledger(tmp_path)
     executor = InProcess(ledger, RecordingWatcher())
     train_round(rates.trials(), ledger, executor, until=RATES_UNTIL)

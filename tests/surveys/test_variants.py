@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from designs import BOTH, RATES, STAGES, names, survey
+from designs import BOTH, RATES, STAGES, names, recipe, survey
 
 from mops.errors import MopsError
 from mops.plans.parser import read_plan
+from mops.surveys.experiments import named_survey
 from mops.yaml_io import format_yaml
 
 
@@ -100,3 +101,17 @@ def test_evaluations_can_be_fewer_but_not_more() -> None:
     assert many.eval_steps == 50
     epochs = survey(set={"training.max_steps": 90, "training.steps_per_epoch": 10}, evaluations=3)
     assert epochs.candidates()[0].recipe.training.eval_steps == 30
+
+
+def test_other_plans_join_the_blocks_of_their_family() -> None:
+    """A frozen plan gets the rates of the frozen block; an unknown family those of the first."""
+    found = named_survey("everything", recipe())
+    changed = found.with_plans(["shared", "frozen+separate", "frozen+late:SI", "late:SI"])
+    assert [c.name for c in changed.candidates()] == [
+        "shared", "late:SI", "frozen+separate", "frozen+late:SI"
+    ]  # fmt: skip
+    rates = {c.name: c.recipe.training.head_learning_rate for c in changed.candidates()}
+    own = {c.name: c.recipe.training.head_learning_rate for c in found.candidates()}
+    assert rates["late:SI"] == own["shared"]
+    assert rates["frozen+separate"] == own["frozen+shared"]
+    assert rates["frozen+late:SI"] == own["frozen+late:SSS"]

@@ -149,7 +149,7 @@ def command(
     if is_begun or pack or more_seeds:
         survey = begun_survey(folder, source["data"], more_seeds, only, **options)
     else:
-        survey = vary(base_survey(what, source), jobs=how["jobs"], **options)
+        survey = vary(base_survey(what, source), **options)
         survey = find_rates(survey, folder, **how) if tune_rates else survey
         survey = continued(survey, folder) if options["budget"] else survey
     if mode == "dry-run":
@@ -250,18 +250,19 @@ def vary(
     settings: tuple[tuple[str, Any], ...] = (),
     seeds: int | list[int] | None = None,
     budget: float | None = None,
-    jobs: int = 1,
 ) -> Survey:
     """The survey with what the options change."""
-    if max_steps and budget:
-        raise UsageError("--max-steps and --budget both set the number of steps; give one of them")
+    if max_steps and budget and seeds is not None:
+        raise UsageError(
+            "--budget and --seeds give the number of steps, and so does --max-steps; leave out one"
+        )
     survey = survey.with_plans(plans) if plans else survey
     survey = survey.with_settings(dict(settings)) if settings else survey
     survey = survey.changed(seeds=seeds) if seeds is not None else survey
     survey = survey.changed(steps=max_steps) if max_steps else survey
     if not budget:
         return survey
-    fitted = (fit_race if seeds is None else fit_budget)(survey, budget, jobs=jobs)
+    fitted = (fit_race if seeds is None else fit_budget)(survey, budget)
     print_warnings([fitted.warning] if fitted.warning else [])
     return fitted.survey
 

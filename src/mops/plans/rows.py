@@ -159,6 +159,14 @@ class SharingPlan:
         """The rows in which tasks can be grouped."""
         return (*self.copies, *self.late, *self.additions)
 
+    @property
+    def family(self) -> str:
+        """Plans of one family have about the same best learning rates."""
+        if self.additions:
+            return "additions"
+        frozen = "frozen " if set(TRUNK_FROZEN) <= set(self.rates) else ""
+        return f"{frozen}{'late' if self.late else 'full'}"
+
     def to_data(self) -> dict[str, Any]:
         """Plain lists and mappings, for YAML and JSON."""
         data = type_adapter(SharingPlan).dump_python(self, mode="json")

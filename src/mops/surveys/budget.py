@@ -9,6 +9,7 @@ and 0.72, `frozen+adapters` 0.53 and 0.46.
 
 import json
 import math
+import time
 import timeit
 from dataclasses import dataclass, field, replace
 
@@ -34,17 +35,21 @@ SAMPLE = 2000  # training rows of a task whose tokens are counted
 TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 SEARCH_ROUNDS = 6
-# Of a race: evaluations of every training, and passes over the largest task at most.
-RACE_EVALUATIONS, MOST_PASSES = 8, 4
+# A race: evaluations of every training, and passes over the largest task at most.
+RACE_EVALUATIONS, MOST_PASSES = 4, 4
 EVALUATED = 2000  # validation rows of a task, at most
 # If evaluations take a larger fraction of a budget, so many of them are tried instead.
 MOST_EVALUATING, FEWER_EVALUATIONS = 0.25, (5, 2)
 
 
 def matrix_speed() -> float:
-    """GFLOP/s of a matrix product of the size that a step has."""
+    """GFLOP/s of a matrix product of the size that a step has, on all cores.
+
+    The best of many, in time of this thread: other programs must not count.
+    """
     left, right = np.ones((512, 384), np.float32), np.ones((384, 1536), np.float32)
-    best = min(timeit.repeat(lambda: left @ right, number=1, repeat=20))
+    timer = time.thread_time
+    best = min(timeit.repeat(lambda: left @ right, number=1, repeat=100, timer=timer))
     return 2 * 512 * 384 * 1536 / best / 1e9
 
 
@@ -180,48 +185,48 @@ def count_evaluations(schedule: Schedule) -> int:
 # ------------------------------------------------------------------ budgets
 
 
-def fit_budget(
-    survey: Survey, seconds: float, *, jobs: int = 1, estimator: Estimator | None = None
-) -> Forecast:
+def fit_budget(survey: Survey, seconds: float, estimator: Estimator | None = None) -> Forecast:
     """The survey with as many steps, the same for all trials, as it can take in `seconds`.
 
-    If evaluations would take more than a quarter of the time, there are fewer of them.
+    Jobs share the cores, so their number changes nothing. If evaluations would take more than a
+    quarter of the time, there are fewer of them.
     """
     estimator = estimator or Estimator()
     for evaluations in (survey.evaluations, *FEWER_EVALUATIONS):
-        fitted = search_steps(estimator, survey, evaluations, seconds * jobs)
-        if fitted.evaluating <= MOST_EVALUATING and fitted.seconds <= seconds * jobs:
+        fitted = search_steps(estimator, survey, evaluations, seconds)
+        if fitted.evaluating <= MOST_EVALUATING and fitted.seconds <= seconds:
             break
-    return with_warning(fitted, seconds, jobs)
+    return with_warning(fitted, seconds)
 
 
-def fit_race(
-    survey: Survey, seconds: float, *, jobs: int = 1, estimator: Estimator | None = None
-) -> Forecast:
+def fit_race(survey: Survey, seconds: float, estimator: Estimator | None = None) -> Forecast:
     """A race with as many steps as one training of each candidate can take in `seconds`.
 
-    There are evaluations at all of its rungs, and at most MOST_PASSES over the largest task.
+    Steps that the survey names are kept. There are evaluations at all of its rungs, and at most
+    MOST_PASSES over the largest task.
     """
     estimator = estimator or Estimator()
     race = survey.changed(seeds=1).model_copy(update={"budget": seconds})
-    fitted = search_steps(estimator, race, RACE_EVALUATIONS, seconds * jobs)
+    if survey.steps:
+        return estimator.survey(race.changed(evaluations=RACE_EVALUATIONS))
+    fitted = search_steps(estimator, race, RACE_EVALUATIONS, seconds)
     training = fitted.survey.candidates()[0].recipe.training
     _, schedule, _ = estimator.lay_out(fitted.survey.candidates()[0].recipe)
     passes = (rows / training.batch_size(task) for task, rows in schedule.sizes.items())
     most = math.ceil(MOST_PASSES * max(passes))
     if (fitted.survey.steps or 0) > most:
         return estimator.survey(fitted.survey.changed(steps=most))
-    return with_warning(fitted, seconds, jobs)
+    return with_warning(fitted, seconds)
 
 
-def with_warning(fitted: Forecast, seconds: float, jobs: int) -> Forecast:
+def with_warning(fitted: Forecast, seconds: float) -> Forecast:
     """A warning if the time is too short."""
     if fitted.survey.steps != LEAST_STEPS:
         return fitted
     count = len(fitted.candidates) * len(fitted.survey.seeds)
     warning = (
         f"a budget of {seconds:.0f} s is too small for {count} trials: "
-        f"{LEAST_STEPS} steps each take about {fitted.seconds / jobs:.0f} s; name fewer plans or "
+        f"{LEAST_STEPS} steps each take about {fitted.seconds:.0f} s; name fewer plans or "
         "seeds, or a larger budget"
     )
     return replace(fitted, warning=warning)

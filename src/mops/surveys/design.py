@@ -123,9 +123,21 @@ class Survey(Strict):
     # -------------------------------------------------------------- variants
 
     def with_plans(self, plans: Sequence[str | Mapping[str, Any]]) -> Survey:
-        """Other plans in every block: short forms, YAML files or rows."""
-        rows = plan_rows(list(plans), Path())
-        return self.changed(blocks=[block.with_axis("plan", rows) for block in self.blocks])
+        """Other plans: short forms, YAML files or rows.
+
+        A plan joins the blocks that have a plan of its family, whose settings suit it; if there is
+        none, the block of the first candidate.
+        """
+        homes = [n for n, block in enumerate(self.blocks) for _ in block.points()]
+        families = [candidate.recipe.sharing_plan().family for candidate in self.expanded]
+        members: dict[int, list[Any]] = {}
+        for row in plan_rows(list(plans), Path()):
+            family = read_plan(row).family
+            own = {n for n, other in zip(homes, families, strict=True) if other == family}
+            for n in own or {0}:
+                members.setdefault(n, []).append(row)
+        blocks = [self.blocks[n].with_axis("plan", rows) for n, rows in sorted(members.items())]
+        return self.changed(blocks=blocks)
 
     def with_values(self, key: str, values: Sequence[Any]) -> Survey:
         """Other values of one key; the baseline keeps its own value, to compare them with."""

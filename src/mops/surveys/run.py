@@ -93,7 +93,7 @@ def race_standing(
         scores[name] = max(scores.get(name, -math.inf), pause.get("score") or -math.inf)
         spent += fraction and race_seconds(trial, ledger)
         expected += fraction * estimates[name]
-    ratio = spent / expected if spent and expected else 1.0
+    ratio = spent / expected if spent and expected else workers  # which share the cores
     return Standing(
         costs={name: ratio * seconds for name, seconds in estimates.items()},
         left=(1 - RESERVE) * survey.budget * workers - spent,

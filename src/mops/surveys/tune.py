@@ -19,7 +19,6 @@ from mops.data.dataset import read_dataset
 from mops.data.schedule import generator, plan_steps
 from mops.errors import RecipeError, RunError, nearest
 from mops.evaluate.joint import Difference
-from mops.plans.rows import TRUNK_FROZEN
 from mops.surveys.design import Survey, to_survey
 from mops.surveys.expansion import Block, count_steps
 from mops.surveys.experiments import DEFAULT, named_survey
@@ -288,18 +287,10 @@ def with_best_rates(survey: Survey, rates: Survey, ledger: Ledger) -> Survey:
 
 
 def family(candidate: Candidate) -> str:
-    """Candidates of one family have about the same best learning rate."""
-    plan = candidate.recipe.sharing_plan()
-    families = {
-        "additions": bool(plan.additions),
-        "frozen": set(TRUNK_FROZEN) <= set(plan.rates),
-        "late": bool(plan.late),
-        "full": True,
-    }
-    return next(name for name, is_one in families.items() if is_one)
+    return candidate.recipe.sharing_plan().family
 
 
 def rate_key(candidate: Candidate) -> str:
     """The learning rate that matters: of the heads where the encoder is frozen."""
-    name = "head_learning_rate" if family(candidate) == "frozen" else "learning_rate"
-    return f"training.{name}"
+    is_frozen = family(candidate).startswith("frozen")
+    return "training.head_learning_rate" if is_frozen else "training.learning_rate"
