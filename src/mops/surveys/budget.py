@@ -14,6 +14,7 @@ import timeit
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from mops.config.recipe import Recipe
 from mops.data.dataset import Dataset, dataset_key, read_dataset
@@ -43,14 +44,16 @@ MOST_EVALUATING, FEWER_EVALUATIONS = 0.25, (5, 2)
 
 
 def matrix_speed() -> float:
-    """GFLOP/s of a matrix product of the size that a step has, on all cores.
+    """GFLOP/s of matrix products of the size that a step has, on all cores.
 
-    The best of many, in time of this thread: other programs must not count.
+    Measured on one core in the time of this thread, so that other programs do not count.
     """
     left, right = np.ones((512, 384), np.float32), np.ones((384, 1536), np.float32)
-    timer = time.thread_time
-    best = min(timeit.repeat(lambda: left @ right, number=1, repeat=100, timer=timer))
-    return 2 * 512 * 384 * 1536 / best / 1e9
+    blas = ThreadpoolController().select(user_api="blas")
+    cores = max((pool["num_threads"] for pool in blas.info()), default=1)
+    with blas.limit(limits=1):
+        timings = timeit.repeat(lambda: left @ right, number=1, repeat=20, timer=time.thread_time)
+    return cores * 2 * 512 * 384 * 1536 / min(timings) / 1e9
 
 
 def flop_seconds(flops: float, gflops: float) -> float:
