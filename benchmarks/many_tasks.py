@@ -22,7 +22,7 @@ from mops.data.tokens import tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
-from mops.predict.predictor import Predictor
+from mops.predict.bundle import Predictor
 from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer
 from mops.training.step import Learner, take_step

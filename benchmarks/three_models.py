@@ -24,8 +24,7 @@ from mops.model.sources import EncoderSource
 from mops.plans.layout import lay_out
 from mops.plans.parser import read_plan
 from mops.plans.shapes import Reading
-from mops.predict.bundle import Bundle
-from mops.predict.predictor import Predictor
+from mops.predict.bundle import Bundle, Predictor
 from mops.tasks import Task
 
 BATCH = 32  # sequences of a padded batch

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.batches import Segment
-from mops.data.dataset import Dataset
-from mops.data.examples import normalised
+from mops.data.dataset import Dataset, normalised
 from mops.data.schedule import generator
 from mops.data.tokens import tokenise
 from mops.errors import DataError, EncoderError
