@@ -128,16 +128,16 @@ def format_row(task: Task, config: Mapping[str, Any]) -> str:
 def load_bundle(folder: str | Path) -> Bundle:
     """Read a bundle, strictly: every tensor must be there and no other."""
     folder = Path(folder)
-    config, where = read_config(folder), f"{folder / 'config.json'}: "
+    config, where = read_config(folder), f"{folder}/config.json"
     entries = {
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
         for name, entry in read_yaml(folder / "tasks.yaml", EncoderError).items()
     }
-    reading = {key: config[key] for key in READING_KEYS}
+    encoder, reading = config.get("encoder"), {key: config.get(key) for key in READING_KEYS}
     layout = lay_out(
         read_plan(read_yaml(folder / "plan.yaml", EncoderError)),
         [entry.task(name) for name, entry in entries.items()],
-        to_value(EncoderShape, config["encoder"], where=where, error=EncoderError),
+        to_value(EncoderShape, encoder, where=f"{where}: encoder", error=EncoderError),
         to_value(Reading, reading, where=where, error=EncoderError),
     )
     network = Network(layout)
@@ -148,18 +148,15 @@ def load_bundle(folder: str | Path) -> Bundle:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    path, advice = folder / "config.json", "pass the folder `model` of a run"
+    advice = "pass the folder `model` of a run"
     try:
-        config = json.loads(path.read_text("utf-8"))
+        config = json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as cause:
         raise EncoderError(
             f"{folder} is not a bundle: config.json cannot be read ({cause}); {advice}"
         ) from cause
     if not isinstance(config, dict) or config.get("mops_bundle") != FORMAT:
         raise EncoderError(f"{folder} is not a bundle of this version of mops; {advice}")
-    missing = [key for key in ("encoder", *READING_KEYS) if key not in config]
-    if missing:
-        raise EncoderError(f"{path} lacks {', '.join(missing)}; the bundle is damaged")
     return config
 
 
