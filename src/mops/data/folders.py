@@ -35,10 +35,11 @@ def task_entry(text: list[str], label: str, files: Files, keys: Entry) -> Entry:
     }
 
 
-def first_known(names: Names, columns: Mapping[str, str]) -> list[str]:
-    """The columns of the first known name; `columns` maps names to their spelling in the file."""
+def first_known(names: Names, columns: Names) -> list[str]:
+    """The columns of the first known name, as the file spells them."""
+    spelling = {column.lower(): column for column in columns}
     known = (name.split("|") for name in names)
-    return next(([columns[n] for n in pair] for pair in known if set(pair) <= set(columns)), [])
+    return next(([spelling[n] for n in pair] for pair in known if set(pair) <= set(spelling)), [])
 
 
 # ------------------------------------------------------------------ known data sets
@@ -48,7 +49,7 @@ SENTENCES = ("sentence1|sentence2", "premise|hypothesis", "text|text_pair")
 QUESTIONS = ("question1|question2", "sentence1|sentence2")
 QUESTION_AND_SENTENCE = ("question|sentence", "question1|question2")
 # The names in the Microsoft Research corpus itself, which GLUE's MRPC files keep.
-STRINGS = ("#1 String|#2 String", *SENTENCES)
+STRINGS = ("#1 string|#2 string", *SENTENCES)
 LABEL = ("label", "gold_label", "labels")
 GOLD = ("gold_label", "label")
 RELATED = ("relatedness", "relatedness_score")
@@ -66,7 +67,7 @@ class KnownTask:
 
     def entry(self, files: Files) -> Entry:
         """The task's entry in a recipe; empty when the training file has other columns."""
-        columns = {name: name for name in open_table(files["train"]).columns}
+        columns = open_table(files["train"]).columns
         text, label = first_known(self.texts, columns), first_known(self.labels, columns)
         # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
         skip: Entry = {"on_bad_row": "skip"}
@@ -90,7 +91,7 @@ FOLDERS: dict[str, tuple[KnownTask, ...]] = {
     **{name: (KnownTask(name, SENTENCES),) for name in ("rte", "wnli")},
     "cola": (KnownTask("cola", SENTENCE, keys={"score": "matthews"}),),
     "mnli": (KnownTask("mnli", SENTENCES, GOLD),),
-    "mrpc": (KnownTask("mrpc", STRINGS, ("Quality", *LABEL)),),
+    "mrpc": (KnownTask("mrpc", STRINGS, ("quality", *LABEL)),),
     "qnli": (KnownTask("qnli", QUESTION_AND_SENTENCE),),
     "qqp": (KnownTask("qqp", QUESTIONS, ("is_duplicate", "label")),),
     "sick": (
@@ -205,8 +206,7 @@ def _infer_entry(files: Files) -> Entry:
         raise DataError("there is no training file beside it")
     others = {s: files[s] for s in ("validation", "test") if files.get(s, train) != train}
     table = open_table(train)
-    spelling = {column.lower(): column for column in table.columns}
-    text, label = first_known(TEXTS, spelling), first_known(LABELS, spelling)
+    text, label = first_known(TEXTS, table.columns), first_known(LABELS, table.columns)
     if not text or not label:
         kind, examples = "label", "label, score, target"
         if not text:
