@@ -16,9 +16,8 @@ from benchmarks.prediction import read_pairs
 from benchmarks.three_models import build_predictor
 from benchmarks.training_step import data_name
 from mops.config.training import TaskEntry, Training
-from mops.data.batches import TaskData, make_batch
+from mops.data.batches import TaskData, make_batch, tokenise
 from mops.data.schedule import PlannedStage
-from mops.data.tokens import tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder

@@ -16,8 +16,7 @@ from transformers import BertModel
 
 from benchmarks.reference import mean_vectors, padded, pair_features
 from mops.config.training import TaskEntry
-from mops.data.batches import Segment
-from mops.data.tokens import tokenise
+from mops.data.batches import Segment, tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource

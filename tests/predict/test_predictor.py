@@ -12,7 +12,7 @@ from sklearn import metrics
 
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
-from mops.data import tokens
+from mops.data import batches
 from mops.data.dataset import Row
 from mops.errors import UsageError
 from mops.plans.shapes import Reading
@@ -110,7 +110,7 @@ def test_equal_rows_of_several_tasks_are_tokenised_once(
 
     def tokenise(tokenizer: Any, rows: Any, reading: Any) -> Any:
         taken.append(len(rows))
-        return tokens.tokenise(tokenizer, rows, reading)
+        return batches.tokenise(tokenizer, rows, reading)
 
     monkeypatch.setattr(bundle_module, "tokenise", tokenise)
     pairs = some_texts(9, 2)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mops.config.training import TaskEntry
+from mops.data.batches import TokenTable, load_tokenizer, tokenise
 from mops.data.dataset import Row
-from mops.data.tokens import TokenTable, load_tokenizer, tokenise
 from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, write_text
 from mops.model.network import Network
