@@ -31,7 +31,7 @@ import mops
 from benchmarks.harness import arguments, limit, write_result
 from benchmarks.training_step import data_name
 from mops.config.recipe import Recipe
-from mops.data.tokens import tokenise_cached
+from mops.data.batches import tokenise_cached
 from mops.predict.inference import find_distinct
 from mops.training.batched.run import frozen_features
 from mops.training.machine import own_cores

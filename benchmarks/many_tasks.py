@@ -16,13 +16,12 @@ from benchmarks.prediction import read_pairs
 from benchmarks.three_models import build_predictor
 from benchmarks.training_step import data_name
 from mops.config.training import TaskEntry, Training
-from mops.data.batches import TaskData, make_batch
+from mops.data.batches import TaskData, make_batch, tokenise
 from mops.data.schedule import PlannedStage
-from mops.data.tokens import tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
-from mops.predict.predictor import Predictor
+from mops.predict.bundle import Predictor
 from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer
 from mops.training.step import Learner, take_step

@@ -17,7 +17,7 @@ import mops
 from benchmarks.harness import arguments, compare_apart, limit, print_comparison, write_result
 from benchmarks.three_models import Request, ThreeModels, build_predictor, check_same_predictions
 from benchmarks.training_step import data_name
-from mops.data.examples import read_rows
+from mops.data.dataset import read_rows
 from mops.model.sources import find_encoder
 from mops.training.machine import keep_freed_memory
 

@@ -16,16 +16,14 @@ from transformers import BertModel
 
 from benchmarks.reference import mean_vectors, padded, pair_features
 from mops.config.training import TaskEntry
-from mops.data.batches import Segment
-from mops.data.tokens import tokenise
+from mops.data.batches import Segment, tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource
 from mops.plans.layout import lay_out
 from mops.plans.parser import read_plan
 from mops.plans.shapes import Reading
-from mops.predict.bundle import Bundle
-from mops.predict.predictor import Predictor
+from mops.predict.bundle import Bundle, Predictor
 from mops.tasks import Task
 
 BATCH = 32  # sequences of a padded batch

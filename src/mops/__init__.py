@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mops.evaluate.conflicts import Conflicts
     from mops.plans.parser import read_plan
     from mops.plans.rows import SharingPlan
-    from mops.predict.predictor import Predictor, load
+    from mops.predict.bundle import Predictor, load
     from mops.record import Record, read_record
     from mops.tasks import Task
     from mops.training.batched.run import train_many
@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Conflicts": "mops.evaluate.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",
-    "Predictor": "mops.predict.predictor:Predictor",
+    "Predictor": "mops.predict.bundle:Predictor",
     "Pretrained": "mops.training.mlm.run:Pretrained",
     "Recipe": "mops.config.recipe:Recipe",
     "Record": "mops.record:Record",
@@ -43,7 +43,7 @@ _HOMES = {
     "SharingPlan": "mops.plans.rows:SharingPlan",
     "Task": "mops.tasks:Task",
     "conflicts": "mops.training.conflicts:conflicts",
-    "load": "mops.predict.predictor:load",
+    "load": "mops.predict.bundle:load",
     "pretrain": "mops.training.mlm.run:pretrain",
     "read_plan": "mops.plans.parser:read_plan",
     "read_record": "mops.record:read_record",

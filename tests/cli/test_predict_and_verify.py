@@ -168,7 +168,7 @@ def test_many_empty_texts_are_all_counted_and_the_first_ones_shown(
     run_cli: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In windows of 3 rows; a row that two groups of tasks read counts once."""
-    monkeypatch.setattr("mops.predict.predictor.WINDOW", 3)
+    monkeypatch.setattr("mops.predict.bundle.WINDOW", 3)
     lines = "".join(f"{n},,ban,\n" for n in range(8))
     (tmp_path / "in.csv").write_text(f"id,sentence,sentence1,sentence2\n{lines}")
     code, out, err = run_cli("predict", model, str(tmp_path / "in.csv"))

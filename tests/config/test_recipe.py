@@ -175,7 +175,7 @@ def test_heads_for_all_or_per_task() -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("tree", "'tree'; allowed: linear, mlp, cosine"),
+        ("tree", "kind: Input should be 'linear', 'mlp' or 'cosine'; found 'tree'"),
         ("cosine", "a cosine head needs a similarity, 'sentiment'"),
         ({"paraphrase": "cosine"}, "'paraphrase' is a pair_classification"),
         ({"kind": "mlp", "dept": 3}, "Did you mean 'depth'?"),

@@ -9,9 +9,16 @@ import pytest
 
 from building import ENTRIES, tiny_tokenizer
 from mops.config.training import Augment
-from mops.data.batches import AugmentedRows, TaskData, change, drop_words, make_batch, take_rows
+from mops.data.batches import (
+    AugmentedRows,
+    TaskData,
+    change,
+    drop_words,
+    make_batch,
+    take_rows,
+    tokenise,
+)
 from mops.data.schedule import Place
-from mops.data.tokens import tokenise
 from mops.plans.shapes import Reading
 
 TEXTS = {

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from mops.data.checks import examine
-from mops.data.examples import Row, RowsRead
+from mops.data.dataset import Row, RowsRead
 from mops.tasks import Task
 
 SENTIMENT = Task(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mops.data.examples import RowsRead, read_rows, stream_rows
+from mops.data.dataset import RowsRead, read_rows, stream_rows
 from mops.data.tables import open_table
 from mops.errors import DataError
 from mops.tasks import Task

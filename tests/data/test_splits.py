@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mops.data.examples import HALVES, Row, cut_halves, group_rows, normalised, split_rows
+from mops.data.dataset import HALVES, Row, cut_halves, group_rows, normalised, split_rows
 from mops.errors import DataError
 
 WORDS = st.text("abcdef", min_size=1, max_size=3)

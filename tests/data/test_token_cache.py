@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from building import tiny_tokenizer
-from mops.data import tokens as tokens_module
-from mops.data.tokens import cache_key, tokenise, tokenise_cached
+from mops.data import batches as batches_module
+from mops.data.batches import cache_key, tokenise, tokenise_cached
 from mops.plans.shapes import Reading
 
 ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
@@ -19,7 +19,7 @@ ROWS = [(f"ban den {'fit ' * (n % 9)}", f"gut {n}") for n in range(60)]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Any) -> Path:
     monkeypatch.setenv("MOPS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(tokens_module, "WORTH_KEEPING", 50)
+    monkeypatch.setattr(batches_module, "WORTH_KEEPING", 50)
     return tmp_path / "cache"
 
 
@@ -29,7 +29,7 @@ def test_cached_tables_equal_new_ones(pair: str, folder: Path, monkeypatch: Any)
     expected = tokenise(tiny_tokenizer(), ROWS, reading)
     assert expected.cut > 0
     first = tokenise_cached(tiny_tokenizer(), ROWS, reading)
-    monkeypatch.setattr(tokens_module, "tokenise", None)  # must not be called again
+    monkeypatch.setattr(batches_module, "tokenise", None)  # must not be called again
     again = tokenise_cached(tiny_tokenizer(), ROWS, reading)
     for found in (first, again):
         assert (found.per_row, found.cut) == (expected.per_row, expected.cut)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from building import THREE_TASKS, VOCABULARY, tiny_tokenizer
-from mops.data.batches import TaskData, make_batch
-from mops.data.tokens import TokenTable, load_tokenizer, tokenise
+from mops.data.batches import TaskData, TokenTable, load_tokenizer, make_batch, tokenise
 from mops.model.sources import find_encoder
 from mops.plans.shapes import Reading
 

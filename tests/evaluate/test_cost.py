@@ -9,9 +9,8 @@ import pytest
 
 from building import NAMES, TARGETS, build_network, mixed_segments
 from mops.config.training import Stage, Training
-from mops.data.batches import Batch
+from mops.data.batches import Batch, TokenTable
 from mops.data.schedule import Schedule, plan_steps
-from mops.data.tokens import TokenTable
 from mops.evaluate.cost import analytic_costs, forward_flops, tm_relative
 from mops.model.network import Network
 from mops.plans.shapes import Reading

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from building import VOCABULARY, build_network, tiny_tokenizer
-from mops.data.tokens import load_tokenizer
+from mops.data.batches import load_tokenizer
 from mops.errors import EncoderError
 from mops.model import sources
 from mops.model.sources import EncoderSource, find_encoder

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from building import DEPTH, NAMES, THREE_TASKS, build_network, outputs_of, shake, words_of
-from mops.data.batches import Segment
-from mops.data.tokens import TokenTable
+from mops.data.batches import Segment, TokenTable
 from mops.model.network import Network
 from mops.model.packing import Pack, pack_segments
 from mops.plans.parser import every_plan

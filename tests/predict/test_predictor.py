@@ -12,15 +12,14 @@ from sklearn import metrics
 
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
-from mops.data import tokens
-from mops.data.examples import Row
+from mops.data import batches
+from mops.data.dataset import Row
 from mops.errors import UsageError
 from mops.plans.shapes import Reading
+from mops.predict import bundle as bundle_module
 from mops.predict import inference
-from mops.predict import predictor as predictor_module
-from mops.predict.bundle import Bundle
+from mops.predict.bundle import Bundle, Predictor
 from mops.predict.inference import decide
-from mops.predict.predictor import Predictor
 from running import world
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
@@ -111,9 +110,9 @@ def test_equal_rows_of_several_tasks_are_tokenised_once(
 
     def tokenise(tokenizer: Any, rows: Any, reading: Any) -> Any:
         taken.append(len(rows))
-        return tokens.tokenise(tokenizer, rows, reading)
+        return batches.tokenise(tokenizer, rows, reading)
 
-    monkeypatch.setattr(predictor_module, "tokenise", tokenise)
+    monkeypatch.setattr(bundle_module, "tokenise", tokenise)
     pairs = some_texts(9, 2)
     predictor.predict_tasks({"paraphrase": pairs, "similarity": list(pairs), "sentiment": ["ban"]})
     assert taken == [9, 1]
@@ -123,7 +122,7 @@ def test_the_windows_of_a_stream_do_not_matter(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = some_texts(23, 1)
-    monkeypatch.setattr(predictor_module, "WINDOW", 5)
+    monkeypatch.setattr(bundle_module, "WINDOW", 5)
     rows = (Row("", text, None, "") for text in texts)
     streamed = predictor.stream({("sentiment",): rows})
     windows = [(window, found["sentiment"]) for (window,), found in streamed]
@@ -137,7 +136,7 @@ def test_the_windows_of_a_stream_do_not_matter(
 def test_a_stream_takes_no_more_rows_than_it_needs(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictor_module, "WINDOW", 4)
+    monkeypatch.setattr(bundle_module, "WINDOW", 4)
     endless = (Row(str(n), ("ban bat",), None, "") for n in count())
     (window,), _ = next(predictor.stream({("sentiment",): endless}))
     assert [row.id for row in window] == ["0", "1", "2", "3"]
@@ -147,7 +146,7 @@ def test_a_stream_takes_no_more_rows_than_it_needs(
 def test_groups_of_tasks_stream_their_own_rows_side_by_side(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictor_module, "WINDOW", 4)
+    monkeypatch.setattr(bundle_module, "WINDOW", 4)
     singles, pairs = some_texts(6, 1), some_texts(6, 2)
     asked = {
         ("sentiment",): (Row("", text, None, "") for text in singles),

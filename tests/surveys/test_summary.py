@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mops.data.examples import Row
+from mops.data.dataset import Row
 from mops.errors import UsageError
 from mops.evaluate.evaluate import judge, write_predictions
 from mops.evaluate.predictions import read_predictions

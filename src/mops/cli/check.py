@@ -11,10 +11,10 @@ from mops.cli.main import respond
 from mops.cli.options import JSON, read_recipe, recipe_options
 from mops.cli.screen import OUT, print_table, print_warnings
 from mops.config.recipe import Recipe
+from mops.data.batches import tokenise
 from mops.data.checks import SplitReport, TaskReport, examine
 from mops.data.dataset import Dataset, read_dataset
 from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
-from mops.data.tokens import tokenise
 from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds

@@ -16,7 +16,7 @@ import mops
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
 from mops.cli.screen import ProgressBar, print_warnings
-from mops.data.examples import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
+from mops.data.dataset import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text

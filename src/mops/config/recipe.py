@@ -40,11 +40,9 @@ class Recipe(Strict):
 
     def with_labels(self, tasks: Mapping[str, Task]) -> Recipe:
         """The complete recipe, with the labels that were read from the data."""
-        data = self.to_data()
-        for name, task in tasks.items():
-            if task.labels:
-                data["tasks"][name]["labels"] = list(task.labels)
-        return Recipe.model_validate(data)
+        labels = {name: {"labels": task.labels} for name, task in tasks.items()}
+        entries = {n: entry.model_copy(update=labels[n]) for n, entry in self.tasks.items()}
+        return self.model_copy(update={"tasks": entries})
 
     def to_data(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
@@ -151,15 +149,16 @@ def stage_problems(training: Training) -> Iterator[str]:
 
 def method_problems(training: Training) -> Iterator[str]:
     """Unknown ways to weigh losses and to combine gradients."""
-    weights, known = training.loss_weights, (SUM, *AGGREGATORS)
-    if isinstance(weights, str) and weights not in LOSS_WEIGHTS:
-        allowed = f"a number per task, {', '.join(LOSS_WEIGHTS)}.{nearest(weights, LOSS_WEIGHTS)}"
-        yield f"training.loss_weights is {weights!r}; allowed: {allowed}"
-    if training.dwa_steps and weights != "dwa":
+    if training.dwa_steps and training.loss_weights != "dwa":
         yield "training.dwa_steps belongs to loss_weights: dwa"
-    if training.gradients not in known:
-        allowed = f"{', '.join(known)}.{nearest(training.gradients, known)}"
-        yield f"training.gradients is {training.gradients!r}; allowed: {allowed}"
+    for key, also, methods in (
+        ("loss_weights", "a number per task, ", LOSS_WEIGHTS),
+        ("gradients", "", (SUM, *AGGREGATORS)),
+    ):
+        given = getattr(training, key)
+        if isinstance(given, str) and given not in methods:
+            allowed = f"{also}{', '.join(methods)}.{nearest(given, methods)}"
+            yield f"training.{key} is {given!r}; allowed: {allowed}"
 
 
 def differing_key(there: dict[str, Any], here: dict[str, Any], prefix: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mops.errors import RecipeError
-from mops.plans.shapes import FEATURES, HEADS, Feature, HeadShape, Pool, Reading
+from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
 from mops.tasks import Task, canonical_label
 from mops.yaml_io import to_value
 
@@ -270,11 +270,6 @@ def head_shape(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -
     if isinstance(given, dict) and set(given) <= set(tasks):
         given = given.get(name, "linear")
     data = {"kind": given} if isinstance(given, str) else given
-    if not isinstance(data, dict) or data.get("kind", "linear") not in HEADS:
-        raise RecipeError(
-            f"training.head: {given!r}; allowed: {', '.join(HEADS)}, a mapping with `kind`, "
-            f"or one of these per task ({', '.join(tasks)})"
-        )
     head = to_value(HeadShape, data, where="training.head", error=RecipeError)
     if head.kind == "cosine" and not tasks[name].is_similarity:
         raise RecipeError(

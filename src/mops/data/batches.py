@@ -1,4 +1,4 @@
-"""Batches: the sequences and targets of the rows that one step or one prediction takes.
+"""From texts to batches: texts are tokenised once, a batch takes some of their sequences.
 
 Augmented rows change a little from pass to pass. The change follows from the seed, the task, the
 pass and the row's number alone, so a resumed run sees the same texts.
@@ -6,8 +6,13 @@ pass and the row's number alone, so a resumed run sees the same texts.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -15,22 +20,160 @@ from numpy.typing import NDArray
 
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
-from mops.data.tokens import Texts, TokenTable, tokenise
+from mops.errors import EncoderError
 from mops.plans.shapes import Reading
+from mops.store import Arrays, find_store
 from mops.tasks import Task
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Item = TypeVar("Item")
+Ints = NDArray[np.int32]
+Texts = tuple[str, ...]  # the one or two texts of a row
+CHUNK = 4096  # rows tokenised at a time; bounds memory
+KIND = "tokens"  # in the store
+WORTH_KEEPING = 5000  # rows; fewer are tokenised faster than a cached table is found
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """The sequences of many rows, flat; a row has one sequence, or two with `bi` pairs."""
+
+    ids: Ints
+    types: Ints
+    starts: NDArray[np.int64]  # first token of each sequence, and one past the last
+    per_row: int
+    cut: int = 0  # sequences that were longer than max_length
+
+    def __len__(self) -> int:
+        return (len(self.starts) - 1) // self.per_row
+
+    def row(self, row: int) -> Iterator[tuple[Ints, Ints]]:
+        """(ids, types) of each sequence of a row."""
+        for sequence in range(row * self.per_row, (row + 1) * self.per_row):
+            span = slice(self.starts[sequence], self.starts[sequence + 1])
+            yield self.ids[span], self.types[span]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def counted_lengths(self) -> tuple[tuple[int, int], ...]:
+        """(length, number of sequences with it)."""
+        lengths, counts = np.unique(self.lengths, return_counts=True)
+        return tuple(zip(lengths.tolist(), counts.tolist(), strict=True))
+
+    @property
+    def row_lengths(self) -> NDArray[np.int64]:
+        """Tokens of each row, over all of its sequences."""
+        return self.lengths.reshape(-1, self.per_row).sum(axis=1)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of an encoder folder or a bundle, without its own padding and truncation."""
+    from tokenizers import Tokenizer
+    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
+
+    fast, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+    if fast.is_file():
+        try:
+            tokenizer = Tokenizer.from_file(str(fast))
+        except Exception as cause:  # the library raises plain Exception
+            raise EncoderError(f"{fast} cannot be read: {cause}") from cause
+    elif vocabulary.is_file():
+        config = folder / "tokenizer_config.json"
+        settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+        is_lower_case = bool(settings.get("do_lower_case", True))  # as BERT's uncased models
+        wordpiece = BertWordPieceTokenizer(str(vocabulary), lowercase=is_lower_case)
+        tokenizer = Tokenizer.from_str(wordpiece.to_str())
+    else:
+        raise EncoderError(f"{folder} has neither tokenizer.json nor vocab.txt; add one of them")
+    # The bundled MiniLM's file pads and truncates to 128; here the recipe decides about both.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> TokenTable:
+    """The texts of rows as sequences: one per row, or with `bi` pairs one per text."""
+    most, apart = reading.max_length, reading.texts_apart(bool(texts) and len(texts[0]) == 2)
+    ids: list[Ints] = [np.zeros(0, np.int32)]
+    types: list[Ints] = [np.zeros(0, np.int32)]
+    cut = 0
+    for start in range(0, len(texts), CHUNK):
+        tokenizer.enable_truncation(most)  # shortens the longer text of a pair first
+        rows = [
+            tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
+        ]
+        inputs = chain(*rows) if apart else (row if len(row) == 2 else row[0] for row in rows)
+        for encoding in tokenizer.encode_batch(list(inputs)):
+            ids.append(np.array(encoding.ids, dtype=np.int32))
+            types.append(np.array(encoding.type_ids, dtype=np.int32))
+            cut += bool(encoding.overflowing)
+    return TokenTable(
+        ids=np.concatenate(ids),
+        types=np.concatenate(types),
+        starts=np.cumsum([len(sequence) for sequence in ids], dtype=np.int64),
+        per_row=2 if apart else 1,
+        cut=cut,
+    )
+
+
+def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:
+    """A text cut to twice the number of tokens that can be used.
+
+    The library keeps everything that it truncates, for a pair even every combination of the parts:
+    a text of many pages would take gigabytes.
+    """
+    if len(text) < 16 * most:
+        return text
+    tokenizer.no_truncation()
+    offsets = tokenizer.encode(text, add_special_tokens=False).offsets
+    tokenizer.enable_truncation(most)
+    return text if len(offsets) <= 2 * most else text[: offsets[2 * most][0]]
+
+
+def tokenise_cached(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> TokenTable:
+    """`tokenise`, memory-mapped from the store where it has been done before."""
+    store = find_store() if len(texts) >= WORTH_KEEPING else None
+    if store is None:
+        return tokenise(tokenizer, texts, reading)
+    key = cache_key(tokenizer, texts, reading)
+    if (cached := store.read(KIND, key)) is not None:
+        per_row, cut = cached["facts"].tolist()
+        return TokenTable(cached["ids"], cached["types"], cached["starts"], per_row, cut)
+    table = tokenise(tokenizer, texts, reading)
+    facts = np.array([table.per_row, table.cut], dtype=np.int64)
+    arrays: Arrays = {"ids": table.ids, "types": table.types, "starts": table.starts}
+    store.add(KIND, key, {**arrays, "facts": facts}, {"what": "tokens"})
+    return table
+
+
+def cache_key(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> str:
+    """A digest of everything a table depends on: tokenizer, pair mode, length, rows and texts."""
+    tokenizer.no_truncation()  # it is part of the tokenizer's settings; max_length stands for it
+    digest = hashlib.blake2b(tokenizer.to_str().encode(), digest_size=20)
+    digest.update(f"{reading.pair} {reading.max_length}".encode())
+    for row in texts:
+        digest.update(len(row).to_bytes(1, "big"))
+        for text in row:
+            encoded = text.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------ batches
 
 
 @dataclass(frozen=True)
 class Segment:
     """One token sequence and the tasks it belongs to."""
 
-    ids: NDArray[np.int32]
-    types: NDArray[np.int32]
+    ids: Ints
+    types: Ints
     tasks: tuple[str, ...]
 
 

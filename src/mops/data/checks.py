@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mops.data.examples import SHOWN_ROWS, Row, RowsRead, normalised
+from mops.data.dataset import SHOWN_ROWS, Row, RowsRead, normalised
 from mops.tasks import Task, sorted_labels
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import BY_TASK, Recipe, to_recipe
-from mops.data.folders import FILE_SETS, recognise, task_entry
+from mops.data.folders import FILE_SETS, recognise
 from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.parser import is_plan_file, read_plan
 from mops.yaml_io import read_yaml
@@ -63,8 +63,7 @@ def tasks_in(data: str) -> dict[str, Any]:
         folder, tasks = Path(__file__).parent / "sample", {}
         for known in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
             files = {split: str(folder / f"{known.task}-{split}.csv") for split in SPLITS}
-            text = known.texts[0].split("|")
-            tasks[known.task] = task_entry(text, known.labels[0], files, known.keys)
+            tasks[known.task] = known.entry(files)
         return tasks
     if tasks := recognise(data):
         return tasks

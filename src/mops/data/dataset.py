@@ -1,8 +1,14 @@
-"""The dataset of a recipe: the rows of all its tasks, read once, with every task's labels known."""
+"""The dataset of a recipe: the rows of all its tasks, validated once, and split by their texts."""
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +16,44 @@ from numpy.typing import NDArray
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry
-from mops.data.examples import Row, RowsRead, read_rows, split_rows
-from mops.errors import DataError
+from mops.data.tables import HUB, DataTable, RawRow, open_table
+from mops.errors import DataError, nearest
 from mops.files import file_digest
-from mops.tasks import Task, are_numbers, sorted_labels
+from mops.tasks import Task, are_numbers, canonical_label, sorted_labels
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
+HALVES = ("a", "b")  # of the validation rows
+UNLABELLED = "-1"  # in place of a label in GLUE's test files
+SHOWN_ROWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One example; `problem` says why it can be neither trained on nor scored."""
+
+    id: str
+    texts: tuple[str, ...]
+    label: str | float | None
+    where: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RowsRead:
+    """All rows of a source in its order, the unusable ones with their problem."""
+
+    source: str
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if not row.problem)
+
+    @property
+    def bad(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.problem)
 
 
 @dataclass(frozen=True)
@@ -99,11 +136,166 @@ def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
 
 def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
     """Class numbers, or the values as written; nan where a row cannot be scored."""
-    classes = {label: float(n) for n, label in enumerate(task.labels)}
+    classes: dict[object, float] = {label: float(n) for n, label in enumerate(task.labels)}
+    # None becomes nan; the label of a similarity is its value
+    labels = (None if row.problem else row.label for row in rows)
+    return np.array([classes.get(label, label) for label in labels], dtype=np.float64)
 
-    def target(row: Row) -> float:
-        if row.label is None or row.problem:
-            return float("nan")
-        return classes[row.label] if isinstance(row.label, str) else row.label
 
-    return np.array([target(row) for row in rows], dtype=np.float64)
+# ------------------------------------------------------------------ rows of a file
+
+
+def read_rows(
+    source: str | Path,
+    task: Task,
+    *,
+    needs_label: bool,
+    on_bad_row: str = "error",
+    columns: tuple[str, ...] = (),
+) -> RowsRead:
+    """All rows of `source`; `columns` names the columns of a file that has no header line."""
+    wanted = (*task.text, task.label) if needs_label else task.text
+    table = open_table(source, wanted, names=columns)
+    rows = tuple(stream_rows(table, task, needs_label=needs_label))
+    bad, notes = [row for row in rows if row.problem], list(table.notes)
+    is_hopeless = needs_label and len(bad) == len(rows)
+    if bad and (on_bad_row != "skip" or is_hopeless):
+        advice = "correct the file" if is_hopeless else "set on_bad_row: skip to leave them out"
+        raise DataError(
+            f"{table.source}: {len(bad)} of {len(rows)} rows cannot be used: "
+            f"{first_problems(bad)}; every row needs its texts and a valid label; {advice}"
+        )
+    if repeated := sum(times > 1 for times in Counter(row.id for row in rows).values()):
+        notes.append(f"{repeated} id{'s occur' if repeated > 1 else ' occurs'} twice or more")
+    if bad:
+        notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
+    return RowsRead(table.source, rows, tuple(notes))
+
+
+def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[Row]:
+    """The rows one at a time, the unusable ones with their problem."""
+    for name in (*task.text, task.label) if needs_label else task.text:
+        if name not in table.columns:
+            columns = ", ".join(column or "(unnamed)" for column in table.columns)
+            raise DataError(
+                f"{table.source}: no column {name!r}; found {columns} (read as {table.form}); "
+                f"correct the task's columns or the header.{nearest(name, table.columns)}"
+            )
+    source = table.source if table.source.startswith(HUB) else Path(table.source).name
+    id_column = next((column for column in ("id", "idx") if column in table.columns), "")
+    read_label = lru_cache(maxsize=1000)(lambda text: _read_label(text, task, needs_label))
+
+    def to_row(number: int, record: RawRow) -> Row:
+        texts = tuple(record.values[column] for column in task.text)
+        empty = "" if all(texts) else f"{task.text[texts.index('')]} is empty"
+        label, wrong = read_label(record.values.get(task.label, ""))
+        row_id = record.values.get(id_column) or str(number)
+        problem = record.problem or empty or wrong
+        return Row(row_id, texts, label, f"{source}:{record.line}", problem)
+
+    return map(to_row, count(1), table.records())
+
+
+def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float | None, str]:
+    """The label and what is wrong with it; None when there is none or it is wrong."""
+    label: str | float = canonical_label(text)
+    is_known, wrong = bool(task.labels or task.range), ""
+    if not text:
+        return None, f"has no {task.label}" if needs_label else ""
+    if task.range:
+        low, high = task.range
+        try:
+            label = float(text)
+            if not low <= label <= high:  # nan is in no range
+                wrong = f"{text} is not between {low:g} and {high:g}"
+        except ValueError:
+            wrong = f"{text!r} is not a number"
+    elif task.labels and label not in task.labels:
+        wrong = f"{task.label} is {text!r}, not one of {', '.join(task.labels)}"
+    if canonical_label(text) == UNLABELLED and not needs_label and (wrong or not is_known):
+        return None, ""
+    return None if wrong else label, wrong
+
+
+def first_problems(rows: Iterable[Row]) -> str:
+    """The first few unusable rows as `file:line reason`."""
+    problems = [f"{row.where} {row.problem}" for row in rows if row.problem]
+    return ", ".join(problems[:SHOWN_ROWS]) + (", ..." if len(problems) > SHOWN_ROWS else "")
+
+
+# ------------------------------------------------------------------ splits
+
+
+def normalised(text: str) -> str:
+    """The same for two spellings of one sentence; a text of punctuation alone stays itself."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return re.sub(r"[\W_]+", " ", folded).strip() or folded.strip()
+
+
+def split_rows(
+    rows: Sequence[Row], fraction: float, seed: int
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """(train, validation): rows that share a sentence stay on one side.
+
+    Groups of such rows are taken in an order drawn from the seed. A group that would miss the
+    wanted size by more than leaving it out is skipped: chains of shared sentences can contain most
+    of a file.
+    """
+    groups = group_rows(rows)
+    missing = max(1, round(fraction * len(rows)))
+    chosen: set[int] = set()
+    for key in sorted(groups, key=lambda key: _digest(str(seed), key)):
+        if len(groups[key]) <= 2 * missing:
+            chosen.update(groups[key])
+            missing -= len(groups[key])
+        if missing <= 0:
+            break
+    if not 0 < len(chosen) < len(rows):
+        raise DataError(
+            f"{len(rows)} rows cannot be split by {fraction:g}: they form {len(groups)} group(s) "
+            "of shared sentences, so one side would be empty; both sides need rows; name a "
+            "`validation` file or change `split`"
+        )
+    train = tuple(row for number, row in enumerate(rows) if number not in chosen)
+    return train, tuple(rows[number] for number in sorted(chosen))
+
+
+def cut_halves(rows: Sequence[Row]) -> list[str]:
+    """The half of each validation row, a or b; rows that share a sentence are in the same one.
+
+    Large groups first, each into the smaller half, so that small ones even them out.
+    """
+    sizes, halves = dict.fromkeys(HALVES, 0), [""] * len(rows)
+    groups = group_rows(rows)
+    for key in sorted(groups, key=lambda key: (-len(groups[key]), _digest(key))):
+        half = min(sizes, key=sizes.__getitem__)
+        sizes[half] += len(groups[key])
+        for number in groups[key]:
+            halves[number] = half
+    return halves
+
+
+def group_rows(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """Row numbers by connected component; the key is the component's smallest text."""
+    parents: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        parents.setdefault(text, text)
+        while parents[text] != text:
+            parents[text] = text = parents[parents[text]]
+        return text
+
+    # An empty text links nothing; a row without any text is a group of its own.
+    texts = [[normalised(text) for text in row.texts if text] or [row.where] for row in rows]
+    for first, *others in texts:
+        for other in others:
+            low, high = sorted((root(first), root(other)))
+            parents[high] = low
+    groups = defaultdict(list)
+    for number, (first, *_) in enumerate(texts):
+        groups[root(first)].append(number)
+    return groups
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()

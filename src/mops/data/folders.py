@@ -19,6 +19,12 @@ Entry = dict[str, object]  # of a task in a recipe
 Files = dict[str, str]  # split -> path
 Names = tuple[str, ...]  # of columns, the preferred one first; a pair is written "one|other"
 
+# "#1 String" is how the Microsoft Research corpus itself names its texts; GLUE's MRPC keeps it.
+TEXTS = (
+    "sentence1|sentence2", "question1|question2", "premise|hypothesis", "text|text_pair",
+    "text1|text2", "question|sentence", "#1 string|#2 string", "sentence", "text", "review",
+    "comment", "message", "content", "question", "title", "tweet",
+)  # fmt: skip
 ENDINGS = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
@@ -35,20 +41,15 @@ def task_entry(text: list[str], label: str, files: Files, keys: Entry) -> Entry:
     }
 
 
-def first_known(names: Names, columns: Mapping[str, str]) -> list[str]:
-    """The columns of the first known name; `columns` maps names to their spelling in the file."""
+def first_known(names: Names, columns: Names) -> list[str]:
+    """The columns of the first known name, as the file spells them."""
+    spelling = {column.lower(): column for column in columns}
     known = (name.split("|") for name in names)
-    return next(([columns[n] for n in pair] for pair in known if set(pair) <= set(columns)), [])
+    return next(([spelling[n] for n in pair] for pair in known if set(pair) <= set(spelling)), [])
 
 
 # ------------------------------------------------------------------ known data sets
 
-SENTENCE = ("sentence", "text")
-SENTENCES = ("sentence1|sentence2", "premise|hypothesis", "text|text_pair")
-QUESTIONS = ("question1|question2", "sentence1|sentence2")
-QUESTION_AND_SENTENCE = ("question|sentence", "question1|question2")
-# The names in the Microsoft Research corpus itself, which GLUE's MRPC files keep.
-STRINGS = ("#1 String|#2 String", *SENTENCES)
 LABEL = ("label", "gold_label", "labels")
 GOLD = ("gold_label", "label")
 RELATED = ("relatedness", "relatedness_score")
@@ -57,48 +58,45 @@ ENTAILED = ("entailment", "entailment_label", "entailment_judgment")
 
 @dataclass(frozen=True)
 class KnownTask:
-    """One known task: the columns it may have, and further keys of its entry in a recipe."""
+    """One known task: its number of texts, columns of its label, further keys of its entry."""
 
     task: str
-    texts: Names
+    texts: int
     labels: Names = LABEL
     keys: Entry = field(default_factory=dict)
 
     def entry(self, files: Files) -> Entry:
         """The task's entry in a recipe; empty when the training file has other columns."""
-        columns = {name: name for name in open_table(files["train"]).columns}
-        text, label = first_known(self.texts, columns), first_known(self.labels, columns)
-        # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
-        skip: Entry = {"on_bad_row": "skip"}
-        return task_entry(text, label[0], files, self.keys) | skip if text and label else {}
+        columns = open_table(files["train"]).columns
+        texts = tuple(name for name in TEXTS if len(name.split("|")) == self.texts)
+        text, label = first_known(texts, columns), first_known(self.labels, columns)
+        return task_entry(text, label[0], files, self.keys) if text and label else {}
 
 
 # CS224N: file name up to the split -> task.
 FILE_SETS = {
-    "ids-sst": KnownTask("sentiment", SENTENCE, ("sentiment",), {"labels": [0, 1, 2, 3, 4]}),
-    "quora": KnownTask("paraphrase", SENTENCES, ("is_duplicate",), {"labels": [0, 1]}),
-    "sts": KnownTask("similarity", SENTENCES, ("similarity",), {"range": [0, 5]}),
-    "ids-cfimdb": KnownTask(
-        "movies", SENTENCE, ("sentiment",), {"labels": [0, 1], "optional": True}
-    ),
+    "ids-sst": KnownTask("sentiment", 1, ("sentiment",), {"labels": [0, 1, 2, 3, 4]}),
+    "quora": KnownTask("paraphrase", 2, ("is_duplicate",), {"labels": [0, 1]}),
+    "sts": KnownTask("similarity", 2, ("similarity",), {"range": [0, 5]}),
+    "ids-cfimdb": KnownTask("movies", 1, ("sentiment",), {"labels": [0, 1], "optional": True}),
 }
 FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-student", "test")}
 
 # Folder name without signs and capitals -> tasks.
 FOLDERS: dict[str, tuple[KnownTask, ...]] = {
-    **{name: (KnownTask(name, SENTENCE),) for name in ("cr", "mpqa", "sst2", "subj", "trec")},
-    **{name: (KnownTask(name, SENTENCES),) for name in ("rte", "wnli")},
-    "cola": (KnownTask("cola", SENTENCE, keys={"score": "matthews"}),),
-    "mnli": (KnownTask("mnli", SENTENCES, GOLD),),
-    "mrpc": (KnownTask("mrpc", STRINGS, ("Quality", *LABEL)),),
-    "qnli": (KnownTask("qnli", QUESTION_AND_SENTENCE),),
-    "qqp": (KnownTask("qqp", QUESTIONS, ("is_duplicate", "label")),),
+    **{name: (KnownTask(name, 1),) for name in ("cr", "mpqa", "sst2", "subj", "trec")},
+    **{name: (KnownTask(name, 2),) for name in ("rte", "wnli")},
+    "cola": (KnownTask("cola", 1, keys={"score": "matthews"}),),
+    "mnli": (KnownTask("mnli", 2, GOLD),),
+    "mrpc": (KnownTask("mrpc", 2, ("quality", *LABEL)),),
+    "qnli": (KnownTask("qnli", 2),),
+    "qqp": (KnownTask("qqp", 2, ("is_duplicate", "label")),),
     "sick": (
-        KnownTask("sick-relatedness", SENTENCES, RELATED, {"range": [1, 5]}),
-        KnownTask("sick-entailment", SENTENCES, ENTAILED),
+        KnownTask("sick-relatedness", 2, RELATED, {"range": [1, 5]}),
+        KnownTask("sick-entailment", 2, ENTAILED),
     ),
-    "snlicad": (KnownTask("snli-cad", SENTENCES, GOLD),),
-    "stsb": (KnownTask("stsb", SENTENCES, ("score", "similarity", "label"), {"range": [0, 5]}),),
+    "snlicad": (KnownTask("snli-cad", 2, GOLD),),
+    "stsb": (KnownTask("stsb", 2, ("score", "similarity", "label"), {"range": [0, 5]}),),
 }
 FOLDER_SPLITS = {
     "train": ("train", "train_all", "all"),
@@ -122,7 +120,8 @@ def recognise(folder: str | Path) -> dict[str, Entry]:
         tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
         sets.append((_find_files(place, FOLDER_SPLITS), tasks))
     entries = ((k.task, k.entry(files)) for files, tasks in sets for k in tasks if "train" in files)
-    return {name: entry for name, entry in entries if entry}
+    # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
+    return {name: {**entry, "on_bad_row": "skip"} for name, entry in entries if entry}
 
 
 def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str = "") -> Files:
@@ -141,11 +140,6 @@ SPLIT_WORDS = {
     "train": "train", "training": "train", "test": "test",
     "dev": "validation", "val": "validation", "valid": "validation", "validation": "validation",
 }  # fmt: skip
-TEXTS = (
-    "sentence1|sentence2", "question1|question2", "premise|hypothesis", "text|text_pair",
-    "text1|text2", "question|sentence", "sentence", "text", "review", "comment", "message",
-    "content", "question", "title", "tweet",
-)  # fmt: skip
 LABELS = (
     "label", "labels", "score", "similarity", "sentiment", "is_duplicate", "target", "class",
     "stars", "category", "gold_label", "relatedness", "rating",
@@ -205,8 +199,7 @@ def _infer_entry(files: Files) -> Entry:
         raise DataError("there is no training file beside it")
     others = {s: files[s] for s in ("validation", "test") if files.get(s, train) != train}
     table = open_table(train)
-    spelling = {column.lower(): column for column in table.columns}
-    text, label = first_known(TEXTS, spelling), first_known(LABELS, spelling)
+    text, label = first_known(TEXTS, table.columns), first_known(LABELS, table.columns)
     if not text or not label:
         kind, examples = "label", "label, score, target"
         if not text:

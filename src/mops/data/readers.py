@@ -72,6 +72,7 @@ def open_text(path: Path | None) -> TextSource:
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe"}
 NO_DELIMITER = "\x1f"  # for a file of one column; this character does not occur in it
 LONE_QUOTE = re.compile(r'(?!"(?:[^"]|"")*"\Z)"')  # starts a field that is not properly quoted
+Names = tuple[str, ...]  # of columns
 Fields = tuple[int, list[str], str]  # line, fields as written, and how they violate the csv rules
 
 
@@ -87,8 +88,27 @@ class Dialect:
         quoting = "" if self.quoted else ", without quoting"
         return (f"{kind}-separated text" if kind else "text of one column") + quoting
 
+    def split(self, lines: Iterable[str], *, strict: bool = False) -> Iterator[Fields]:
+        """Every record that is not a blank line, with the line it starts on."""
+        if not self.quoted:
+            for number, line in enumerate(lines, start=1):
+                if content := line.rstrip("\r\n"):
+                    yield number, content.split(self.delimiter), ""
+            return
+        csv.field_size_limit(2**31 - 1)  # the default refuses texts over 131,072 characters
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=strict)
+        while True:
+            start = reader.line_num + 1
+            try:
+                if fields := next(reader):
+                    yield start, fields, ""
+            except StopIteration:
+                return
+            except csv.Error as error:  # the reader continues with the next line
+                yield start, [], str(error).split(" - ")[0]
 
-def find_dialect(source: TextSource, *, wanted: tuple[str, ...], names: tuple[str, ...]) -> Dialect:
+
+def find_dialect(source: TextSource, *, wanted: Names, names: Names) -> Dialect:
     """The delimiter that fits the header best, then the quoting that fits every line.
 
     `names` are the columns of a file that has no header line.
@@ -101,37 +121,11 @@ def find_dialect(source: TextSource, *, wanted: tuple[str, ...], names: tuple[st
     return Dialect(delimiter, quoted=_is_quoted(source, delimiter, width))
 
 
-def split_fields(
-    lines: Iterable[str], dialect: Dialect, *, strict: bool = False
-) -> Iterator[Fields]:
-    """Every record that is not a blank line, with the line it starts on."""
-    if not dialect.quoted:
-        for number, line in enumerate(lines, start=1):
-            if content := line.rstrip("\r\n"):
-                yield number, content.split(dialect.delimiter), ""
-        return
-    csv.field_size_limit(2**31 - 1)  # the default refuses texts over 131,072 characters
-    reader = csv.reader(lines, delimiter=dialect.delimiter, strict=strict)
-    while True:
-        start = reader.line_num + 1
-        try:
-            if fields := next(reader):
-                yield start, fields, ""
-        except StopIteration:
-            return
-        except csv.Error as error:  # the reader continues with the next line
-            yield start, [], str(error).split(" - ")[0]
-
-
-def _rank(
-    delimiter: str, sample: list[str], wanted: tuple[str, ...], names: tuple[str, ...]
-) -> tuple[int, bool, int]:
+def _rank(mark: str, sample: list[str], wanted: Names, names: Names) -> tuple[int, bool, int]:
     """(wanted columns found, nearly all lines have as many fields as the header, columns)."""
-    readings = [
-        [fields for _, fields, _ in split_fields(sample, Dialect(delimiter, quoted))]
-        for quoted in (True, False)
-    ]
-    header = list(names) or [name.strip() for name in readings[0][0]]
+    dialects = Dialect(mark), Dialect(mark, quoted=False)
+    readings = [[fields for _, fields, _ in each.split(sample)] for each in dialects]
+    header = names or tuple(name.strip() for name in readings[0][0])
     fitting = max(
         sum(len(fields) == len(header) for fields in reading) / len(reading) for reading in readings
     )
@@ -148,12 +142,12 @@ def _is_quoted(source: TextSource, delimiter: str, width: int) -> bool:
     or a line end. The reading with fewer faults wins; without any fault it is quoted.
     """
     raw = Dialect(delimiter, quoted=False)
-    suspects = split_fields((line for line in source.lines() if '"' in line), raw)
+    suspects = raw.split(line for line in source.lines() if '"' in line)
     if not any(LONE_QUOTE.match(field) for _, fields, _ in suspects for field in fields):
         return True
 
     def faults(dialect: Dialect) -> int:
-        records = split_fields(source.lines(), dialect, strict=True)
+        records = dialect.split(source.lines(), strict=True)
         return sum(len(fields) != width for _, fields, _ in records)
 
     quoted_faults = faults(Dialect(delimiter))

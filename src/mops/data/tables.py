@@ -9,11 +9,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from mops.data.readers import TextSource, find_dialect, open_text, split_fields
+from mops.data.readers import TextSource, find_dialect, open_text
 from mops.errors import DataError, nearest
 
 HUB = "hub:"
+JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 Columns = tuple[str, ...]
+Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,11 @@ class DataTable:
 
     source: str
     columns: Columns
-    notes: tuple[str, ...]
     form: str
     records: Callable[[], Iterator[RawRow]] = field(repr=False, compare=False)  # may be repeated
     # About how many records there are; None where only reading them all would tell.
     count: Callable[[], int | None] = field(default=lambda: None, repr=False, compare=False)
+    notes: tuple[str, ...] = ()
 
 
 def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> DataTable:
@@ -54,8 +56,9 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     if path and ending == ".parquet":
         return _parquet(path)
     lines = open_text(path)
-    is_json = ending in (".jsonl", ".ndjson", ".json")
-    if is_json or (path is None and lines.first_line().lstrip().startswith(("{", "["))):
+    first = lines.first_line()
+    _refuse_empty(lines.name, bool(first))
+    if ending in JSON_ENDINGS or (path is None and first.lstrip().startswith(("{", "["))):
         return _json(lines, wanted)
     return _delimited(lines, wanted, names)
 
@@ -85,15 +88,13 @@ def _refuse_empty(source: str, has_rows: bool) -> None:
 
 
 def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
-    first = lines.first_line()
-    _refuse_empty(lines.name, bool(first))
-    if "\r" in first.rstrip("\r\n"):
+    if "\r" in lines.first_line().rstrip("\r\n"):
         raise DataError(
             f"{lines.name}: lines end in a carriage return alone (old Mac); allowed: line feeds; "
             f"convert it with `tr '\\r' '\\n' < {lines.name} > new-file`"
         )
     dialect = find_dialect(lines, wanted=wanted, names=names)
-    start = split_fields(lines.lines(), dialect)
+    start = dialect.split(lines.lines())
     columns = names or tuple(name.strip() for name in next(start)[1])
     _refuse_empty(lines.name, next(start, None) is not None or bool(names))
     for name in wanted:
@@ -104,37 +105,36 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
             )
 
     def records() -> Iterator[RawRow]:
-        rows = islice(split_fields(lines.lines(), dialect), 0 if names else 1, None)
+        rows = islice(dialect.split(lines.lines()), 0 if names else 1, None)
         for line, fields, problem in rows:
             is_ragged = len(fields) != len(columns)
             ragged = f"{len(fields)} fields instead of {len(columns)}" if is_ragged else ""
             values = zip(columns, map(str.strip, fields), strict=False)
             yield RawRow(line, dict.fromkeys(columns, "") | dict(values), problem or ragged)
 
-    return DataTable(lines.name, columns, lines.notes, str(dialect), records, lines.count)
+    return DataTable(lines.name, columns, str(dialect), records, lines.count, lines.notes)
 
 
 # ------------------------------------------------------------------ JSON, parquet and the hub
 
 
 def _json(lines: TextSource, wanted: Columns) -> DataTable:
-    first_line = lines.first_line()
-    is_list = first_line.lstrip().startswith("[")
+    is_list = lines.first_line().lstrip().startswith("[")
     read = partial(_json_list if is_list else _json_lines, lines)
     first = next((value for _, value in read() if isinstance(value, dict)), None)
     if first is None:
-        _refuse_empty(lines.name, bool(first_line))
         raise DataError(
             f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
             'objects; write lines like {"text": "...", "label": "..."}'
         )
     columns = tuple(first)
     records = partial(_object_rows, read, columns, wanted)
-    form, count = ("a JSON list", lambda: None) if is_list else ("JSON lines", lines.count)
-    return DataTable(lines.name, columns, lines.notes, form, records, count)
+    if is_list:
+        return DataTable(lines.name, columns, "a JSON list", records, notes=lines.notes)
+    return DataTable(lines.name, columns, "JSON lines", records, lines.count, lines.notes)
 
 
-def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
+def _json_lines(lines: TextSource) -> Objects:
     """Each line's value; None for a line that is not JSON."""
     for number, line in enumerate(lines.lines(), start=1):
         if line.strip():
@@ -144,7 +144,7 @@ def _json_lines(lines: TextSource) -> Iterator[tuple[int, Any]]:
                 yield number, None
 
 
-def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
+def _json_list(lines: TextSource) -> Objects:
     try:
         return enumerate(json.loads("".join(lines.lines())), start=1)
     except ValueError as error:
@@ -155,7 +155,7 @@ def _json_list(lines: TextSource) -> Iterator[tuple[int, Any]]:
 
 
 def _object_rows(
-    read: Callable[[], Iterable[tuple[int, Any]]], columns: Columns, wanted: Columns = ()
+    read: Callable[[], Objects], columns: Columns, wanted: Columns = ()
 ) -> Iterator[RawRow]:
     for number, value in read():
         values, problem = dict.fromkeys(columns, ""), "not a JSON object"
@@ -167,60 +167,44 @@ def _object_rows(
 
 
 def _as_text(value: Any) -> str:
-    """A value as a csv file would hold it; a number keeps its fraction."""
-    if value is None:
-        return ""
+    """A value as a csv file would hold it."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _parquet(path: Path) -> DataTable:
+    parquet = _library("pyarrow.parquet", str(path), "pyarrow")
     try:
-        parquet = importlib.import_module("pyarrow.parquet")
         with parquet.ParquetFile(path) as file:
             columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
-    except ImportError as error:
-        raise DataError(
-            f"{path}: reading parquet needs pyarrow, which is not installed; csv, tsv and jsonl "
-            "need nothing; run `pip install pyarrow`"
-        ) from error
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(
             f"{path}: not a parquet file: {_first_line(error)}; allowed: csv, tsv, jsonl, parquet; "
             "rename it or export it again"
         ) from error
-
     _refuse_empty(str(path), count > 0)
 
-    def read() -> Iterator[tuple[int, Any]]:
+    def read() -> Objects:
         with parquet.ParquetFile(path) as file:
             batches = (batch.to_pylist() for batch in file.iter_batches())
             yield from enumerate(chain.from_iterable(batches), start=1)
 
     records = partial(_object_rows, read, columns)
-    return DataTable(str(path), columns, (), "parquet", records, lambda: count)
+    return DataTable(str(path), columns, "parquet", records, lambda: count)
 
 
 def _hub(source: str) -> DataTable:
     """`hub:NAME:SPLIT` or `hub:NAME:CONFIG:SPLIT`, through the `datasets` library."""
-    parts = source.removeprefix(HUB).split(":")
-    if len(parts) not in (2, 3) or not all(parts):
+    *name, split = source.removeprefix(HUB).split(":")
+    if len(name) not in (1, 2) or not all((*name, split)):
         raise DataError(
             f"{source!r} does not name a split of a hub data set; allowed: hub:NAME:SPLIT or "
             "hub:NAME:CONFIG:SPLIT; write for example hub:nyu-mll/glue:sst2:train"
         )
+    datasets = _library("datasets", source, '"mops-nlp[hub]"')
     try:
-        datasets = importlib.import_module("datasets")
-    except ImportError as error:
-        raise DataError(
-            f"{source}: reading from the hub needs the datasets library, which is not installed; "
-            'local files need nothing; run `pip install "mops-nlp[hub]"` or pass a local file'
-        ) from error
-    try:
-        loaded = datasets.load_dataset(*parts[:-1], split=parts[-1])
+        loaded = datasets.load_dataset(*name, split=split)
     except Exception as error:  # the library raises dozens of kinds: network, name, config, disk
         raise DataError(
             f"{source}: the data set could not be loaded: {_first_line(error)}; allowed: a public "
@@ -228,11 +212,20 @@ def _hub(source: str) -> DataTable:
         ) from error
     _refuse_empty(source, len(loaded) > 0)
     columns = tuple(loaded.column_names)
-    records = partial(_object_rows, lambda: enumerate(loaded, start=1), columns)
-    return DataTable(source, columns, (), "hub data set", records, lambda: len(loaded))
+    records = partial(_object_rows, partial(enumerate, loaded, start=1), columns)
+    return DataTable(source, columns, "hub data set", records, lambda: len(loaded))
+
+
+def _library(name: str, source: str, package: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"{source}: reading it needs {name}, which is not installed; csv, tsv and jsonl files "
+            f"need nothing; run `pip install {package}`"
+        ) from error
 
 
 def _first_line(error: Exception) -> str:
     """The first line of a library's message, or the type of the error when it is empty."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -10,8 +10,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from mops.config.training import SUM
+from mops.data.batches import TokenTable
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
-from mops.data.tokens import TokenTable
 from mops.plans.layout import Layout
 from mops.plans.routes import AdapterSite, Route
 from mops.plans.shapes import EncoderShape

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import SPLITS, Dataset, encode_targets
-from mops.data.examples import Row, RowsRead
+from mops.data.dataset import SPLITS, Dataset, Row, RowsRead, encode_targets
 from mops.data.schedule import generator
 from mops.evaluate.metrics import OVERALL, score, standard_error
 from mops.files import atomic_write

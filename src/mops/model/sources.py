@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mops.data.tokens import load_tokenizer
+from mops.data.batches import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import file_digest
 from mops.plans.shapes import EncoderShape

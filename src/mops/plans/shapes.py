@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,6 @@ Pool = Literal["pooler", "cls", "mean", "sum"]
 Feature = Literal["sum", "concat", "product", "difference"]
 HeadKind = Literal["linear", "mlp", "cosine"]
 CosineScale = Literal["half", "relu", "learned"]  # (cos+1)/2, ReLU(cos), a cos + b; then the range
-HEADS: tuple[str, ...] = get_args(HeadKind)
 FEATURES = {"sum": 1, "concat": 2, "product": 1, "difference": 1}  # width in vectors of one text
 # Settings from outside: unknown keys are errors, numbers are finite.
 STRICT: Any = {"extra": "forbid", "allow_inf_nan": False}

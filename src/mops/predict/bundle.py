@@ -1,16 +1,23 @@
-"""The bundle: a trained model as one complete folder; none of its files can run code."""
+"""The bundle: a trained model as one complete folder; none of its files can run code.
+
+The predictor answers with it: texts in, predictions out, in the order of the texts.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from mops.config.training import TaskEntry
-from mops.data.tokens import load_tokenizer
-from mops.errors import EncoderError
+from mops.data.batches import TokenTable, load_tokenizer, tokenise
+from mops.data.dataset import Row
+from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, write_text
 from mops.model.network import Network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
@@ -18,6 +25,7 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import read_plan
 from mops.plans.picture import draw
 from mops.plans.shapes import EncoderShape, Reading
+from mops.predict.inference import WINDOW, Predictions, compute_outputs, decide
 from mops.tasks import Task
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 1
+Texts = Sequence[str | tuple[str, ...]]  # of one task: a text or a pair for each row
 READING_KEYS = tuple(field.name for field in fields(Reading))
 
 
@@ -124,11 +133,11 @@ def load_bundle(folder: str | Path) -> Bundle:
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
         for name, entry in read_yaml(folder / "tasks.yaml", EncoderError).items()
     }
-    reading = {key: config[key] for key in READING_KEYS}
+    encoder, reading = config.get("encoder"), {key: config.get(key) for key in READING_KEYS}
     layout = lay_out(
         read_plan(read_yaml(folder / "plan.yaml", EncoderError)),
         [entry.task(name) for name, entry in entries.items()],
-        to_value(EncoderShape, config["encoder"], where=where, error=EncoderError),
+        to_value(EncoderShape, encoder, where=f"{where}: encoder", error=EncoderError),
         to_value(Reading, reading, where=where, error=EncoderError),
     )
     network = Network(layout)
@@ -139,16 +148,85 @@ def load_bundle(folder: str | Path) -> Bundle:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    path, advice = folder / "config.json", "pass the folder `model` of a run"
+    advice = "pass the folder `model` of a run"
     try:
-        config = json.loads(path.read_text("utf-8"))
+        config = json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as cause:
         raise EncoderError(
             f"{folder} is not a bundle: config.json cannot be read ({cause}); {advice}"
         ) from cause
     if not isinstance(config, dict) or config.get("mops_bundle") != FORMAT:
         raise EncoderError(f"{folder} is not a bundle of this version of mops; {advice}")
-    missing = [key for key in ("encoder", *READING_KEYS) if key not in config]
-    if missing:
-        raise EncoderError(f"{path} lacks {', '.join(missing)}; the bundle is damaged")
     return config
+
+
+# ------------------------------------------------------------------ predicting
+
+
+class Predictor:
+    """A loaded bundle on a device."""
+
+    def __init__(self, bundle: Bundle, device: str | torch.device = "cpu") -> None:
+        self.bundle = bundle
+        self.device = device
+        bundle.network.to(device)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(self.bundle.layout.tasks)
+
+    def predict(self, task: str, texts: Texts) -> list[str | float]:
+        """The predictions of one task: labels, or values of a similarity."""
+        predictions = self.predict_tasks({task: texts})[task]
+        if predictions.task.is_similarity:
+            return [float(value) for value in predictions.values]
+        return list(predictions.as_strings())
+
+    def predict_tasks(self, texts: Mapping[str, Texts]) -> dict[str, Predictions]:
+        """The predictions of each task for its own texts, in one pass.
+
+        Shared layers compute a text once, even if several tasks need it.
+        """
+        rows = {task: self.check_texts(task, own) for task, own in texts.items()}
+        layout, tables = self.bundle.layout, dict[str, TokenTable]()
+        for task, own in rows.items():  # tasks with equal rows share one table
+            same = [table for other, table in tables.items() if rows[other] == own]
+            tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, layout.reading)
+        outputs = compute_outputs(self.bundle.network, tables, device=self.device)
+        return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
+
+    def stream(
+        self, rows: Mapping[tuple[str, ...], Iterator[Row]]
+    ) -> Iterator[tuple[list[list[Row]], dict[str, Predictions]]]:
+        """Predictions for any number of rows in constant memory, window by window.
+
+        Each group of tasks has its own rows; the windows come in the order of the groups.
+        """
+        while any(windows := [list(islice(group, WINDOW)) for group in rows.values()]):
+            texts = {
+                task: [row.texts for row in window]
+                for tasks, window in zip(rows, windows, strict=True)
+                for task in tasks
+            }
+            yield windows, self.predict_tasks(texts)
+
+    def check_texts(self, task: str, texts: Texts) -> list[tuple[str, ...]]:
+        """The texts as tuples; refuses texts that the task cannot read."""
+        known = self.bundle.layout.tasks
+        if task not in known:
+            raise UsageError(
+                f"the model has no task {task!r}; it has {', '.join(known)}.{nearest(task, known)}"
+            )
+        if isinstance(texts, str):
+            raise UsageError("texts must be a list: write [text] instead of text")
+        rows = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        count = len(known[task].text)
+        wrong = next((len(row) for row in rows if len(row) != count), None)
+        if wrong is not None:
+            raise UsageError(f"task {task!r} takes {count} text(s) per row, but got {wrong}")
+        return rows
+
+
+def load(folder: str | Path, device: str = "cpu") -> Predictor:
+    """Load a trained model from its bundle folder."""
+    return Predictor(load_bundle(folder), device)

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mops.data.batches import Segment
-from mops.data.tokens import TokenTable
+from mops.data.batches import Segment, TokenTable
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments

@@ -14,8 +14,7 @@ from mops.data.batches import Segment
 from mops.data.dataset import Dataset
 from mops.data.schedule import PlannedStage
 from mops.evaluate.cost import analytic_costs
-from mops.predict.bundle import Bundle
-from mops.predict.predictor import Predictor
+from mops.predict.bundle import Bundle, Predictor
 from mops.store import Store, find_store
 from mops.surveys.benchmark import BATCH
 from mops.training.feature_cache import (

@@ -17,9 +17,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from mops.config.recipe import Recipe
+from mops.data.batches import TokenTable, tokenise
 from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.data.schedule import Schedule, generator, plan_steps, trained_parameters
-from mops.data.tokens import TokenTable, tokenise
 from mops.evaluate.cost import TrainingWork, training_work
 from mops.model.sources import EncoderSource
 from mops.plans.layout import Layout

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mops.data.dataset import encode_targets
-from mops.data.examples import HALVES, Row, cut_halves
+from mops.data.dataset import HALVES, Row, cut_halves, encode_targets
 from mops.data.schedule import schedule_warnings, task_budgets
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs

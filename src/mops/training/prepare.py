@@ -14,11 +14,9 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training, check_solver_installed
-from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
-from mops.data.dataset import Dataset, encode_targets, read_dataset
-from mops.data.examples import HALVES, Row, cut_halves
+from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows, tokenise_cached
+from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
-from mops.data.tokens import tokenise_cached
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score

@@ -14,7 +14,7 @@ from mops.errors import RecipeError
 from mops.files import holds, remove_drafts, write_text
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
-from mops.predict.predictor import Predictor
+from mops.predict.bundle import Predictor
 from mops.record import Record, RunScores, read_record
 from mops.training.checkpoint import TrainerState
 from mops.training.distributed import ALONE, ProcessGroup, process_group

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mops.data.batches import Batch, TaskData
+from mops.data.batches import Batch, TaskData, Texts, tokenise_cached
 from mops.data.schedule import Place, Schedule, shuffled
-from mops.data.tokens import Texts, tokenise_cached
 from mops.evaluate.evaluate import sample
 from mops.model.network import Network
 from mops.predict.bundle import Bundle

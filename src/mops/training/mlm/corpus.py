@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.batches import Segment
-from mops.data.dataset import Dataset
-from mops.data.examples import normalised
+from mops.data.batches import Segment, tokenise
+from mops.data.dataset import Dataset, normalised
 from mops.data.schedule import generator
-from mops.data.tokens import tokenise
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
 

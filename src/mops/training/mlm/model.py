@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.data.batches import Segment, split_batches
-from mops.data.tokens import load_tokenizer
+from mops.data.batches import Segment, load_tokenizer, split_batches
 from mops.files import atomic_write, write_text
 from mops.model import pretrained
 from mops.model.blocks import ACTIVATIONS, Dense
