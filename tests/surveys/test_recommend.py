@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mops.cli.recommend import COSTS, command, parse_weights
+from mops.cli.options import BYTES, COUNTS, SECONDS, amount
+from mops.cli.recommend import command, parse_weights
 from mops.errors import UsageError
 from mops.evaluate import posterior as posterior_module
 from mops.evaluate.posterior import posterior
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, pareto_front, recommend
 from mops.surveys.results.results import CandidateResult, Results
-from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_costs, made_standing, made_summary, made_trial
 
 FIELDS = {  # what `--cheapest` names -> the cost behind it
@@ -229,10 +229,10 @@ def test_a_score_below_zero_has_no_score_by_time_and_memory() -> None:
 
 
 def test_the_options_of_the_command_are_those_of_the_rule() -> None:
-    assert tuple(CHEAPEST) == COSTS
-    defaults = {option.name: option.default for option in command.params}
-    assert (defaults["worth"], defaults["sure"]) == (WORTH, SURE)
-    assert defaults["cheapest"] == "parameters"
+    options = {option.name: option for option in command.params}
+    assert (options["worth"].default, options["sure"].default) == (WORTH, SURE)
+    assert options["cheapest"].default == "parameters"
+    assert list(options["cheapest"].type.choices) == list(CHEAPEST)
 
 
 # ------------------------------------------------------------------ limits
@@ -409,7 +409,7 @@ def test_front_keeps_what_is_best_in_something() -> None:
     ],
 )  # fmt: skip
 def test_amounts(text: str, units: dict[str, float], value: float) -> None:
-    assert parse_amount(text, units, "--x") == pytest.approx(value)
+    assert amount("--x", units, "1x")(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_amounts(text: str, units: dict[str, float], value: float) -> None:
 )
 def test_amounts_that_make_no_sense(text: str, units: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=r"--x .*write a number above 0 and its unit"):
-        parse_amount(text, units, "--x")
+        amount("--x", units, "1x")(text)
 
 
 def test_weights_as_typed() -> None:

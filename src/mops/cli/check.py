@@ -18,7 +18,7 @@ from mops.data.tokens import tokenise
 from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds
-from mops.units import format_count, format_seconds
+from mops.tables import format_count, format_seconds
 
 BUDGET = {"rows": "{:,}", "batches": "{:,}", "examples": "{:,}", "passes": "{:.2f}"}
 TOKENS = (

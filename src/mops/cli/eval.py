@@ -15,7 +15,9 @@ from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task
 from mops.errors import DataError, RunError
+from mops.evaluate.evaluate import answer_dataset, judge, score_table
 from mops.record import RunScores
+from mops.training.machine import choose_device
 
 TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
 
@@ -37,8 +39,6 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
     Example:
       mops eval runs/first/model --verify
     """
-    from mops.training.machine import choose_device
-
     predictor = mops.load(model, choose_device(device or "auto"))
     bundle = predictor.bundle
     scores = score_model(predictor, find_entries(bundle.entries, **files))
@@ -50,8 +50,6 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
 
 def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> RunScores:
     """The scores of a model on all splits of the given tasks."""
-    from mops.evaluate.evaluate import answer_dataset, judge, score_table
-
     config = predictor.bundle.config
     tasks = {name: predictor.bundle.layout.tasks[name] for name in entries}
     splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}

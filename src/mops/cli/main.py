@@ -15,7 +15,7 @@ from mops import __version__
 from mops.errors import MopsError, nearest
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
-    "quickstart": "Survey eight sharing plans on the embedded data.",
+    "quickstart": "Survey six sharing plans on the embedded data.",
     "init": "Write a starter recipe for a folder of data files.",
     "check": "Validate a recipe and its data without training.",
     "plans": "List the sharing plans with their sizes, or draw one.",
@@ -94,13 +94,9 @@ def main() -> None:
         sys.exit(getattr(error, "exit_code", 1))
 
 
-def echo_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-
-
 def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
     """Print a result as JSON for a program, or show it to a person."""
     if as_json:
-        echo_json(data)
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         show(*arguments)

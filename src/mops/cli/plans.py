@@ -15,7 +15,7 @@ from mops.model.sources import find_encoder
 from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import every_plan, read_plan
 from mops.plans.picture import draw
-from mops.units import format_count
+from mops.tables import format_count
 from mops.yaml_io import format_yaml
 
 

@@ -1,14 +1,12 @@
 """`mops predict`"""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -20,10 +18,9 @@ from mops.data.examples import SHOWN_ROWS, Row, first_problems, read_rows, strea
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
+from mops.predict.inference import Predictions
 from mops.tasks import Task
-
-if TYPE_CHECKING:
-    from mops.predict.inference import Predictions
+from mops.training.machine import choose_device, give_back_memory, keep_freed_memory
 
 # task -> the word of the CS224N course for it and the header of its file, spelt as in the course
 COURSE_FILES = {
@@ -66,8 +63,6 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
-    from mops.training.machine import choose_device, keep_freed_memory
-
     keep_freed_memory()
     predictor = mops.load(model, choose_device(device or "auto"))
     if cs224n is not None:
@@ -107,8 +102,6 @@ def write_predictions(
     predictor: mops.Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
 ) -> None:
     """Predict all tasks in one pass, window by window; tasks with the same columns share rows."""
-    from mops.training.machine import give_back_memory
-
     streams = {}
     for text in dict.fromkeys(task.text for task in tasks):
         group = [task for task in tasks if task.text == text]

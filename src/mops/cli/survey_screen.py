@@ -15,60 +15,32 @@ from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
 from mops.surveys.results import tables
 from mops.surveys.results.recommend import Decision
 from mops.surveys.results.results import Results
-from mops.units import format_count, format_seconds
+from mops.tables import format_count, format_seconds
 
 
-class JobScreen(ProgressBar, SurveyWatcher):
-    """A survey watcher: a progress bar, or a line per event where there is no terminal."""
-
-    @property
-    def elapsed(self) -> float:
-        return self.bar.tasks[0].elapsed or 0.0
-
-    def started(self, job: Job) -> None:
-        self.update(facts=job.name)
-
-    def moved(self, job: Job, fraction: float, activity: str) -> None:
-        self.update(facts=f"{job.name}: {activity}")
-
-    def ended(self, job: Job) -> None:
-        self.moved(job, 1.0, "done")
-
-    def note(self, text: str) -> None:
-        ERR.print(text, soft_wrap=True)
-
-    def phase(self, name: str) -> None:
-        self.update(facts=name)
-        self.print_event(name)
-
-    def print_event(self, text: str) -> None:
-        if not ERR.is_terminal:
-            ERR.print(f"[{format_seconds(self.elapsed)}] {text}", soft_wrap=True)
-
-
-class SurveyScreen(JobScreen):
-    """Measures progress in estimated seconds of all trials."""
+class SurveyScreen(ProgressBar, SurveyWatcher):
+    """Progress in estimated seconds of all trials: a bar, or lines where there is no terminal."""
 
     def __init__(self, survey: Survey, folder: Path) -> None:
+        super().__init__(survey.name)
         forecast = Estimator().survey(survey).candidates
         self.estimates = {trial.name: trial.seconds for trial in forecast}
-        self.ledger, self.name, self.lock = Ledger(folder), survey.name, Lock()
+        self.ledger, self.lock = Ledger(folder), Lock()
         self.open: list[str] = []
         self.seconds: dict[str, float] = {}
         self.done: dict[str, float] = {}  # first trial of a job -> estimated seconds done
-        super().__init__(survey.name, None)
 
     def planned(self, trials: Sequence[Trial]) -> None:
         """Another round begins."""
-        self.seconds |= {trial.id: self.estimates[trial.candidate.name] for trial in trials}
-        self.open += [trial.id for trial in trials]
-        self.update(total=self.total)
-        rest = format_seconds(sum(self.seconds[trial.id] for trial in trials))
-        self.note(f"{self.name}: {len(trials)} trainings, about {rest} of work")
+        own = {trial.id: self.estimates[trial.candidate.name] for trial in trials}
+        self.seconds |= own
+        self.open += own
+        self.update(total=sum(self.seconds.values()))
+        rest = format_seconds(sum(own.values()))
+        self.note(f"{self.title}: {len(trials)} trainings, about {rest} of work")
 
-    @property
-    def total(self) -> float:
-        return sum(self.seconds.values())
+    def started(self, job: Job) -> None:
+        self.update(facts=job.name)
 
     def moved(self, job: Job, fraction: float, activity: str) -> None:
         with self.lock:
@@ -80,16 +52,34 @@ class SurveyScreen(JobScreen):
                     self.open.remove(trial.id)
                     self.print_event(f"{trial.name}: {self.ledger.state(trial.id)}, {self.left()}")
 
-    def finished(self) -> str:
-        return f"{len(self.seconds) - len(self.open)} of {len(self.seconds)} trials done"
+    def ended(self, job: Job) -> None:
+        self.moved(job, 1.0, "done")
 
     def left(self) -> str:
         """Finished trials, and the time left at the speed so far."""
-        done = sum(self.done.values())
-        rest = (
-            format_seconds((self.total - done) * self.elapsed / done) if done else "an unknown time"
+        count, done = len(self.seconds), sum(self.done.values())
+        finished = f"{count - len(self.open)} of {count} trials done"
+        if not self.open:
+            return finished
+        rest = (sum(self.seconds.values()) - done) * self.elapsed
+        return (
+            f"{finished}, about {format_seconds(rest / done) if done else 'an unknown time'} left"
         )
-        return self.finished() + (f", about {rest} left" if self.open else "")
+
+    def note(self, text: str) -> None:
+        ERR.print(text, soft_wrap=True)
+
+    def phase(self, name: str) -> None:
+        self.update(facts=name)
+        self.print_event(name)
+
+    def print_event(self, text: str) -> None:
+        if not ERR.is_terminal:
+            self.note(f"[{format_seconds(self.elapsed)}] {text}")
+
+    @property
+    def elapsed(self) -> float:
+        return self.bar.tasks[0].elapsed or 0.0
 
 
 # ------------------------------------------------------------------ tables
@@ -97,11 +87,11 @@ class SurveyScreen(JobScreen):
 
 def print_forecast(survey: Survey, as_json: bool) -> None:
     """The candidates with their sizes and the estimated time, before anything is trained."""
-    forecast, trials = Estimator().survey(survey), survey.trials()
+    forecast = Estimator().survey(survey)
     facts = {
         "survey": survey.to_data(),
         "candidates": [asdict(estimate) for estimate in forecast.candidates],
-        "trials": [{"id": trial.id, "name": trial.name} for trial in trials],
+        "trials": [{"id": trial.id, "name": trial.name} for trial in survey.trials()],
         "encode_seconds": forecast.encode_seconds,
         "seconds": forecast.seconds,
     }
