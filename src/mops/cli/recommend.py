@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mops.cli.main import respond
-from mops.cli.options import BYTES, COUNTS, JSON, PATH, SECONDS, amount
+from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
 from mops.cli.screen import OUT
 from mops.cli.survey_screen import print_decision
 from mops.errors import UsageError
@@ -33,14 +33,13 @@ def parse_weights(text: str) -> dict[str, float]:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--max-params", metavar="N", type=amount("--max-params", COUNTS, "40M"),
+@click.option("--max-params", metavar="N", callback=NUMBER,
               help="At most so many parameters, as 40M.")  # fmt: skip
-@click.option("--max-latency", metavar="TIME", type=amount("--max-latency", SECONDS, "20ms"),
+@click.option("--max-latency", metavar="TIME", callback=TIME,
               help="Of one request to all tasks, as 20ms.")  # fmt: skip
-@click.option("--max-train-time", metavar="TIME", type=amount("--max-train-time", SECONDS, "15m"),
+@click.option("--max-train-time", metavar="TIME", callback=TIME,
               help="Of the training steps, as 15m.")  # fmt: skip
-@click.option("--max-memory", metavar="SIZE", type=amount("--max-memory", BYTES, "2GB"),
-              help="Peak of a training, as 2GB.")  # fmt: skip
+@click.option("--max-memory", metavar="SIZE", callback=SIZE, help="Peak of a training, as 2GB.")
 @click.option(
     "--weights", metavar="TASK=N,...", type=parse_weights,
     help="What each task counts, as sentiment=2,similarity=1; others count 1.",

@@ -8,17 +8,7 @@ from typing import Any
 import click
 
 from mops.cli.main import respond
-from mops.cli.options import (
-    COUNT,
-    DEVICE,
-    JSON,
-    PATH,
-    SECONDS,
-    amount,
-    read_recipe,
-    source_options,
-    stack,
-)
+from mops.cli.options import COUNT, DEVICE, JSON, PATH, TIME, read_recipe, source_options, stack
 from mops.cli.report import report_of
 from mops.cli.screen import print_table, print_warnings
 from mops.cli.survey_screen import SurveyScreen, print_decision, print_forecast, print_summary
@@ -32,15 +22,7 @@ from mops.surveys.pack import read_pack, write_pack
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results
-from mops.surveys.run import (
-    FILE,
-    MakeExecutor,
-    begin,
-    continued,
-    open_survey,
-    run_survey,
-    train_round,
-)
+from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
 from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
 from mops.tables import format_bytes
 from mops.training.machine import own_cores
@@ -77,7 +59,7 @@ PLANS = click.option(
 @click.option("--seeds", metavar="N|A,B", type=parse_seeds,
               help="The number of seeds, or the seeds.")  # fmt: skip
 @click.option("--max-steps", type=COUNT, help="Steps of every trial.")
-@click.option("--budget", metavar="1h", type=amount("--budget", SECONDS, "1h"),
+@click.option("--budget", metavar="1h", callback=TIME,
               help="Time for all: a race, or with --seeds the steps that fit.")  # fmt: skip
 @click.option("--tune-rates", is_flag=True,
               help="First find a learning rate for each family of plans.")  # fmt: skip
@@ -188,7 +170,9 @@ def find_rates(survey: Survey, folder: Path, *, jobs: int, **engine: Any) -> Sur
     return with_best_rates(survey, rates, ledger)
 
 
-def make_executor(jobs: int, engine: str = "local", address: str | None = None) -> MakeExecutor:
+def make_executor(
+    jobs: int, engine: str = "local", address: str | None = None
+) -> partial[LocalExecutor] | partial[RayExecutor]:
     if address and engine != "ray":
         raise UsageError("--address belongs to --engine ray")
     if engine == "ray":  # each job gets so many cores, on whatever machine it runs
