@@ -7,9 +7,8 @@ from typing import Any
 import click
 import numpy as np
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, read_recipe, recipe_options
-from mops.cli.screen import OUT, print_table, print_warnings
+from mops.cli.screen import OUT, print_table, print_warnings, respond
 from mops.config.recipe import Recipe
 from mops.data.checks import SplitReport, TaskReport, examine
 from mops.data.dataset import Dataset, read_dataset

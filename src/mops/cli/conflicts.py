@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.main import respond
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
-from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
+from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
 from mops.evaluate.conflicts import WHOLE, CosineCell
 from mops.training.machine import keep_freed_memory
 

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.main import respond
 from mops.cli.options import DATA, DEVICE, JSON, PATH, TASKS
-from mops.cli.screen import ProgressBar, print_scores
+from mops.cli.screen import ProgressBar, print_scores, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task

@@ -1,13 +1,10 @@
 """`mops`: the list of commands, and errors in one line."""
 
 import importlib
-import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import click
 
@@ -92,11 +89,3 @@ def main() -> None:
         message = error.format_message() if isinstance(error, click.ClickException) else message
         click.echo(f"mops: error: {' '.join(message.split())}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
-
-
-def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
-    """Print a result as JSON for a program, or show it to a person."""
-    if as_json:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        show(*arguments)

@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, read_recipe, source_options
-from mops.cli.screen import print_table
+from mops.cli.screen import print_table, respond
 from mops.config.recipe import Recipe
 from mops.data.dataset import read_dataset
 from mops.errors import UsageError

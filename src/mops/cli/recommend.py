@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
-from mops.cli.screen import OUT
+from mops.cli.screen import OUT, respond
 from mops.cli.survey_screen import print_decision
 from mops.errors import UsageError
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, recommend

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, PATH
-from mops.cli.screen import ERR, OUT, print_table, print_warnings
+from mops.cli.screen import ERR, OUT, print_table, print_warnings, respond
 from mops.papers import NAMES, PaperView, claim_table
 from mops.reports import check_packages, missing_packages
 from mops.reports.source import read_source

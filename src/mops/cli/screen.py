@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -83,6 +85,14 @@ def print_warnings(warnings: Sequence[str]) -> None:
 
 
 # ------------------------------------------------------------------ results
+
+
+def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
+    """Print a result as JSON for a program, or show it to a person."""
+    if as_json:
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        show(*arguments)
 
 
 def print_table(

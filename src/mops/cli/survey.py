@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import COUNT, DEVICE, JSON, PATH, TIME, read_recipe, source_options, stack
 from mops.cli.report import report_of
-from mops.cli.screen import print_table, print_warnings
+from mops.cli.screen import print_table, print_warnings, respond
 from mops.cli.survey_screen import SurveyScreen, print_decision, print_forecast, print_summary
 from mops.errors import UsageError
 from mops.surveys.budget import fit_budget, fit_race

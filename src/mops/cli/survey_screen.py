@@ -7,8 +7,7 @@ from threading import Lock
 
 import click
 
-from mops.cli.main import respond
-from mops.cli.screen import ERR, OUT, ProgressBar, print_table, print_warnings
+from mops.cli.screen import ERR, OUT, ProgressBar, print_table, print_warnings, respond
 from mops.surveys.budget import Estimator, Forecast
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.main import respond
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
-from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings
+from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings, respond
 from mops.tables import format_bytes, format_count, format_seconds
 from mops.training.distributed import is_first_process
 from mops.training.machine import keep_freed_memory
