@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
-from mops.cli.screen import OUT, respond
-from mops.cli.survey_screen import print_decision
+from mops.cli.screen import OUT, print_decision, respond
 from mops.errors import UsageError
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, recommend
 from mops.surveys.results.results import read_results

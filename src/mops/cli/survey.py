@@ -1,6 +1,7 @@
 """`mops survey`"""
 
 from collections import Counter
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,16 @@ import click
 
 from mops.cli.options import COUNT, DEVICE, JSON, PATH, TIME, read_recipe, source_options, stack
 from mops.cli.report import report_of
-from mops.cli.screen import print_table, print_warnings, respond
-from mops.cli.survey_screen import SurveyScreen, print_decision, print_forecast, print_summary
+from mops.cli.screen import (
+    SurveyScreen,
+    print_decision,
+    print_summary,
+    print_table,
+    print_warnings,
+    respond,
+)
 from mops.errors import UsageError
-from mops.surveys.budget import fit_budget, fit_race
+from mops.surveys.budget import Estimator, Forecast, fit_budget, fit_race
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.executors import LocalExecutor, RayExecutor
 from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_for
@@ -23,7 +30,7 @@ from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results
 from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
 from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
-from mops.tables import format_bytes
+from mops.tables import format_bytes, format_count, format_seconds
 from mops.training.machine import own_cores
 
 SOURCE = ("config", "data", "encoder", "tasks", "device")  # options of the recipe
@@ -237,7 +244,37 @@ def vary(
     return fitted.survey
 
 
-# ------------------------------------------------------------------ --list and --status
+# ------------------------------------------------------------------ --dry-run, --list, --status
+
+
+def print_forecast(survey: Survey, as_json: bool) -> None:
+    """The candidates with their sizes and the estimated time, before anything is trained."""
+    forecast = Estimator().survey(survey)
+    facts = {
+        "survey": survey.to_data(),
+        "candidates": [asdict(estimate) for estimate in forecast.candidates],
+        "trials": [{"id": trial.id, "name": trial.name} for trial in survey.trials()],
+        "encode_seconds": forecast.encode_seconds,
+        "seconds": forecast.seconds,
+    }
+    respond(as_json, facts, show_forecast, forecast)
+
+
+def show_forecast(forecast: Forecast) -> None:
+    survey, once = forecast.survey, forecast.encode_seconds
+    rows = [
+        [trial.name, f"{trial.steps:,}", format_count(trial.parameters),
+         format_count(trial.trained), format_seconds(trial.seconds)]
+        for trial in forecast.candidates
+    ]  # fmt: skip
+    columns = ["candidate", "steps", "parameters", "trained", "a trial"]
+    print_table(f"{survey.name}: {survey.source or 'a survey'}", columns, rows)
+    click.echo(
+        f"{len(survey.trials())} trials ({len(rows)} candidates x {len(survey.seeds)} seed(s)), "
+        f"about {format_seconds(forecast.seconds)} one after the other"
+        + (f", of which {format_seconds(once)} to encode texts once" if once else "")
+        + f"; compared with {survey.baseline}; scored on {survey.on}"
+    )
 
 
 def list_experiments(as_json: bool) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
-from mops.cli.screen import print_table, print_warnings, respond
+from mops.cli.screen import SurveyScreen, print_table, print_warnings, respond
 from mops.cli.survey import ENGINE, engine_options, make_executor
-from mops.cli.survey_screen import SurveyScreen
 from mops.surveys import tune
 from mops.surveys.design import Survey
 from mops.surveys.run import begin, train_round
