@@ -87,9 +87,9 @@ def find_entries(
         known = find_entries_in(data, known)
     chosen: dict[str, TaskEntry] = choose_tasks(known, tasks)
     for name, entry in chosen.items():
-        if missing := missing_files(entry):
+        for file in missing_files(entry):
             raise DataError(
-                f"task {name!r}: {missing[0]} does not exist any more; "
+                f"task {name!r}: {file} does not exist any more; "
                 "pass the folder of the data with --data DIR"
             )
     return chosen

@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,6 +14,7 @@ import mops
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
 from mops.cli.screen import ProgressBar, print_warnings
+from mops.data.compose import choose_tasks
 from mops.data.examples import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
@@ -51,7 +52,8 @@ def command(
     data: str | None,
     device: str | None,
     as_json: bool,
-    **columns: Any,
+    task: str | None,
+    text: tuple[str, ...],
 ) -> None:
     """Predict every row of a file with a trained model, in the order of the rows.
 
@@ -70,22 +72,18 @@ def command(
         return
     if source is None:
         raise UsageError("no input; give a file, or - for standard input")
-    table = open_table(source, columns["text"])
-    tasks = fitting_tasks(predictor.bundle.layout.tasks, table, **columns)
+    table = open_table(source, text)
+    tasks = choose_tasks(predictor.bundle.layout.tasks, [task] if task else None)
+    fitting = fitting_tasks(tasks.values(), table, text)
     if out is None:
-        write_predictions(predictor, tasks, table, sys.stdout, as_json)
+        write_predictions(predictor, fitting, table, sys.stdout, as_json)
         return
     with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-        write_predictions(predictor, tasks, table, file, as_json)
+        write_predictions(predictor, fitting, table, file, as_json)
 
 
-def fitting_tasks(
-    known: Mapping[str, Task], table: DataTable, task: str | None, text: tuple[str, ...]
-) -> list[Task]:
-    """The tasks whose columns the input has."""
-    if task is not None and task not in known:
-        raise UsageError(f"the model has no task {task!r}; it has {', '.join(known)}")
-    tasks = [known[task]] if task else list(known.values())
+def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: tuple[str, ...]) -> list[Task]:
+    """The tasks whose columns the input has; `text` names other columns."""
     if text:
         tasks = [replace(task, text=text) for task in tasks if len(task.text) == len(text)]
     fitting = [task for task in tasks if set(task.text) <= set(table.columns)]
