@@ -17,7 +17,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,6 @@ class Store:
 
     folder: Path
     limit: int = DEFAULT_LIMIT
-    warned: set[str] = field(default_factory=set)
     room: int = 0  # bytes that can be written before the folder is scanned again
 
     def read(self, kind: str, key: str) -> Arrays | None:
@@ -145,7 +144,8 @@ class Store:
 
     def drop(self, path: Path) -> None:
         """Remove a broken block."""
-        self.warn(f"{path} is broken and was removed; its content is computed again")
+        message = f"{path} is broken and was removed; its content is computed again"
+        warnings.warn(message, StoreWarning, stacklevel=1)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
@@ -165,17 +165,13 @@ class Store:
                     self.room -= draft.write_bytes(save(dict(arrays), {CHECK: checksum(arrays)}))
             return self.open(path)
         except (OSError, RunError) as error:
-            self.warn(
+            warnings.warn(  # Python shows it once
                 f"cannot write to the cache {self.folder}: {error.__cause__ or error}; the work "
-                f"continues without it. Free some space, or turn it off with {FOLDER}={OFF}"
+                f"continues without it. Free some space, or turn it off with {FOLDER}={OFF}",
+                StoreWarning,
+                stacklevel=1,
             )
             return None
-
-    def warn(self, message: str) -> None:
-        """Warn once."""
-        if message not in self.warned:
-            self.warned.add(message)
-            warnings.warn(message, StoreWarning, stacklevel=2)
 
     def entries(self) -> list[StoreEntry]:
         """All entries, the least recently used first."""

@@ -1,4 +1,4 @@
-"""Tables as values, their writers in Markdown and CSV, and their cells in LaTeX."""
+"""Numbers with units and tables as values, in Markdown and CSV, and their cells in LaTeX."""
 
 from __future__ import annotations
 
@@ -12,6 +12,22 @@ from dataclasses import dataclass, replace
 
 MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # the sign of a number, not of its exponent
 MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]|~#$])")
+
+
+def format_count(number: float) -> str:
+    return f"{number / 1e6:.2f} M" if number >= 1e4 else f"{number:,.0f}"
+
+
+def format_seconds(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.1f} ms"
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def format_bytes(number: float) -> str:
+    return f"{number / 1e6:.1f} MB" if number < 1e9 else f"{number / 1e9:.2f} GB"
 
 
 @dataclass(frozen=True)

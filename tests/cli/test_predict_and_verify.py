@@ -211,7 +211,7 @@ def test_no_input_and_an_unknown_task_are_refused(run_cli: Any, made: World, mod
     code, _, err = run_cli("predict", model)
     assert code == 2 and "no input" in err
     code, _, err = run_cli("predict", model, str(made.data / "sts-dev.csv"), "--task", "sts")
-    assert code == 2 and "it has sentiment, paraphrase, similarity" in err
+    assert code == 2 and "there are sentiment, paraphrase, similarity" in err
 
 
 # ------------------------------------------------------------------ the course's files

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from mops.cli.screen import WIDE
-from mops.cli.survey_screen import print_decision, print_summary
+from mops.cli.screen import WIDE, print_decision, print_summary
 from mops.evaluate import posterior
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results

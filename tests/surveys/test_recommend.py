@@ -7,16 +7,17 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
-from mops.cli.recommend import COSTS, command, parse_weights
+from mops.cli.options import NUMBER, SIZE, TIME
+from mops.cli.recommend import command, parse_weights
 from mops.errors import UsageError
 from mops.evaluate import posterior as posterior_module
 from mops.evaluate.posterior import posterior
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, pareto_front, recommend
 from mops.surveys.results.results import CandidateResult, Results
-from mops.units import BYTES, COUNTS, SECONDS, parse_amount
 from surveying import made_costs, made_standing, made_summary, made_trial
 
 FIELDS = {  # what `--cheapest` names -> the cost behind it
@@ -229,10 +230,10 @@ def test_a_score_below_zero_has_no_score_by_time_and_memory() -> None:
 
 
 def test_the_options_of_the_command_are_those_of_the_rule() -> None:
-    assert tuple(CHEAPEST) == COSTS
-    defaults = {option.name: option.default for option in command.params}
-    assert (defaults["worth"], defaults["sure"]) == (WORTH, SURE)
-    assert defaults["cheapest"] == "parameters"
+    options = {option.name: option for option in command.params}
+    assert (options["worth"].default, options["sure"].default) == (WORTH, SURE)
+    assert options["cheapest"].default == "parameters"
+    assert list(options["cheapest"].type.choices) == list(CHEAPEST)
 
 
 # ------------------------------------------------------------------ limits
@@ -401,31 +402,31 @@ def test_front_keeps_what_is_best_in_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "units", "value"),
+    ("text", "parse", "value"),
     [
-        ("40M", COUNTS, 40e6), ("1.5b", COUNTS, 1.5e9), ("12000", COUNTS, 12000),
-        ("20ms", SECONDS, 0.02), ("15m", SECONDS, 900), ("1.5 h", SECONDS, 5400),
-        ("2GB", BYTES, 2e9), ("512MiB", BYTES, 2**29),
+        ("40M", NUMBER, 40e6), ("1.5b", NUMBER, 1.5e9), ("12000", NUMBER, 12000),
+        ("20ms", TIME, 0.02), ("15m", TIME, 900), ("1.5 h", TIME, 5400),
+        ("2GB", SIZE, 2e9), ("512MiB", SIZE, 2**29),
     ],
 )  # fmt: skip
-def test_amounts(text: str, units: dict[str, float], value: float) -> None:
-    assert parse_amount(text, units, "--x") == pytest.approx(value)
+def test_amounts(text: str, parse: Any, value: float) -> None:
+    assert parse(None, click.Option(["--x"]), text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
-    ("text", "units"),
+    ("text", "parse"),
     [
-        ("20", SECONDS),
-        ("forty", COUNTS),
-        ("-3M", COUNTS),
-        ("0M", COUNTS),
-        ("20ms", COUNTS),
-        ("", BYTES),
+        ("20", TIME),
+        ("forty", NUMBER),
+        ("-3M", NUMBER),
+        ("0M", NUMBER),
+        ("20ms", NUMBER),
+        ("", SIZE),
     ],
 )
-def test_amounts_that_make_no_sense(text: str, units: dict[str, float]) -> None:
+def test_amounts_that_make_no_sense(text: str, parse: Any) -> None:
     with pytest.raises(UsageError, match=r"--x .*write a number above 0 and its unit"):
-        parse_amount(text, units, "--x")
+        parse(None, click.Option(["--x"]), text)
 
 
 def test_weights_as_typed() -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import JSON
-from mops.cli.screen import OUT, print_table
+from mops.cli.screen import OUT, print_table, respond
 from mops.store import StoredBlock, StoreEntry, find_store
-from mops.units import format_bytes
+from mops.tables import format_bytes
 
 
 @click.command()

@@ -7,9 +7,8 @@ from typing import Any
 import click
 import numpy as np
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, read_recipe, recipe_options
-from mops.cli.screen import OUT, print_table, print_warnings
+from mops.cli.screen import OUT, print_table, print_warnings, respond
 from mops.config.recipe import Recipe
 from mops.data.batches import tokenise
 from mops.data.checks import SplitReport, TaskReport, examine
@@ -18,7 +17,7 @@ from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trai
 from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds
-from mops.units import format_count, format_seconds
+from mops.tables import format_count, format_seconds
 
 BUDGET = {"rows": "{:,}", "batches": "{:,}", "examples": "{:,}", "passes": "{:.2f}"}
 TOKENS = (

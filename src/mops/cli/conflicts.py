@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.main import respond
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
-from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
+from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
 from mops.evaluate.conflicts import WHOLE, CosineCell
+from mops.training.machine import keep_freed_memory
 
 FEW_PAIRS = 3  # have a table each; more pairs are averaged in one table
 MARKS = {True: "*", False: " "}  # significantly below 0
@@ -43,8 +43,6 @@ def command(
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
-    from mops.training.machine import keep_freed_memory
-
     keep_freed_memory()
     folder = out or run_folder(recipe, "conflicts-")
     with TrainingScreen(recipe.sharing_plan().name) as screen:

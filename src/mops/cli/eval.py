@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.main import respond
 from mops.cli.options import DATA, DEVICE, JSON, PATH, TASKS
-from mops.cli.screen import ProgressBar, print_scores
+from mops.cli.screen import ProgressBar, print_scores, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task
 from mops.errors import DataError, RunError
+from mops.evaluate.evaluate import answer_dataset, judge, score_table
 from mops.record import RunScores
+from mops.training.machine import choose_device
 
 TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
 
@@ -37,8 +38,6 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
     Example:
       mops eval runs/first/model --verify
     """
-    from mops.training.machine import choose_device
-
     predictor = mops.load(model, choose_device(device or "auto"))
     bundle = predictor.bundle
     scores = score_model(predictor, find_entries(bundle.entries, **files))
@@ -50,8 +49,6 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
 
 def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> RunScores:
     """The scores of a model on all splits of the given tasks."""
-    from mops.evaluate.evaluate import answer_dataset, judge, score_table
-
     config = predictor.bundle.config
     tasks = {name: predictor.bundle.layout.tasks[name] for name in entries}
     splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}
@@ -90,9 +87,9 @@ def find_entries(
         known = find_entries_in(data, known)
     chosen: dict[str, TaskEntry] = choose_tasks(known, tasks)
     for name, entry in chosen.items():
-        if missing := missing_files(entry):
+        for file in missing_files(entry):
             raise DataError(
-                f"task {name!r}: {missing[0]} does not exist any more; "
+                f"task {name!r}: {file} does not exist any more; "
                 "pass the folder of the data with --data DIR"
             )
     return chosen

@@ -1,13 +1,10 @@
 """`mops`: the list of commands, and errors in one line."""
 
 import importlib
-import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import click
 
@@ -15,7 +12,7 @@ from mops import __version__
 from mops.errors import MopsError, nearest
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
-    "quickstart": "Survey eight sharing plans on the embedded data.",
+    "quickstart": "Survey six sharing plans on the embedded data.",
     "init": "Write a starter recipe for a folder of data files.",
     "check": "Validate a recipe and its data without training.",
     "plans": "List the sharing plans with their sizes, or draw one.",
@@ -92,15 +89,3 @@ def main() -> None:
         message = error.format_message() if isinstance(error, click.ClickException) else message
         click.echo(f"mops: error: {' '.join(message.split())}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
-
-
-def echo_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-
-
-def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
-    """Print a result as JSON for a program, or show it to a person."""
-    if as_json:
-        echo_json(data)
-    else:
-        show(*arguments)

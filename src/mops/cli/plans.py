@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, read_recipe, source_options
-from mops.cli.screen import print_table
+from mops.cli.screen import print_table, respond
 from mops.config.recipe import Recipe
 from mops.data.dataset import read_dataset
 from mops.errors import UsageError
@@ -15,7 +14,7 @@ from mops.model.sources import find_encoder
 from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import every_plan, read_plan
 from mops.plans.picture import draw
-from mops.units import format_count
+from mops.tables import format_count
 from mops.yaml_io import format_yaml
 
 

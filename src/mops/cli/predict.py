@@ -1,14 +1,12 @@
 """`mops predict`"""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -16,14 +14,14 @@ import mops
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
 from mops.cli.screen import ProgressBar, print_warnings
+from mops.data.compose import choose_tasks
 from mops.data.dataset import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
+from mops.predict.inference import Predictions
 from mops.tasks import Task
-
-if TYPE_CHECKING:
-    from mops.predict.inference import Predictions
+from mops.training.machine import choose_device, give_back_memory, keep_freed_memory
 
 # task -> the word of the CS224N course for it and the header of its file, spelt as in the course
 COURSE_FILES = {
@@ -54,7 +52,8 @@ def command(
     data: str | None,
     device: str | None,
     as_json: bool,
-    **columns: Any,
+    task: str | None,
+    text: tuple[str, ...],
 ) -> None:
     """Predict every row of a file with a trained model, in the order of the rows.
 
@@ -66,8 +65,6 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
-    from mops.training.machine import choose_device, keep_freed_memory
-
     keep_freed_memory()
     predictor = mops.load(model, choose_device(device or "auto"))
     if cs224n is not None:
@@ -75,22 +72,18 @@ def command(
         return
     if source is None:
         raise UsageError("no input; give a file, or - for standard input")
-    table = open_table(source, columns["text"])
-    tasks = fitting_tasks(predictor.bundle.layout.tasks, table, **columns)
+    table = open_table(source, text)
+    tasks = choose_tasks(predictor.bundle.layout.tasks, [task] if task else None)
+    fitting = fitting_tasks(tasks.values(), table, text)
     if out is None:
-        write_predictions(predictor, tasks, table, sys.stdout, as_json)
+        write_predictions(predictor, fitting, table, sys.stdout, as_json)
         return
     with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-        write_predictions(predictor, tasks, table, file, as_json)
+        write_predictions(predictor, fitting, table, file, as_json)
 
 
-def fitting_tasks(
-    known: Mapping[str, Task], table: DataTable, task: str | None, text: tuple[str, ...]
-) -> list[Task]:
-    """The tasks whose columns the input has."""
-    if task is not None and task not in known:
-        raise UsageError(f"the model has no task {task!r}; it has {', '.join(known)}")
-    tasks = [known[task]] if task else list(known.values())
+def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: tuple[str, ...]) -> list[Task]:
+    """The tasks whose columns the input has; `text` names other columns."""
     if text:
         tasks = [replace(task, text=text) for task in tasks if len(task.text) == len(text)]
     fitting = [task for task in tasks if set(task.text) <= set(table.columns)]
@@ -107,8 +100,6 @@ def write_predictions(
     predictor: mops.Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
 ) -> None:
     """Predict all tasks in one pass, window by window; tasks with the same columns share rows."""
-    from mops.training.machine import give_back_memory
-
     streams = {}
     for text in dict.fromkeys(task.text for task in tasks):
         group = [task for task in tasks if task.text == text]

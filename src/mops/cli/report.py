@@ -1,24 +1,18 @@
 """`mops report`"""
 
-from __future__ import annotations
-
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import JSON, PATH
-from mops.cli.screen import ERR, OUT, print_table, print_warnings
+from mops.cli.screen import ERR, OUT, print_table, print_warnings, respond
 from mops.papers import NAMES, PaperView, claim_table
 from mops.reports import check_packages, missing_packages
 from mops.reports.source import read_source
 from mops.surveys.pack import read_pack
-
-if TYPE_CHECKING:
-    from mops.reports.report import Report
 
 
 @click.command()
@@ -63,13 +57,13 @@ def command(
         "left_out": list(source.unreadable),
         "papers": [asdict(view) for view in report.papers],
     }
-    respond(as_json, facts, show, report, files[0])
+    respond(as_json, facts, show, report.papers, files[0])
     if is_open and not webbrowser.open(files[0].resolve().as_uri()):
         print_warnings([f"no browser found; open {files[0]} yourself"])
 
 
-def show(report: Report, page: Path) -> None:
-    for view in report.papers:
+def show(papers: Sequence[PaperView], page: Path) -> None:
+    for view in papers:
         print_paper(view)
     click.echo(f"report: {page}")
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from mops.record import RunScores, TaskBudget
+from mops.surveys.budget import Estimator
+from mops.surveys.design import Survey
+from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
+from mops.surveys.results import tables
+from mops.surveys.results.recommend import Decision
+from mops.surveys.results.results import Results
+from mops.tables import format_seconds
 from mops.training.tracking import Watcher
 
 if TYPE_CHECKING:
-    from mops.record import RunScores, TaskBudget
     from mops.training.step import StepFacts
 
 WIDE = 118  # columns where there is no terminal to ask
@@ -77,12 +88,84 @@ class TrainingScreen(ProgressBar, Watcher):
         self.update(description=f"{self.title}: {name}")
 
 
+class SurveyScreen(ProgressBar, SurveyWatcher):
+    """Progress in estimated seconds of all trials: a bar, or lines where there is no terminal."""
+
+    def __init__(self, survey: Survey, folder: Path) -> None:
+        super().__init__(survey.name)
+        forecast = Estimator().survey(survey).candidates
+        self.estimates = {trial.name: trial.seconds for trial in forecast}
+        self.ledger, self.lock = Ledger(folder), Lock()
+        self.open: list[str] = []
+        self.seconds: dict[str, float] = {}
+        self.done: dict[str, float] = {}  # first trial of a job -> estimated seconds done
+
+    def planned(self, trials: Sequence[Trial]) -> None:
+        """Another round begins."""
+        own = {trial.id: self.estimates[trial.candidate.name] for trial in trials}
+        self.seconds |= own
+        self.open += own
+        self.update(total=sum(self.seconds.values()))
+        rest = format_seconds(sum(own.values()))
+        self.note(f"{self.title}: {len(trials)} trainings, about {rest} of work")
+
+    def started(self, job: Job) -> None:
+        self.update(facts=job.name)
+
+    def moved(self, job: Job, fraction: float, activity: str) -> None:
+        with self.lock:
+            seconds = sum(self.seconds[trial_id] for trial_id in job.ids)
+            self.done[job.ids[0]] = max(fraction * seconds, self.done.get(job.ids[0], 0.0))
+            self.update(completed=sum(self.done.values()), facts=f"{job.name}: {activity}")
+            for trial in job.trials:
+                if trial.id in self.open and not self.ledger.is_open(trial.id):
+                    self.open.remove(trial.id)
+                    self.print_event(f"{trial.name}: {self.ledger.state(trial.id)}, {self.left()}")
+
+    def ended(self, job: Job) -> None:
+        self.moved(job, 1.0, "done")
+
+    def left(self) -> str:
+        """Finished trials, and the time left at the speed so far."""
+        count, done = len(self.seconds), sum(self.done.values())
+        finished = f"{count - len(self.open)} of {count} trials done"
+        if not self.open:
+            return finished
+        rest = (sum(self.seconds.values()) - done) * self.elapsed
+        return (
+            f"{finished}, about {format_seconds(rest / done) if done else 'an unknown time'} left"
+        )
+
+    def note(self, text: str) -> None:
+        ERR.print(text, soft_wrap=True)
+
+    def phase(self, name: str) -> None:
+        self.update(facts=name)
+        self.print_event(name)
+
+    def print_event(self, text: str) -> None:
+        if not ERR.is_terminal:
+            self.note(f"[{format_seconds(self.elapsed)}] {text}")
+
+    @property
+    def elapsed(self) -> float:
+        return self.bar.tasks[0].elapsed or 0.0
+
+
 def print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
         ERR.print(f"warning: {warning}", style="yellow", soft_wrap=True)
 
 
 # ------------------------------------------------------------------ results
+
+
+def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
+    """Print a result as JSON for a program, or show it to a person."""
+    if as_json:
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        show(*arguments)
 
 
 def print_table(
@@ -119,3 +202,27 @@ def print_scores(title: str, scores: RunScores) -> None:
         "± one standard error; train: a fixed sample"
     )
     print_table(title, ["score", *splits], rows, note)
+
+
+def print_summary(results: Results) -> None:
+    """Scores, differences, gains and costs so far, and the trials that are missing."""
+    for title, table in {
+        f"{results.name}: scores": tables.score_table(results),
+        "differences": tables.difference_table(results),
+        "gain of each task over a model of its own": tables.gain_table(results),
+        "costs": tables.cost_table(results),
+        "trials without a result": tables.missing_table(results),
+    }.items():
+        if table.rows:
+            print_table(title, table.columns, table.texts, table.note)
+            OUT.print()
+    if results.candidates:
+        OUT.print(tables.describe_rows(results))
+    print_warnings([caveat.text for caveat in results.caveats])
+
+
+def print_decision(decision: Decision) -> None:
+    click.echo("\n".join(decision.lines) + "\n")
+    for table in (tables.odds_table(decision), tables.front_table(decision)):
+        if table.rows:
+            print_table(table.title, table.columns, table.texts, table.note)

@@ -1,38 +1,40 @@
 """`mops survey`"""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
-from mops.cli.main import respond
-from mops.cli.options import COUNT, DEVICE, JSON, PATH, read_recipe, source_options
+from mops.cli.options import COUNT, DEVICE, JSON, PATH, TIME, read_recipe, source_options, stack
 from mops.cli.report import report_of
-from mops.cli.screen import print_table, print_warnings
-from mops.cli.survey_screen import SurveyScreen, print_decision, print_forecast, print_summary
+from mops.cli.screen import (
+    SurveyScreen,
+    print_decision,
+    print_summary,
+    print_table,
+    print_warnings,
+    respond,
+)
 from mops.errors import UsageError
-from mops.surveys.budget import fit_budget, fit_race
+from mops.surveys.budget import Estimator, Forecast, fit_budget, fit_race
 from mops.surveys.design import Survey, read_survey
+from mops.surveys.executors import LocalExecutor, RayExecutor
 from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_for
 from mops.surveys.ledger import STATES, Ledger
 from mops.surveys.pack import read_pack, write_pack
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results
-from mops.units import SECONDS, format_bytes, parse_amount
-
-if TYPE_CHECKING:
-    from mops.surveys.run import MakeExecutor
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
+from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
+from mops.tables import format_bytes, format_count, format_seconds
+from mops.training.machine import own_cores
 
 SOURCE = ("config", "data", "encoder", "tasks", "device")  # options of the recipe
-RUNNING = ("jobs", "engine", "address", "keep", "retry")  # options of the run
+ENGINE = ("jobs", "engine", "address")
 
 
 def parse_seeds(text: str) -> int | list[int]:
@@ -43,20 +45,13 @@ def parse_seeds(text: str) -> int | list[int]:
     return seeds[0] if len(seeds) == 1 else seeds
 
 
-def engine_options(command: Command) -> Command:
-    """Options that say where trials are trained."""
-    for option in reversed((
-        click.option("--jobs", type=COUNT, default=1,
-                     help="Trials at a time; the cores are divided among them."),
-        click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
-                     help="Processes on this machine, or Ray tasks."),
-        click.option("--address", metavar="HOST:PORT",
-                     help="A Ray cluster; default: this machine."),
-    )):  # fmt: skip
-        command = option(command)
-    return command
-
-
+engine_options = stack(
+    click.option("--jobs", type=COUNT, default=1,
+                 help="Trials at a time; the cores are divided among them."),
+    click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
+                 help="Processes on this machine, or Ray tasks."),
+    click.option("--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine."),
+)  # fmt: skip
 PLANS = click.option(
     "--plan", "plans", metavar="SHORT", multiple=True, help="A plan to compare. Repeatable."
 )
@@ -70,7 +65,7 @@ PLANS = click.option(
 @click.option("--seeds", metavar="N|A,B", type=parse_seeds,
               help="The number of seeds, or the seeds.")  # fmt: skip
 @click.option("--max-steps", type=COUNT, help="Steps of every trial.")
-@click.option("--budget", metavar="1h", type=lambda text: parse_amount(text, SECONDS, "--budget"),
+@click.option("--budget", metavar="1h", callback=TIME,
               help="Time for all: a race, or with --seeds the steps that fit.")  # fmt: skip
 @click.option("--tune-rates", is_flag=True,
               help="First find a learning rate for each family of plans.")  # fmt: skip
@@ -87,18 +82,10 @@ PLANS = click.option(
 @click.option("--pack", "packed", metavar="FILE", type=PATH,
               help="Write the survey in a folder as one file, and stop.")  # fmt: skip
 @click.option("--list", "mode", flag_value="list", help="List the named experiments and stop.")
-@click.option(
-    "--dry-run",
-    "mode",
-    flag_value="dry-run",
-    help="Print trials, sizes and estimated time and stop.",
-)
-@click.option(
-    "--status",
-    "mode",
-    flag_value="status",
-    help="Print the states of the trials and results so far.",
-)
+@click.option("--dry-run", "mode", flag_value="dry-run",
+              help="Print trials, sizes and estimated time and stop.")  # fmt: skip
+@click.option("--status", "mode", flag_value="status",
+              help="Print the states of the trials and results so far.")  # fmt: skip
 @JSON
 def command(
     what: str,
@@ -110,6 +97,8 @@ def command(
     more_seeds: int | None,
     only: tuple[str, ...],
     tune_rates: bool,
+    keep: str,
+    retry: bool,
     **options: Any,
 ) -> None:
     """Train many plans under one budget, measure their costs, and compare them.
@@ -128,8 +117,6 @@ def command(
       mops survey surveys/everything --more-seeds 2 --only shared --only hybrid:3
       mops survey surveys/everything --pack everything.mops
     """
-    from mops.surveys.run import FILE, continued
-
     if mode == "list":
         return list_experiments(as_json)
     is_begun = (Path(what) / FILE).is_file()
@@ -144,17 +131,19 @@ def command(
         return click.echo(f"{packed}: {format_bytes(size)}")
     if only and not more_seeds:
         raise UsageError("--only belongs to --more-seeds")
-    how = {key: options.pop(key) for key in RUNNING}
+    engine = {key: options.pop(key) for key in ENGINE}
     source = {key: options.pop(key) for key in SOURCE}
     if is_begun or pack or more_seeds:
-        survey = begun_survey(folder, source["data"], more_seeds, only, **options)
+        data = source.pop("data")
+        survey = begun_survey(folder, data, more_seeds, only, **options, **source)
     else:
         survey = vary(base_survey(what, source), **options)
-        survey = find_rates(survey, folder, **how) if tune_rates else survey
+        if tune_rates and mode != "dry-run":
+            survey = find_rates(survey, folder, **engine)
         survey = continued(survey, folder) if options["budget"] else survey
     if mode == "dry-run":
         return print_forecast(survey, as_json)
-    return run(survey, folder, as_json, **how)
+    return run(survey, folder, as_json, keep=keep, retry=retry, **engine)
 
 
 def run(
@@ -162,16 +151,13 @@ def run(
     folder: Path,
     as_json: bool,
     *,
-    jobs: int,
-    engine: str = "local",
-    address: str | None = None,
     keep: str = "best",
     retry: bool = False,
+    jobs: int,
+    **engine: Any,
 ) -> None:
     """Train what is left of the survey, and print its results."""
-    from mops.surveys.run import run_survey
-
-    executor = make_executor(jobs=jobs, engine=engine, address=address)
+    executor = make_executor(jobs, **engine)
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(survey, folder) as screen:
@@ -182,23 +168,19 @@ def run(
         click.echo(f"report: {page}")
 
 
-def find_rates(survey: Survey, folder: Path, *, jobs: int, engine: str, **how: Any) -> Survey:
+def find_rates(survey: Survey, folder: Path, *, jobs: int, **engine: Any) -> Survey:
     """Half a training with each of three learning rates, for each family of plans."""
-    from mops.surveys.run import begin, train_round
-    from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
-
+    executor = make_executor(jobs, **engine)
     rates, folder = rate_survey(survey), folder.with_name(f"{folder.name}-rates")
     ledger = begin(rates, folder)
     with SurveyScreen(rates, folder) as screen:
-        executor = make_executor(jobs=jobs, engine=engine, address=how["address"])
         train_round(rates.trials(), ledger, executor(ledger, screen), jobs, RATES_UNTIL)
     return with_best_rates(survey, rates, ledger)
 
 
-def make_executor(*, jobs: int, engine: str, address: str | None) -> MakeExecutor:
-    from mops.surveys.executors import LocalExecutor, RayExecutor
-    from mops.training.machine import own_cores
-
+def make_executor(
+    jobs: int, engine: str = "local", address: str | None = None
+) -> partial[LocalExecutor] | partial[RayExecutor]:
     if address and engine != "ray":
         raise UsageError("--address belongs to --engine ray")
     if engine == "ray":  # each job gets so many cores, on whatever machine it runs
@@ -230,8 +212,6 @@ def begun_survey(
     folder: Path, data: str | None, more_seeds: int | None, only: tuple[str, ...], **design: Any
 ) -> Survey:
     """The survey in a folder, with its data elsewhere or more seeds where they are asked for."""
-    from mops.surveys.run import open_survey
-
     if given := [name for name, value in design.items() if value]:
         raise UsageError(
             f"{folder} holds a survey with a design of its own, which {', '.join(given)} would "
@@ -267,7 +247,37 @@ def vary(
     return fitted.survey
 
 
-# ------------------------------------------------------------------ --list and --status
+# ------------------------------------------------------------------ --dry-run, --list, --status
+
+
+def print_forecast(survey: Survey, as_json: bool) -> None:
+    """The candidates with their sizes and the estimated time, before anything is trained."""
+    forecast = Estimator().survey(survey)
+    facts = {
+        "survey": survey.to_data(),
+        "candidates": [asdict(estimate) for estimate in forecast.candidates],
+        "trials": [{"id": trial.id, "name": trial.name} for trial in survey.trials()],
+        "encode_seconds": forecast.encode_seconds,
+        "seconds": forecast.seconds,
+    }
+    respond(as_json, facts, show_forecast, forecast)
+
+
+def show_forecast(forecast: Forecast) -> None:
+    survey, once = forecast.survey, forecast.encode_seconds
+    rows = [
+        [trial.name, f"{trial.steps:,}", format_count(trial.parameters),
+         format_count(trial.trained), format_seconds(trial.seconds)]
+        for trial in forecast.candidates
+    ]  # fmt: skip
+    columns = ["candidate", "steps", "parameters", "trained", "a trial"]
+    print_table(f"{survey.name}: {survey.source or 'a survey'}", columns, rows)
+    click.echo(
+        f"{len(survey.trials())} trials ({len(rows)} candidates x {len(survey.seeds)} seed(s)), "
+        f"about {format_seconds(forecast.seconds)} one after the other"
+        + (f", of which {format_seconds(once)} to encode texts once" if once else "")
+        + f"; compared with {survey.baseline}; scored on {survey.on}"
+    )
 
 
 def list_experiments(as_json: bool) -> None:
@@ -279,8 +289,6 @@ def list_experiments(as_json: bool) -> None:
 
 
 def show_status(folder: Path, as_json: bool) -> None:
-    from mops.surveys.run import open_survey
-
     survey, ledger = open_survey(folder), Ledger(folder)
     states = {trial.name: ledger.state(trial.id) for trial in survey.trials()}
     results = judge_survey(survey, folder)

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.main import respond
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
-from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings
-from mops.units import format_bytes, format_count, format_seconds
+from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings, respond
+from mops.tables import format_bytes, format_count, format_seconds
+from mops.training.distributed import is_first_process
+from mops.training.machine import keep_freed_memory
 
 
 @click.command()
@@ -32,9 +33,6 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
-    from mops.training.distributed import is_first_process
-    from mops.training.machine import keep_freed_memory
-
     keep_freed_memory()
     folder = out or run_folder(recipe)
     if not is_first_process():  # only the first process prints

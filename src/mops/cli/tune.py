@@ -6,22 +6,12 @@ from typing import Any
 
 import click
 
-from mops.cli.main import respond
 from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
-from mops.cli.screen import print_table, print_warnings
-from mops.cli.survey import engine_options, make_executor
-from mops.cli.survey_screen import SurveyScreen
+from mops.cli.screen import SurveyScreen, print_table, print_warnings, respond
+from mops.cli.survey import ENGINE, engine_options, make_executor
+from mops.surveys import tune
 from mops.surveys.design import Survey
-from mops.surveys.tune import (
-    SearchResult,
-    budget_in_steps,
-    default_space,
-    judge_search,
-    pick_winner,
-    plan_search,
-    read_space,
-    run_search,
-)
+from mops.surveys.run import begin, train_round
 
 
 @click.command()
@@ -43,9 +33,6 @@ def command(
     out: Path,
     dry_run: bool,
     as_json: bool,
-    jobs: int,
-    engine: str,
-    address: str | None,
     **options: Any,
 ) -> None:
     """Search plan, learning rates, loss weights and budget together.
@@ -65,33 +52,33 @@ def command(
     Example:
       mops tune --data sample --trials 12 --set training.max_steps=120
     """
-    recipe = budget_in_steps(read_recipe(**options))
-    survey = plan_search(recipe, read_space(space) if space else default_space(recipe), trials)
+    engine = {key: options.pop(key) for key in ENGINE}
+    recipe = tune.budget_in_steps(read_recipe(**options))
+    draws = tune.read_space(space) if space else tune.default_space(recipe)
+    survey = tune.plan_search(recipe, draws, trials)
     if dry_run:
         click.echo(survey.to_yaml(), nl=False)
         return
-    result = search(survey, out, seeds, jobs=jobs, engine=engine, address=address)
+    result = search(survey, out, seeds, **engine)
     respond(as_json, asdict(result), show, result, out)
 
 
-def search(survey: Survey, out: Path, seeds: int, *, jobs: int, **how: Any) -> SearchResult:
+def search(survey: Survey, out: Path, seeds: int, *, jobs: int, **engine: Any) -> tune.SearchResult:
     """Run the search, then train winner and default with fresh seeds and compare them."""
-    from mops.surveys.run import begin, train_round
-
     ledger = begin(survey, out)
     with SurveyScreen(survey, out) as screen:
-        executor = make_executor(jobs=jobs, **how)(ledger, screen)
-        run_search(survey, ledger, executor, jobs)
-        winner, default = pick_winner(survey.trials(), ledger), survey.candidates()[0]
+        executor = make_executor(jobs, **engine)(ledger, screen)
+        tune.run_search(survey, ledger, executor, jobs)
+        winner, default = tune.pick_winner(survey.trials(), ledger), survey.candidates()[0]
         first = survey.seeds[0] + 1
         fresh = range(first, first + seeds)
         if winner.name != default.name:
             both = [candidate.trial(seed) for seed in fresh for candidate in (default, winner)]
             train_round(both, ledger, executor, jobs)
-    return judge_search(survey, winner, fresh, ledger)
+    return tune.judge_search(survey, winner, fresh, ledger)
 
 
-def show(result: SearchResult, out: Path) -> None:
+def show(result: tune.SearchResult, out: Path) -> None:
     rows = [
         [
             f"{trial.name}{' (default)' if n == 0 else ''}",

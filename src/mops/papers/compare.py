@@ -10,8 +10,7 @@ from mops.papers.findings import Claim, judge
 from mops.papers.paper import TASKS, OurResults, PaperRow, PaperTable, read_paper
 from mops.record import Record
 from mops.surveys.results.results import Results
-from mops.tables import EMPTY, Cell, Table
-from mops.units import format_seconds
+from mops.tables import EMPTY, Cell, Table, format_seconds
 
 OURS = ", ours"  # ends the name of a column with our numbers
 WRONG = "†"

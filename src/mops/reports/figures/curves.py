@@ -12,8 +12,7 @@ from matplotlib.lines import Line2D
 from mops.reports.figures import style
 from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source, TrialFiles
-from mops.tables import EMPTY, Cell, Table
-from mops.units import format_seconds
+from mops.tables import EMPTY, Cell, Table, format_seconds
 
 TOTAL = "all tasks"
 SMOOTHING = 20  # a value is the mean over one part in so many of the training

@@ -18,7 +18,7 @@ from mops.evaluate.metrics import EQUAL, Weights
 from mops.evaluate.posterior import Posterior, posterior, seeds_to_settle
 from mops.surveys.results.judge import compare_group
 from mops.surveys.results.results import WAITING, CandidateCosts, CandidateResult, Results
-from mops.units import format_bytes, format_count, format_seconds
+from mops.tables import format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
 WORTH, SURE = 0.01, 0.8

@@ -7,8 +7,15 @@ from mops.evaluate.compare import Estimate
 from mops.evaluate.joint import Difference
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
-from mops.tables import EMPTY, Cell, Table, number_cell
-from mops.units import format_bytes, format_count, format_seconds
+from mops.tables import (
+    EMPTY,
+    Cell,
+    Table,
+    format_bytes,
+    format_count,
+    format_seconds,
+    number_cell,
+)
 
 COSTS = {  # cost -> (column, short format, full format)
     "parameters": ("parameters", format_count, "{:,.0f}"),
