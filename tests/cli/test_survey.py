@@ -140,6 +140,7 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--encoder", "minilm"], "a design of its own, which encoder would change"),
         (["--only", "shared"], "--only belongs to --more-seeds"),
         (["--seeds", "4"], "a design of its own, which seeds would change"),
         (["--more-seeds", "1", "--only", "sharde"], "Did you mean 'shared'"),

@@ -129,11 +129,9 @@ def command(
     if packed:
         size = write_pack(folder, packed)
         return click.echo(f"{packed}: {format_bytes(size)}")
-    if only and not more_seeds:
-        raise UsageError("--only belongs to --more-seeds")
     engine = {key: options.pop(key) for key in ENGINE}
     source = {key: options.pop(key) for key in SOURCE}
-    if is_begun or pack or more_seeds:
+    if is_begun or pack or more_seeds or only:
         data = source.pop("data")
         survey = begun_survey(folder, data, more_seeds, only, **options, **source)
     else:
@@ -217,6 +215,8 @@ def begun_survey(
             f"{folder} holds a survey with a design of its own, which {', '.join(given)} would "
             "change; name the experiment and another --out, or add seeds with --more-seeds"
         )
+    if only and not more_seeds:
+        raise UsageError("--only belongs to --more-seeds")
     survey = open_survey(folder)
     survey = survey.with_data(Path(data)) if data else survey
     return survey.with_more_seeds(more_seeds, only) if more_seeds else survey
