@@ -68,7 +68,7 @@ def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section,
         "Rows, seeds and statistics": (statistics_lines(results), None),
         "Machine and versions": describe_machines(source),
         "Warnings": (warning_lines(results), None),
-        "Missing and unreadable": (missing_lines(source, left_out), None),
+        "Missing and unreadable": (missing_lines(results, left_out), None),
         "Pretraining data of the encoder": (encoder_lines(source), None),
     }
     return tuple(
@@ -130,10 +130,10 @@ def warning_lines(results: Results) -> list[str]:
     return lines or ["There are no warnings."]
 
 
-def missing_lines(source: Source, left_out: Sequence[str]) -> list[str]:
-    lines = [*source.unreadable, *left_out]
-    for state, known in Counter(trial.state for trial in source.results.missing).items():
-        lines.append(f"{count_of(known, 'trial')} {state}: see the trials without a result")
+def missing_lines(results: Results, left_out: Sequence[str]) -> list[str]:
+    states = Counter(trial.state for trial in results.missing).items()
+    see = "see the trials without a result"
+    lines = [*left_out, *(f"{count_of(count, 'trial')} {state}: {see}" for state, count in states)]
     return lines or ["Nothing: every record was read, and its predictions give its scores."]
 
 

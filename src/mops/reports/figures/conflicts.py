@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
@@ -50,7 +49,7 @@ def draw_conflicts(source: Source) -> Iterator[Picture | str]:
             yield f"The heat map of gradient conflicts is left out: {error}."
         else:
             figure, caption = build_figure(conflicts), " ".join(conflicts.advice)
-            yield style.to_picture(figure, "conflicts", TITLE, caption)
+            yield style.to_picture(figure, TITLE, caption, "conflicts")
 
 
 def build_figure(conflicts: Conflicts) -> Figure:
@@ -60,7 +59,7 @@ def build_figure(conflicts: Conflicts) -> Figure:
     tasks, info = conflicts.info["tasks"], conflicts.info
     heights = [*[len(parts)] * len(conflicts.pairs), len(tasks)]
     size = (max(7.5, 2.6 + 0.68 * len(places)), 1.6 + 0.3 * sum(heights) + 0.35 * len(heights))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size)
     *blocks, noise = figure.subplots(len(heights), 1, height_ratios=heights, sharex=True, squeeze=False).flat  # noqa: E501  # fmt: skip
     image = draw_pairs(blocks, conflicts, places, parts)
     own = np.full((len(tasks), len(places)), np.nan)
@@ -109,9 +108,8 @@ def draw_matrix(
     limits: tuple[float, float], number: str,
 ) -> AxesImage:  # fmt: skip
     """Coloured cells with their values; no numbers where the format is empty."""
-    shades = LinearSegmentedColormap.from_list("cosines", colours)
     low, high = limits
-    image = axes.imshow(matrix, shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    image = style.draw_cells(axes, matrix, colours, vmin=low, vmax=high)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)

@@ -108,8 +108,7 @@ def draw_lines(
     figure, panels = style.make_panels(keys, xlabel=unit, legend=legend)
     for axes, key in zip(panels, keys, strict=True):
         draw_panel(axes, {name: own[key] for name, own in known.items() if key in own}, looks)
-    name = f"curves-{choice.replace(' ', '-')}"
-    yield style.to_picture(figure, name, title, caption, "curves", choice)
+    yield style.to_picture(figure, title, caption, "curves", choice)
 
 
 def draw_panel(axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
