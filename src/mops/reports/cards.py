@@ -4,13 +4,12 @@ The figure of a plan is as papers draw it: a column per task, a row per layer, a
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mops.config.recipe import to_recipe
-from mops.errors import MopsError
+from mops.data.compose import set_key
 from mops.plans.layout import Layout
 from mops.plans.picture import Cells, columns_of
 from mops.reports.figures.style import GROUND, INK, PALE, Picture, in_theme
@@ -48,7 +47,7 @@ class Card:
     picture: Picture | None  # None where the record does not tell the encoder's shape
     facts: tuple[tuple[str, str], ...]  # name, value
     warnings: tuple[str, ...]
-    recipe: str = ""  # YAML: what differs from the survey's recipe
+    recipe: str = ""  # YAML: the settings of this candidate; of a run all of them
     command: str = ""  # repeats its best training
 
     @property
@@ -59,7 +58,6 @@ class Card:
 def make_cards(source: Source) -> tuple[Card, ...]:
     """One per candidate, in the order of the results; equal plans share one figure."""
     pictures: dict[str, Picture] = {}
-    base = complete(source.survey.recipe) if source.survey else {}
     cards = []
     for number, one in enumerate(source.results.candidates):
         if one.name in source.layouts and one.plan not in pictures:
@@ -71,7 +69,7 @@ def make_cards(source: Source) -> tuple[Card, ...]:
         warnings = tuple(dict.fromkeys(w for trial in one.trials for w in trial.warnings))
         cards.append(Card(
             number, one.name, one.plan, one.is_best, tuple(tags), pictures.get(one.plan),
-            tuple(list_facts(one).items()), warnings, *repeat_best(source, one.name, base),
+            tuple(list_facts(one).items()), warnings, *repeat_best(source, one),
         ))  # fmt: skip
     return tuple(cards)
 
@@ -79,54 +77,30 @@ def make_cards(source: Source) -> tuple[Card, ...]:
 def list_facts(one: CandidateResult) -> dict[str, str]:
     """Scores, seeds and the costs that are known."""
     scores = {key: estimate_cell(one.scores.get(key)).text for key in ("overall", *one.tasks)}
-    costs = {
-        name: cost_cell(key, getattr(one.costs, key)).text for key, (name, *_) in COSTS.items()
-    }
-    return {
-        **{key: to_minus(text) for key, text in scores.items()},
-        "seeds": ", ".join(str(trial.seed) for trial in one.trials),
-        **{name: text for name, text in costs.items() if text},
-    }
+    seeds = ", ".join(str(trial.seed) for trial in one.trials)
+    facts = {key: to_minus(text) for key, text in scores.items()} | {"seeds": seeds}
+    for key, (name, *_) in COSTS.items():
+        if text := cost_cell(key, getattr(one.costs, key)).text:
+            facts[name] = text
+    return facts
 
 
-def repeat_best(source: Source, candidate: str, base: Mapping[str, Any]) -> tuple[str, str]:
+def repeat_best(source: Source, one: CandidateResult) -> tuple[str, str]:
     """The recipe and the command of the trial with the best validation score."""
-    trials = source.trials_of(candidate)
+    trials = source.trials_of(one.name)
     if not trials:
         return "", ""
     best = max(trials, key=lambda trial: trial.result.train_info.best_score or float("-inf"))
-    recipe = best.recipe.to_data()
-    changed = format_yaml({"plan": recipe["plan"], **differences(recipe, base)})
-    # A survey keeps the recipe of every trial, also of those without a folder.
-    kept = source.folder / "recipes" / f"{best.result.id}.yaml"
-    config = str(kept if source.survey and kept.is_file() else best.folder / "recipe.yaml")
-    words = ("mops", "train", "--config", config, "--out", f"runs/{best.result.id}-again")
-    return changed, shlex.join(words)
-
-
-def complete(base: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A survey's recipe with all defaults, so that a written default is no difference."""
-    try:
-        return to_recipe(dict(base)).to_data()
-    except MopsError:  # it lacks a key that the survey varies
-        return base
-
-
-def differences(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """Each key whose value differs from the base."""
-    changed: dict[str, Any] = {}
-    for key, value in own.items():
-        other = base.get(key)
-        if isinstance(value, Mapping) and isinstance(other, Mapping):
-            changed |= {key: nested} if (nested := differences(value, other)) else {}
-        elif as_texts(value) != as_texts(other):
-            changed[key] = value
-    return changed
-
-
-def as_texts(value: Any) -> Any:
-    """Labels written as numbers equal labels written as texts."""
-    return [str(item) for item in value] if isinstance(value, list) else value
+    recipe, config = best.recipe.to_data(), best.folder / "recipe.yaml"
+    if source.survey:
+        recipe = {"plan": recipe["plan"]}
+        for key, value in {**one.settings, "training.seed": best.result.seed}.items():
+            set_key(recipe, key, value)
+        # A survey keeps the recipe of every trial, also of those without a folder.
+        kept = source.folder / "recipes" / f"{best.result.id}.yaml"
+        config = kept if kept.is_file() else config
+    again = ("mops", "train", "--config", str(config), "--out", f"runs/{best.result.id}-again")
+    return format_yaml(recipe), shlex.join(again)
 
 
 # ------------------------------------------------------------------ the figure of a plan

@@ -1,6 +1,6 @@
 """Error analysis: hard rows, errors of one candidate only, scores by text length and by label."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,8 +20,10 @@ WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 FEWEST = 3  # rows of a correlation
-Mask = NDArray[np.bool_]
 Texts = tuple[str, ...]
+RowGroup = tuple[
+    str, NDArray[np.bool_], Sequence[float | None]
+]  # name, rows, a score per candidate
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Comparison:
     def worst(self) -> Iterator[Example]:
         """The rows with the largest mean loss."""
         losses = self.losses.mean(axis=0)
-        for row in np.argsort(-losses, kind="stable")[:WORST]:
+        for row in np.argsort(-losses, kind="stable")[:WORST].tolist():
             if losses[row] > 0:
                 yield self.example(row)
 
@@ -132,10 +134,10 @@ class Comparison:
         is_alone = (self.wrong.sum(axis=0) == 1) & (len(self.answers) > 1)
         for name, wrong, losses in zip(self.answers, self.wrong, self.losses, strict=True):
             rows = np.flatnonzero(is_alone & wrong)
-            for row in rows[np.argsort(-losses[rows], kind="stable")][:ALONE]:
+            for row in rows[np.argsort(-losses[rows], kind="stable")][:ALONE].tolist():
                 yield self.example(row, name)
 
-    def example(self, row: np.intp, only: str = "") -> Example:
+    def example(self, row: int, only: str = "") -> Example:
         columns = [self.rows.columns["label"]]
         columns += [own.columns["prediction"] for own in self.answers.values()]
         is_value = self.task.is_similarity
@@ -160,51 +162,46 @@ class Comparison:
         words = np.array([sum(len(text.split()) for text in row) for row in self.texts])
         bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
         places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
-        groups = {}
-        for own in (places == n for n in np.unique(places)):
-            low, high = words[own].min(), words[own].max()
-            groups[f"{low}" if low == high else f"{low} to {high}"] = own
-        name = self.task.score_name
-
-        def own_score(candidate: int, rows: Mask) -> float | None:
-            if rows.sum() < FEWEST and self.task.is_similarity:
-                return None
-            return score(self.task, self.targets[rows], self.predictions[candidate, rows])[name]
-
+        name, groups = self.task.score_name, []
+        for mask in (places == n for n in np.unique(places)):
+            low, high = words[mask].min(), words[mask].max()
+            is_enough = mask.sum() >= FEWEST or not self.task.is_similarity
+            scores = [
+                score(self.task, self.targets[mask], own[mask])[name] if is_enough else None
+                for own in self.predictions
+            ]
+            groups.append((f"{low}" if low == high else f"{low} to {high}", mask, scores))
         note = f"{name} in quarters of the rows, by the number of words in their texts."
-        yield self.table("length", "words", groups, own_score, note)
+        yield self.table("length", "words", groups, note)
 
     def scores_by_label(self) -> Table:
         """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
+        values, note = 1 - self.errors, "Fraction of correct answers among the rows of a label."
+        places, names = self.targets.astype(int), list(self.task.labels)
         if self.task.range:
-            edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
-            last = np.searchsorted(edges, self.targets, side="right") - 1
-            places = np.clip(last, 0, RANGE_PARTS - 1)
-            names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
             values, note = (
                 self.errors,
                 "Mean distance between prediction and label; smaller is better.",
             )
-        else:
-            places, names = self.targets.astype(int), list(self.task.labels)
-            values, note = 1 - self.errors, "Fraction of correct answers among the rows of a label."
-        groups = {name: places == n for n, name in enumerate(names)}
-        return self.table(
-            "label", "label", groups, lambda n, rows: float(values[n, rows].mean()), note
-        )
+            edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
+            places = np.searchsorted(edges[1:-1], self.targets, side="right")
+            names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+        masks = {name: places == n for n, name in enumerate(names)}
+        groups = [
+            (name, m, values[:, m].mean(axis=1).tolist()) for name, m in masks.items() if m.any()
+        ]
+        return self.table("label", "label", groups, note)
 
-    def table(
-        self, by: str, column: str, groups: Mapping[str, Mask],
-        measure: Callable[[int, Mask], float | None],  # of a candidate on some rows
-        note: str,
-    ) -> Table:  # fmt: skip
-        """A row for each group of rows that is not empty, a column for each candidate."""
-        rows = []
-        for words, mask in groups.items():
-            if mask.any():
-                values = [measure(n, mask) for n in range(len(self.answers))]
-                count = number_cell(int(mask.sum()), "{:,}")
-                rows.append((Cell(words), count, *(number_cell(v, "{:.3f}") for v in values)))
+    def table(self, by: str, column: str, groups: Sequence[RowGroup], note: str) -> Table:
+        """A row for each group of rows, a column for each candidate."""
+        rows = tuple(
+            (
+                Cell(words),
+                number_cell(int(mask.sum()), "{:,}"),
+                *(number_cell(value, "{:.3f}") for value in values),
+            )
+            for words, mask, values in groups
+        )
         name, columns = self.task.name, (column, "rows", *self.answers)
-        table = Table(f"{name}-by-{by}", f"{name} by {by}", columns, tuple(rows), note)
+        table = Table(f"{name}-by-{by}", f"{name} by {by}", columns, rows, note)
         return table.with_minus_signs()

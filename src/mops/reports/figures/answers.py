@@ -1,11 +1,10 @@
 """Predictions against labels: confusion of classes, agreement of values, calibration."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
+from matplotlib.colors import Colormap, LinearSegmentedColormap, to_rgba
 from numpy.typing import NDArray
 
 from mops.evaluate.predictions import PredictionRows, Values
@@ -24,23 +23,18 @@ Draw = Callable[[Axes, PredictionRows, Look], None]
 def draw_answers(source: Source) -> Iterator[Picture | str]:
     """For each task the first two of the recommended candidate, the baseline and a model per task.
 
-    Confusion of classes or agreement of values first, then the calibration of classes.
+    Agreement of values, or confusion and calibration of classes.
     """
     trials = source.same_seed_trials(one.name for one in source.results.candidates)
     shown = [trials[name] for name in source.main_candidates if name in trials][:COMPARED]
-    known: list[dict[str, PredictionRows]] = []  # candidate -> its answers, for each task
     for task in source.results.tasks:
         own = [trial for trial in shown if task in trial.recipe.tasks]
         answers, left_out = read_answers(own, task, source.results.on)
         yield from (f"Charts of the answers to {task} leave out {line}." for line in left_out)
-        known += [answers] if answers else []
-    for answers in known:
-        first, *_ = answers.values()
-        draw = draw_agreement if first.task.is_similarity else draw_confusion
-        yield draw_panels(source, draw, answers, trials)
-    for answers in known:
-        if not next(iter(answers.values())).task.is_similarity:
-            yield draw_panels(source, draw_reliability, answers, trials)
+        if answers:
+            is_similarity = next(iter(answers.values())).task.is_similarity
+            draws = (draw_agreement,) if is_similarity else (draw_confusion, draw_reliability)
+            yield from (draw_panels(source, draw, answers, trials) for draw in draws)
 
 
 def draw_panels(
@@ -73,7 +67,7 @@ def draw_confusion(axes: Axes, rows: PredictionRows, look: Look) -> None:
     labels = rows.task.labels
     counts = count_pairs(rows, np.arange(len(labels) + 1) - 0.5)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    style.draw_cells(axes, np.where(counts > 0, shares, np.nan), tint(look, 0.04, 0.6), vmax=1)
+    axes.imshow(np.where(counts > 0, shares, np.nan), tint(look, 0.04, 0.6), vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(visible=False)
     names = [style.shorten(label, LETTERS) for label in labels] if len(labels) <= MOST else []
@@ -92,14 +86,15 @@ def draw_agreement(axes: Axes, rows: PredictionRows, look: Look) -> None:
     counts = count_pairs(rows, np.linspace(low, high, CELLS + 1)).T
     visible = np.where(counts > 0, np.log1p(counts), np.nan)
     extent = (low, high, low, high)
-    style.draw_cells(axes, visible, tint(look, 0.18, 0.9), origin="lower", extent=extent)
+    axes.imshow(visible, tint(look, 0.18, 0.9), vmin=0, origin="lower", extent=extent)
     axes.plot([low, high], [low, high], color=style.PALE, linewidth=0.9)
     axes.set(xlabel="true value", ylabel="predicted value")
 
 
-def tint(look: Look, *opacity: float) -> list[Any]:
+def tint(look: Look, *opacity: float) -> Colormap:
     """The candidate's colour from nearly clear to deep: legible on light and dark grounds."""
-    return [to_rgba(look.colour, alpha) for alpha in opacity]
+    shades = [to_rgba(look.colour, alpha) for alpha in opacity]
+    return LinearSegmentedColormap.from_list("tint", shades)
 
 
 def confidence_bins(rows: PredictionRows) -> NDArray[np.float64]:

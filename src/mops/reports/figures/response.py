@@ -29,14 +29,14 @@ class Response(NamedTuple):
 
     label: str
     lines: tuple[tuple[str, Points], ...]
-    lowest: str = ""  # the word for NONE_SHARED
+    words: Mapping[float, str] = {}  # for values that are no plain numbers
 
 
 def draw_responses(source: Source) -> Iterator[Picture]:
     looks = style.candidate_looks(source)
     keys = ["overall", *source.results.tasks]
     candidates = source.results.candidates
-    for label, lines, lowest in (*setting_responses(candidates), *plan_responses(source)):
+    for label, lines, words in (*setting_responses(candidates), *plan_responses(source)):
         # The colour of the line's plan where colours go by plan.
         hues = [{looks[one.name].colour for _, one in points} for _, points in lines]
         colours = [own.pop() if len(own) == 1 else style.PALE for own in hues]
@@ -47,7 +47,7 @@ def draw_responses(source: Source) -> Iterator[Picture]:
             for _, points, colour in coloured:
                 draw_line(axes, points, score, colour, looks)
             values = {value for _, own in lines for value, one in own if score in one.scores}
-            set_value_ticks(axes, sorted(values), {NONE_SHARED: lowest} if lowest else {})
+            set_value_ticks(axes, sorted(values), words)
         others = len(candidates) - len({one.name for _, own in lines for _, one in own})
         caption = (
             f"Lines join candidates that differ only in {label}; means over seeds, bars are one "
@@ -66,13 +66,13 @@ def draw_line(
         style.draw_mark(axes, value, estimate.mean, looks[name], 5.5, yerr=estimate.stderr)
 
 
-def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
+def set_value_ticks(axes: Axes, values: Sequence[float], words: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
     axes.locator_params(axis="y", nbins=5)
     if style.set_scale(axes, values):
         axes.set_xticks(values[:: -(-len(values) // FEW_LOG)])
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
-        axes.set_xticks(values, [names.get(value, style.plain_number(value)) for value in values])
+        axes.set_xticks(values, [words.get(value, style.plain_number(value)) for value in values])
     else:
         axes.locator_params(axis="x", nbins=4)
 
@@ -181,4 +181,4 @@ def plan_responses(source: Source) -> Iterator[Response]:
                 points.append((value, one))
         lines = tuple(("", line) for line in join_equal(points, rest, fewest=FEWEST))
         if lines:
-            yield Response(label, lines, "none")
+            yield Response(label, lines, {NONE_SHARED: "none"})

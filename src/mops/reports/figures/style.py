@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
-from numpy.typing import NDArray
 
 from mops.reports.source import Source
 
@@ -198,14 +194,6 @@ def add_legend(figure: Figure, lines: Sequence[Line2D]) -> float:
         for part in parts:
             part.set_gid(line.get_gid())
     return 17.5 * -(-len(lines) // columns)
-
-
-def draw_cells(
-    axes: Axes, values: NDArray[np.float64], colours: Sequence[Any], **options: Any
-) -> AxesImage:
-    """A matrix in shades between the colours; NaN is clear."""
-    shades = LinearSegmentedColormap.from_list("cells", colours)
-    return axes.imshow(values, shades, aspect="auto", interpolation="nearest", **options)
 
 
 def set_scale(axes: Axes, values: Sequence[float]) -> bool:
