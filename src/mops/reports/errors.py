@@ -21,9 +21,7 @@ ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 FEWEST = 3  # rows of a correlation
 Texts = tuple[str, ...]
-RowGroup = tuple[
-    str, NDArray[np.bool_], Sequence[float | None]
-]  # name, rows, a score per candidate
+Cells = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class Comparison:
         words = np.array([sum(len(text.split()) for text in row) for row in self.texts])
         bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
         places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
-        name, groups = self.task.score_name, []
+        name, rows = self.task.score_name, []
         for mask in (places == n for n in np.unique(places)):
             low, high = words[mask].min(), words[mask].max()
             is_enough = mask.sum() >= FEWEST or not self.task.is_similarity
@@ -170,38 +168,33 @@ class Comparison:
                 score(self.task, self.targets[mask], own[mask])[name] if is_enough else None
                 for own in self.predictions
             ]
-            groups.append((f"{low}" if low == high else f"{low} to {high}", mask, scores))
+            rows.append(slice_row(f"{low}" if low == high else f"{low} to {high}", mask, scores))
         note = f"{name} in quarters of the rows, by the number of words in their texts."
-        yield self.table("length", "words", groups, note)
+        yield self.table("length", "words", rows, note)
 
     def scores_by_label(self) -> Table:
         """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
         values, note = 1 - self.errors, "Fraction of correct answers among the rows of a label."
         places, names = self.targets.astype(int), list(self.task.labels)
         if self.task.range:
-            values, note = (
-                self.errors,
-                "Mean distance between prediction and label; smaller is better.",
-            )
+            note = "Mean distance between prediction and label; smaller is better."
+            values = self.errors
             edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
             places = np.searchsorted(edges[1:-1], self.targets, side="right")
             names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
-        masks = {name: places == n for n, name in enumerate(names)}
-        groups = [
-            (name, m, values[:, m].mean(axis=1).tolist()) for name, m in masks.items() if m.any()
-        ]
-        return self.table("label", "label", groups, note)
+        rows = []
+        for mask, name in ((places == n, name) for n, name in enumerate(names)):
+            if mask.any():
+                rows.append(slice_row(name, mask, [float(own[mask].mean()) for own in values]))
+        return self.table("label", "label", rows, note)
 
-    def table(self, by: str, column: str, groups: Sequence[RowGroup], note: str) -> Table:
-        """A row for each group of rows, a column for each candidate."""
-        rows = tuple(
-            (
-                Cell(words),
-                number_cell(int(mask.sum()), "{:,}"),
-                *(number_cell(value, "{:.3f}") for value in values),
-            )
-            for words, mask, values in groups
-        )
+    def table(self, by: str, column: str, rows: Sequence[Cells], note: str) -> Table:
         name, columns = self.task.name, (column, "rows", *self.answers)
-        table = Table(f"{name}-by-{by}", f"{name} by {by}", columns, rows, note)
+        table = Table(f"{name}-by-{by}", f"{name} by {by}", columns, tuple(rows), note)
         return table.with_minus_signs()
+
+
+def slice_row(words: str, mask: NDArray[np.bool_], values: Sequence[float | None]) -> Cells:
+    """Which rows, how many, and the value of each candidate on them."""
+    count = number_cell(int(mask.sum()), "{:,}")
+    return Cell(words), count, *(number_cell(value, "{:.3f}") for value in values)

@@ -1,6 +1,6 @@
 """Learning curves: losses and scores during training, and how soon candidates converge."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from statistics import fmean, stdev
 from typing import Any
@@ -31,31 +31,28 @@ Line = tuple[list[float], list[float]]  # x, y
 def loss_lines(trial: TrialFiles) -> dict[str, Line]:
     """Task (and all tasks together) -> steps and losses."""
     return to_lines(
-        trial, "step", lambda entry: {TOTAL: entry.get("loss"), **entry.get("losses", {})}
+        (entry["step"], {TOTAL: entry.get("loss"), **entry.get("losses", {})})
+        for entry in trial.curve
     )
 
 
 def score_lines(trial: TrialFiles, by: str) -> dict[str, Line]:
     """Task (and overall) -> steps or seconds, and scores of the stored evaluations."""
-    main = trial.record.scores.main
-
-    def scores(entry: Mapping[str, Any]) -> dict[str, Any]:
-        tasks = {task: own.get(main[task]) for task, own in entry.get("selection", {}).items()}
-        return {"overall": entry.get("overall"), **tasks}
-
-    return to_lines(trial, by, scores)
+    points, main = [], trial.record.scores.main
+    for entry in (entry for entry in trial.curve if "selection" in entry):
+        scores = {task: own.get(main[task]) for task, own in entry["selection"].items()}
+        points.append((entry[by], {"overall": entry.get("overall"), **scores}))
+    return to_lines(points)
 
 
-def to_lines(
-    trial: TrialFiles, by: str, values: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-) -> dict[str, Line]:
-    """Key -> the places and values of the curve where it has a finite value."""
+def to_lines(points: Iterable[tuple[float, Mapping[str, Any]]]) -> dict[str, Line]:
+    """Key -> the places and values where it has a finite value."""
     lines: dict[str, Line] = {}
-    for entry in trial.curve:
-        for key, value in values(entry).items():
+    for place, values in points:
+        for key, value in values.items():
             if isinstance(value, float | int) and isfinite(value):
                 x, y = lines.setdefault(key, ([], []))
-                x.append(entry[by])
+                x.append(place)
                 y.append(value)
     return lines
 

@@ -197,12 +197,12 @@ def add_legend(figure: Figure, lines: Sequence[Line2D]) -> float:
 
 
 def set_scale(axes: Axes, values: Sequence[float]) -> bool:
-    """The scale of an x axis for these values: logarithmic, which it returns, or linear."""
+    """A logarithmic x axis where the values span much; returns whether it is one."""
     lowest, highest = min(values, default=0.0), max(values, default=0.0)
     if is_log := 0 < lowest < highest / WIDE:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
     return is_log
 
 
