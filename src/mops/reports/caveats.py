@@ -203,10 +203,8 @@ def baseline_and_leaks(report: TaskReport) -> Iterator[str]:
 
 def encoder_lines(source: Source) -> Iterator[str]:
     """Each encoder once."""
-    encoders: dict[tuple[str, str], Recipe] = {}
-    for trial in source.trials:
-        meta = trial.record.meta_info
-        encoders.setdefault((meta.encoder, meta.encoder_sha256), trial.recipe)
+    metas = [(trial.record.meta_info, trial.recipe) for trial in source.trials]
+    encoders = {(meta.encoder, meta.encoder_sha256): recipe for meta, recipe in metas}
     for (name, sha256), recipe in encoders.items():
         yield from describe_pretraining(name, sha256, recipe)
     if not encoders:
