@@ -18,8 +18,7 @@ from mops.config.recipe import Recipe
 from mops.config.training import Augment, Stage, TaskEntry, Training
 from mops.data.compose import compose_recipe
 from mops.model.sources import find_encoder
-from mops.papers import NAMES, read_paper
-from mops.papers.compare import WRONG, paper_cell
+from mops.papers import NAMES, WRONG, paper_cell, read_paper
 from mops.papers.findings import ABSENT, FAILS, HOLDS, OPEN, SMALLER
 from mops.papers.paper import Finding, Paper
 from mops.plans.layout import lay_out

@@ -59,9 +59,7 @@ def hostile_report() -> Report:
     summary = hostile_summary()
     table = hostile_table("some")
     pictures = tuple(
-        Picture(
-            f"pareto-{n}", hostile("title"), hostile("caption"), MARK, MARK, "pareto", hostile(n)
-        )
+        Picture("pareto", hostile(n), hostile("title"), hostile("caption"), MARK, MARK)
         for n in ("size", "time")
     )
     errors = TaskErrors(
@@ -69,8 +67,7 @@ def hostile_report() -> Report:
         candidates=(hostile("one"), hostile("two")),
         worst=(hostile_example(),),
         only=(hostile_example(only=hostile("two")),),
-        by_length=table,
-        by_label=table,
+        tables=(table, table),
         note=hostile("note"),
     )
     paper = PaperView(
@@ -83,7 +80,7 @@ def hostile_report() -> Report:
         differences=(hostile("differs"),),
     )
     return Report(
-        Source(Path(), None, summary, recommend(summary), (), ()),
+        Source(Path(), None, summary, recommend(summary), ()),
         tables=(hostile_table("plans"), hostile_table("outside"), table),
         pictures=pictures,
         cards=tuple(hostile_card(n, one) for n, one in enumerate(summary.candidates)),
@@ -95,7 +92,7 @@ def hostile_report() -> Report:
 
 def hostile_card(number: int, one: CandidateResult) -> Card:
     facts = ((hostile("fact"), hostile("value")),)
-    picture = Picture("plan-0", hostile("title"), hostile("says"), MARK, MARK)
+    picture = Picture("plan", "0", hostile("title"), hostile("says"), MARK, MARK)
     code = [hostile(word) for word in ("recipe", "command")]
     warnings = (hostile("warning"),)
     return Card(number, one.name, hostile("plan"), one.is_best, (), picture, facts, warnings, *code)

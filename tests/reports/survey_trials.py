@@ -64,7 +64,6 @@ class World:
     dataset: Dataset
     shape: EncoderShape
     asked: Sequence[Asked]
-    has_losses: bool
 
     def layout(self, recipe: Recipe) -> Layout:
         tasks = dict(self.dataset.tasks)
@@ -127,7 +126,7 @@ class Maker:
             "prediction": words,
             "label": [row.label for row in asked.rows],
         }
-        return columns | (more if self.world.has_losses else {}), numbers
+        return columns | more, numbers
 
     def record(self, trial: Trial, scores: Mapping[str, Any]) -> Record:
         layout, dataset = self.layout, self.world.dataset

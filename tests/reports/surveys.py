@@ -43,7 +43,6 @@ def make_survey(
     broken: Names = (),  # their record.json is torn
     failed: Names = (),
     waiting: Names = (),
-    has_losses: bool = True,  # older predictions have neither confidence nor loss
     meta: Mapping[str, Mapping[str, Any]] | None = None,  # plan -> what its records say of machines
     warnings: Mapping[str, tuple[str, ...]] | None = None,  # plan -> warnings of its trainings
 ) -> Path:
@@ -58,7 +57,7 @@ def make_survey(
         for name, task in dataset.tasks.items()
         for split in SPLITS[on]
     ]
-    world = World(folder, dataset, read_shape(encoder), asked, has_losses)
+    world = World(folder, dataset, read_shape(encoder), asked)
     costs, trials = {}, survey.trials()
     for number, candidate in enumerate(candidates):
         plan = candidate.name.partition(", ")[0]

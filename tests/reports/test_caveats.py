@@ -55,7 +55,7 @@ def test_large_data_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
     for task in TASKS:
         assert rows[task, "validation"][0] == 30
         assert (rows[task, "validation"][2] is None) == (task != small)
-    assert words(made).count("mops check --config trials/") == 2
+    assert words(made).count(f"mops check --config {folder}/trials/") == 2
 
 
 def test_data_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
-from survey_data import HOSTILE
 
 from mops.reports.errors import TaskErrors, compared_candidates, find_errors
 from mops.reports.source import Source, TrialFiles, read_source
@@ -50,7 +49,9 @@ def texts_by_id(trial: TrialFiles, task: str) -> dict[str, tuple[str, ...]]:
 
 def test_who_is_compared(source: Source, found: dict[str, TaskErrors]) -> None:
     """The recommended, the baseline, the model per task, then the best of the others."""
-    first = dict.fromkeys([source.chosen, "shared", "separate", "hybrid:2", "frozen+shared"])
+    first = dict.fromkeys(
+        [source.roles["recommended"], "shared", "separate", "hybrid:2", "frozen+shared"]
+    )
     plans = compared_candidates(source, "sentiment")
     assert plans == list(first) and list(found["sentiment"].candidates) == plans
     assert "seed 5" in found["sentiment"].note
@@ -106,16 +107,17 @@ def test_errors_that_one_alone_makes(source: Source, found: dict[str, TaskErrors
 
 def test_scores_by_label_and_length(source: Source, found: dict[str, TaskErrors]) -> None:
     of = found["sentiment"]
+    by_length, by_label = of.tables
     texts = texts_by_id(source.trials[0], "sentiment")
     for place, name in enumerate(of.candidates, start=2):
         rows = predictions(source, name, "sentiment")
-        for line in of.by_label.rows:
+        for line in by_label.rows:
             here = [row for row in rows if row["label"] == line[0].text]
             assert line[1].value == len(here)
             right = accuracy_score(*([row[key] for row in here] for key in ("label", "prediction")))
             assert line[place].value == pytest.approx(right)
         seen = 0
-        for line in of.by_length.rows:
+        for line in by_length.rows:
             low, _, high = line[0].text.partition(" to ")
             bounds = range(int(low), int(high or low) + 1)
             here = [row for row in rows if len(texts[row["id"]][0].split()) in bounds]
@@ -124,7 +126,7 @@ def test_scores_by_label_and_length(source: Source, found: dict[str, TaskErrors]
             assert line[place].value == pytest.approx(right)
             seen += len(here)
         assert seen == len(rows)
-    assert of.by_length.columns == ("words", "rows", *of.candidates)
+    assert by_length.columns == ("words", "rows", *of.candidates)
 
 
 def test_a_similarity_is_measured_by_its_distance(
@@ -132,7 +134,7 @@ def test_a_similarity_is_measured_by_its_distance(
 ) -> None:
     of = found["similarity"]
     rows = predictions(source, of.candidates[0], "similarity")
-    for line in of.by_label.rows:
+    for line in of.tables[1].rows:
         low, high = map(float, line[0].text.split(" to "))
         off = [
             abs(float(row["prediction"]) - float(row["label"]))
@@ -141,17 +143,6 @@ def test_a_similarity_is_measured_by_its_distance(
         ]
         assert line[1].value == len(off)
         assert line[2].value == pytest.approx(sum(off) / len(off))
-
-
-def test_older_predictions_without_losses(tmp_path: Path) -> None:
-    made = read_source(make_survey(tmp_path, has_losses=False))
-    for of in errors_in(made).values():
-        assert all(one.loss is None for one in of.worst)
-        assert "no losses" in of.note
-    worst = errors_in(made)["paraphrase"].worst
-    wrong = [sum(not is_right for _, _, is_right in one.answers) for one in worst]
-    assert wrong == sorted(wrong, reverse=True) and wrong[-1] > 0
-    assert [one.id for one in worst[: len(HOSTILE)]] == [f"validation-{n}" for n in range(4)]
 
 
 def break_nothing(file: Path) -> None:
@@ -169,7 +160,7 @@ def test_ids_where_a_file_is_gone_or_changed(tmp_path: Path, change: Any, words:
     of = found["sentiment"]
     assert words in of.note and "Ids are shown instead of texts" in of.note
     assert of.worst and all(one.texts == () and one.id for one in of.worst)
-    assert not of.by_length.rows and of.by_label.rows
+    assert [table.name for table in of.tables] == ["sentiment-by-label"]
     assert found["paraphrase"].worst[0].texts
 
 

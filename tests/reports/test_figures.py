@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mops.evaluate.conflicts import Conflicts, CosineCell
+from mops.reports.cards import TASKS
 from mops.reports.figures.conflicts import build_figure, draw_heatmap
 from mops.reports.figures.scores import COSTS, cost_points, draw_cost, pareto_front
 from mops.reports.figures.style import (
@@ -28,11 +29,9 @@ from mops.reports.figures.style import (
     short_names,
     to_png,
 )
-from mops.reports.plan_figure import TASKS
 from mops.reports.report import draw_charts
 from mops.reports.source import Source, read_source
 from mops.surveys.ledger import Round
-from surveys import make_survey
 
 SVG = "{http://www.w3.org/2000/svg}"
 STRANGE = "<b>&\"$x_1$' {0}"
@@ -168,7 +167,7 @@ def test_missing_files_are_named(source: Source, tmp_path: Path) -> None:
     trials = (replace(t, folder=folder / "trials" / t.folder.name) for t in source.trials)
     charts = draw_charts(replace(source, folder=folder, trials=tuple(trials)))
     groups = {chart.group for chart in charts if isinstance(chart, Picture)}
-    assert groups == {"pareto", "", "response"}
+    assert groups == {"pareto", "scores", "response"}
     told = "\n".join(chart for chart in charts if isinstance(chart, str))
     assert "Learning curves leave out" in told and "hybrid:2" in told
     assert "answers to sentiment leave out" in told and "heat map" in told
@@ -208,12 +207,6 @@ def test_a_single_run_is_compared_with_nobody(source: Source) -> None:
     names = set(draw(read_source(source.trials[0].folder)))
     assert not any(name.startswith("pareto") for name in names)
     assert {"scores", "curves-loss", "answers-sentiment"} <= names
-
-
-def test_without_confidences_there_is_no_calibration(tmp_path: Path) -> None:
-    old = read_source(make_survey(tmp_path, ("shared", "separate"), seeds=1, has_losses=False))
-    groups = [picture.group for picture in draw(old).values()]
-    assert "answers" in groups and "calibration" not in groups
 
 
 def test_the_front_joins_points_that_none_dominates(many: Source) -> None:

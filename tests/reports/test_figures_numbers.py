@@ -95,17 +95,18 @@ def test_answers_give_the_recorded_scores(source: Source) -> None:
 def test_predictions_without_rows_that_judge_are_refused(source: Source, tmp_path: Path) -> None:
     (tmp_path / "predictions").mkdir()
     path = tmp_path / "predictions" / "sentiment-report.csv"
-    path.write_text("id,prediction,label\nx,bad,\n", "utf-8")
     trial = replace(source.trials[0], folder=tmp_path)
-    answers, (why,) = read_answers([trial], "sentiment", "report")
-    assert not answers and "no labelled row that judges" in why
+    for text in ("id,prediction,label\nx,bad,\n", "id,prediction,label\nx,bad,bad\n"):
+        path.write_text(text, "utf-8")
+        answers, (why,) = read_answers([trial], "sentiment", "report")
+        assert not answers and "no labelled row that judges, or no loss and confidence" in why
 
 
 def test_other_rows_are_left_out(source: Source, tmp_path: Path) -> None:
     first = source.trials[0]
     (tmp_path / "predictions").mkdir()
     path = tmp_path / "predictions" / "sentiment-report.csv"
-    path.write_text("id,prediction,label\nx,bad,bad\n", "utf-8")
+    path.write_text("id,prediction,label,confidence,loss\nx,bad,bad,1,0\n", "utf-8")
     other = replace(first, candidate="other", folder=tmp_path)
     answers, (why,) = read_answers([first, other], "sentiment", "report")
     assert list(answers) == [first.candidate]

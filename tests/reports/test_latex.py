@@ -79,7 +79,7 @@ def test_all_tables_of_a_report_compile(tmp_path: Path) -> None:
     tables = [
         odd_table(),
         *make_tables(source),
-        *(table for one in errors for table in (one.by_length, one.by_label)),
+        *(table for one in errors for table in one.tables),
         *(section.table for section in make_caveats(source) if section.table),
     ]
     source = "\n\\clearpage\n".join(render_latex(table) for table in tables)

@@ -14,7 +14,7 @@ from surveys import make_survey
 def test_every_trial_is_accepted(tmp_path: Path, on: str) -> None:
     made = read_source(make_survey(tmp_path, ("shared", "separate"), on=on))
     assert [one.name for one in made.results.candidates] == ["shared", "separate"]
-    assert len(made.trials) == 4 and not made.unreadable
+    assert len(made.trials) == 4 and not made.results.missing
     assert (
         not made.results.in_state("left out")
         and not made.results.in_state("waiting")

@@ -11,9 +11,8 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.parser import every_plan, parse_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
-from mops.reports.cards import make_cards
-from mops.reports.plan_figure import LEFT, RIGHT, SHARED, WIDTH, Diagram, draw_plan
-from mops.reports.plan_figure import TASKS as COLOURS
+from mops.reports.cards import LEFT, RIGHT, SHARED, WIDTH, Diagram, draw_plan, make_cards
+from mops.reports.cards import TASKS as COLOURS
 from mops.reports.source import read_source
 from mops.tasks import Task
 from surveys import make_survey
@@ -167,5 +166,5 @@ def test_each_plan_of_a_survey_once(tmp_path: Path) -> None:
     folder = make_survey(tmp_path, ("shared", "hybrid:1"), axes=rates, seeds=1)
     cards = make_cards(read_source(folder))
     found = {card.picture for card in cards if card.picture}
-    assert sorted(picture.choice for picture in found) == ["hybrid:1", "shared"]
+    assert sorted(picture.title for picture in found) == ["Plan hybrid:1", "Plan shared"]
     assert len({picture.name for picture in found}) == 2

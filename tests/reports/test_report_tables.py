@@ -170,7 +170,9 @@ def test_the_chances_of_the_candidates(source: Source, tables: dict[str, Table])
     decision = source.decision
     assert decision is not None
     rows = rows_by_name(tables["decision"])
-    assert list(rows) == [one.name for one in decision.odds] and next(iter(rows)) == source.chosen
+    assert (
+        list(rows) == [one.name for one in decision.odds] and next(iter(rows)) == decision.candidate
+    )
     for one in decision.odds:
         assert rows[one.name]["within 0.01"].value == one.within
         assert rows[one.name]["expected loss"].value == one.regret

@@ -11,7 +11,7 @@ from mops.cli.options import JSON, PATH
 from mops.cli.screen import ERR, OUT, print_table, print_warnings, respond
 from mops.papers import NAMES, PaperView, claim_table
 from mops.reports import check_packages, missing_packages
-from mops.reports.source import read_source
+from mops.reports.source import UNREADABLE, read_source
 from mops.surveys.pack import read_pack
 
 
@@ -49,12 +49,13 @@ def command(
         report = make_report(source, like)
         status.update("writing the files")
         files = write_files(report, out or folder, has_png=png)
-    print_warnings([f"left out: {reason}" for reason in source.unreadable])
+    left_out = [f"{trial.name}: {trial.reason}" for trial in source.results.in_state(UNREADABLE)]
+    print_warnings([f"left out: {reason}" for reason in left_out])
     facts = {
         "report": str(files[0]),
         "files": [str(path) for path in files],
         "candidate": source.decision.candidate if source.decision else None,
-        "left_out": list(source.unreadable),
+        "left_out": left_out,
         "papers": [asdict(view) for view in report.papers],
     }
     respond(as_json, facts, show, report.papers, files[0])

@@ -35,10 +35,8 @@ class PredictionRows:
     values: Values  # the predictions: class indices or similarities
     targets: Values
 
-    def numbers(self, name: str) -> Values | None:
-        """A numeric column, NaN where a cell is empty; None if the file does not have it."""
-        if name not in self.columns:
-            return None
+    def numbers(self, name: str) -> Values:
+        """A numeric column, NaN where a cell is empty."""
         return np.array([float(text or "nan") for text in self.columns[name]], np.float64)
 
     @cached_property

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe
-from mops.config.training import TaskEntry
 from mops.data.checks import TaskReport, examine
 from mops.data.dataset import SPLITS, read_task
 from mops.errors import MopsError, RunError
@@ -20,10 +18,10 @@ from mops.reports.source import Source, TrialFiles
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import describe_rows, seeds_note
-from mops.tables import EMPTY, Cell, Table, number_cell
-from mops.yaml_io import parse_yaml
+from mops.tables import Cell, Table, number_cell
+from mops.yaml_io import read_yaml
 
-MOST_BYTES = 3_000_000  # of data that is read again, smallest tasks first: about half a second
+MOST_BYTES = 3_000_000  # of a task's data that is read again: about half a second
 DATA_COLUMNS = {  # column -> field of the split's report
     "rows": "rows",
     "skipped": "bad_rows",
@@ -48,7 +46,6 @@ STATISTICS = (
     "because the highest of several noisy means is partly luck. With one seed nothing is called "
     "significant, and the set has all candidates (see docs/surveys.md).",
 )
-Cells = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section,
         "Rows, seeds and statistics": (statistics_lines(results), None),
         "Machine and versions": describe_machines(source),
         "Warnings": (warning_lines(results), None),
-        "Missing and unreadable": (missing_lines(source, left_out), None),
+        "Missing and unreadable": (missing_lines(results, left_out), None),
         "Pretraining data of the encoder": (encoder_lines(source), None),
     }
     return tuple(
@@ -130,10 +127,10 @@ def warning_lines(results: Results) -> list[str]:
     return lines or ["There are no warnings."]
 
 
-def missing_lines(source: Source, left_out: Sequence[str]) -> list[str]:
-    lines = [*source.unreadable, *left_out]
-    for state, known in Counter(trial.state for trial in source.results.missing).items():
-        lines.append(f"{count_of(known, 'trial')} {state}: see the trials without a result")
+def missing_lines(results: Results, left_out: Sequence[str]) -> list[str]:
+    states = Counter(trial.state for trial in results.missing).items()
+    see = "see the trials without a result"
+    lines = [*left_out, *(f"{count_of(count, 'trial')} {state}: {see}" for state, count in states)]
     return lines or ["Nothing: every record was read, and its predictions give its scores."]
 
 
@@ -142,30 +139,20 @@ def missing_lines(source: Source, left_out: Sequence[str]) -> list[str]:
 
 def describe_data(source: Source) -> tuple[list[str], Table]:
     """Rows per split, duplicates and leaks; constant baselines; rows that were skipped."""
-    rows: list[Cells] = []
+    rows: list[tuple[Cell, ...]] = []
     lines: list[str] = []
     first = {task: trial for trial in reversed(source.trials) for task in trial.recipe.tasks}
-    trials = {task: first[task] for task in source.results.tasks if task in first}
-    sizes = {task: data_bytes(trial.recipe.tasks[task]) for task, trial in trials.items()}
-    by_size = sorted(sizes, key=sizes.__getitem__)
-    total = dict(zip(by_size, accumulate(sizes[task] for task in by_size), strict=True))
-    for task, trial in trials.items():
+    for task, trial in ((task, first[task]) for task in source.results.tasks if task in first):
         try:
-            if total[task] > MOST_BYTES:
-                recipe = (trial.folder / "recipe.yaml").relative_to(source.folder)
-                raise RunError(
-                    f"{sizes[task] / 1e6:.1f} MB are too much to be read again for a report; "
-                    f"`mops check --config {recipe}` looks for them"
-                )
             report = examine_task(trial, task)
-        except MopsError as reason:
-            rows += recorded_rows(trial, task)
-            lines.append(f"{task}: duplicates and leaks were not looked for: {reason}")
-        else:
-            for name, split in report.splits.items():
-                counts = [number_cell(getattr(split, k), "{:,}") for k in DATA_COLUMNS.values()]
-                rows.append((Cell(task), Cell(name), *counts))
+            splits = {name: vars(split) for name, split in report.splits.items()}
             lines += baseline_and_leaks(report)
+        except MopsError as reason:
+            splits = recorded_rows(trial, task)
+            lines.append(f"{task}: duplicates and leaks were not looked for: {reason}")
+        for name, counts in splits.items():
+            cells = (number_cell(counts.get(key), "{:,}") for key in DATA_COLUMNS.values())
+            rows.append((Cell(task), Cell(name), *cells))
     metas = [trial.record.meta_info for trial in source.trials]
     lines += dict.fromkeys(note for meta in metas for note in meta.data_notes)
     files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
@@ -174,28 +161,27 @@ def describe_data(source: Source) -> tuple[list[str], Table]:
     return lines, Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE)
 
 
-def data_bytes(entry: TaskEntry) -> int:
-    paths = [Path(file) for file in entry.files().values()]
-    return sum(path.stat().st_size for path in paths if path.is_file())
-
-
 def examine_task(trial: TrialFiles, name: str) -> TaskReport:
-    """What `mops check` finds, if the files are those of the training."""
+    """What `mops check` finds, if the files are those of the training and not too large."""
     entry = trial.recipe.tasks[name]
     for reason in filter(None, map(trial.why_changed, entry.files().values())):
         raise RunError(reason)
+    size = sum(Path(file).stat().st_size for file in entry.files().values())
+    if size > MOST_BYTES:
+        raise RunError(
+            f"{size / 1e6:.1f} MB are too much to be read again for a report; "
+            f"`mops check --config {trial.folder / 'recipe.yaml'}` looks for them"
+        )
     return examine(*read_task(entry, entry.task(name), SPLITS))
 
 
-def recorded_rows(trial: TrialFiles, task: str) -> Iterator[Cells]:
+def recorded_rows(trial: TrialFiles, task: str) -> dict[str, dict[str, Any]]:
     """Row counts alone, from the record."""
     scores = trial.record.scores.tasks.get(task, {})
-    train = trial.record.train_info.tasks.get(task)
     counts = {split: scores.get(split, {}).get("rows") for split in ("validation", "test")}
-    for split, count in {"train": train.rows if train else None, **counts}.items():
-        if count:
-            unknown = (EMPTY,) * (len(DATA_COLUMNS) - 1)
-            yield Cell(task), Cell(split), number_cell(int(count), "{:,}"), *unknown
+    if train := trial.record.train_info.tasks.get(task):
+        counts = {"train": train.rows, **counts}
+    return {split: {"rows": int(count)} for split, count in counts.items() if count}
 
 
 def baseline_and_leaks(report: TaskReport) -> Iterator[str]:
@@ -217,10 +203,8 @@ def baseline_and_leaks(report: TaskReport) -> Iterator[str]:
 
 def encoder_lines(source: Source) -> Iterator[str]:
     """Each encoder once."""
-    encoders: dict[tuple[str, str], Recipe] = {}
-    for trial in source.trials:
-        meta = trial.record.meta_info
-        encoders.setdefault((meta.encoder, meta.encoder_sha256), trial.recipe)
+    metas = [(trial.record.meta_info, trial.recipe) for trial in source.trials]
+    encoders = {(meta.encoder, meta.encoder_sha256): recipe for meta, recipe in metas}
     for (name, sha256), recipe in encoders.items():
         yield from describe_pretraining(name, sha256, recipe)
     if not encoders:
@@ -255,4 +239,4 @@ def find_encoder(name: str, sha256: str) -> Mapping[str, Any] | None:
 
 @cache
 def read_known() -> Mapping[str, Any]:
-    return dict(parse_yaml(Path(__file__).with_name("pretraining_data.yaml").read_text("utf-8")))
+    return read_yaml(Path(__file__).with_name("pretraining_data.yaml"))

@@ -1,9 +1,8 @@
 """Error analysis: hard rows, errors of one candidate only, scores by text length and by label."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from mops.data.dataset import read_split, read_task
 from mops.errors import MopsError
 from mops.evaluate.metrics import score
-from mops.evaluate.predictions import PredictionRows, Values
+from mops.evaluate.predictions import PredictionRows
 from mops.reports.source import JUDGES, Source, TrialFiles, read_answers
 from mops.tables import Cell, Table, number_cell
 
@@ -21,8 +20,8 @@ WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 FEWEST = 3  # rows of a correlation
-Mask = NDArray[np.bool_]
 Texts = tuple[str, ...]
+Cells = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Example:
     id: str
     texts: Texts  # empty where the data file is gone
     label: str
-    loss: float | None  # mean over the candidates
+    loss: float  # mean over the candidates
     answers: tuple[tuple[str, str, bool], ...]  # candidate, answer, is it right
     only: str = ""  # the only candidate that is wrong
 
@@ -45,25 +44,8 @@ class TaskErrors:
     candidates: tuple[str, ...]
     worst: tuple[Example, ...]
     only: tuple[Example, ...]  # rows that one candidate alone gets wrong
-    by_length: Table
-    by_label: Table
+    tables: tuple[Table, ...]  # scores by length, where texts are known, and by label
     note: str
-
-
-class Comparison(NamedTuple):
-    """The answers of several candidates to the same rows. Matrices are candidates x rows."""
-
-    answers: Mapping[str, PredictionRows]
-    rows: PredictionRows  # of the first candidate: ids, labels and targets are those of all
-    texts: Sequence[Texts]  # empty where the data file is gone
-    errors: Values  # 0 or 1 for classes, the distance to the label for values
-    wrong: Mask
-    losses: Values | None  # None if a file has none
-
-    @property
-    def badness(self) -> Values:
-        """What rows are ordered by."""
-        return self.errors if self.losses is None else self.losses
 
 
 def find_errors(source: Source) -> Iterator[TaskErrors | str]:
@@ -77,17 +59,22 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
             continue
         first = next(iter(answers))
         texts, why_no_texts = read_texts(trials[first], answers[first], on)
-        comparison = compare_answers(answers, texts)
+        comparison = Comparison(answers, texts)
         seeds = {trials[name].result.seed for name in answers}
-        facts = notes(comparison, on, seeds, why_no_texts, left_out)
+        seed = "each candidate's first seed" if len(seeds) > 1 else f"seed {seeds.pop()}"
+        notes = [f"{len(comparison.targets):,} rows ({JUDGES[on]}), {seed}."]
+        if comparison.task.range:
+            notes += [f"An answer counts as wrong if it is more than {comparison.far:g} off."]
+        if why_no_texts:
+            notes += [f"Ids are shown instead of texts: {why_no_texts}."]
+        notes += [f"Left out: {line}." for line in left_out]
         yield TaskErrors(
             task=task,
             candidates=tuple(answers),
-            worst=tuple(make_example(comparison, row) for row in worst_rows(comparison)),
-            only=tuple(make_example(comparison, *alone) for alone in errors_of_one(comparison)),
-            by_length=scores_by_length(comparison),
-            by_label=scores_by_label(comparison),
-            note=" ".join(facts),
+            worst=tuple(comparison.worst()),
+            only=tuple(comparison.errors_of_one()),
+            tables=(*comparison.scores_by_length(), comparison.scores_by_label()),
+            note=" ".join(notes),
         )
 
 
@@ -118,127 +105,96 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> tuple[Sequen
     return [row.texts for row in read], ""
 
 
-def compare_answers(answers: Mapping[str, PredictionRows], texts: Sequence[Texts]) -> Comparison:
-    first, *_ = answers.values()
-    errors = np.abs([rows.values - first.targets for rows in answers.values()])
-    errors = errors if first.task.is_similarity else (errors > 0).astype(np.float64)
-    low, high = first.task.range or (0.0, 1.0)
-    losses = [own for rows in answers.values() if (own := rows.numbers("loss")) is not None]
-    all_losses = np.array(losses) if len(losses) == len(answers) else None
-    return Comparison(answers, first, texts, errors, errors > FAR * (high - low), all_losses)
+class Comparison:
+    """The answers of several candidates to the same rows. Matrices are candidates x rows."""
+
+    def __init__(self, answers: Mapping[str, PredictionRows], texts: Sequence[Texts]) -> None:
+        self.answers, self.texts = answers, texts
+        self.rows = next(iter(answers.values()))  # ids, labels and targets are those of all
+        self.task, self.targets = self.rows.task, self.rows.targets
+        self.predictions = np.array([rows.values for rows in answers.values()])
+        self.losses = np.array([rows.numbers("loss") for rows in answers.values()])
+        off = np.abs(self.predictions - self.targets)
+        self.errors = off if self.task.is_similarity else (off > 0).astype(np.float64)
+        low, high = self.task.range or (0.0, 1.0)
+        self.far = FAR * (high - low)
+        self.wrong = self.errors > self.far
+
+    def worst(self) -> Iterator[Example]:
+        """The rows with the largest mean loss."""
+        losses = self.losses.mean(axis=0)
+        for row in np.argsort(-losses, kind="stable")[:WORST].tolist():
+            if losses[row] > 0:
+                yield self.example(row)
+
+    def errors_of_one(self) -> Iterator[Example]:
+        """Rows where all others are right; the largest losses of each candidate first."""
+        is_alone = (self.wrong.sum(axis=0) == 1) & (len(self.answers) > 1)
+        for name, wrong, losses in zip(self.answers, self.wrong, self.losses, strict=True):
+            rows = np.flatnonzero(is_alone & wrong)
+            for row in rows[np.argsort(-losses[rows], kind="stable")][:ALONE].tolist():
+                yield self.example(row, name)
+
+    def example(self, row: int, only: str = "") -> Example:
+        columns = [self.rows.columns["label"]]
+        columns += [own.columns["prediction"] for own in self.answers.values()]
+        is_value = self.task.is_similarity
+        words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
+        is_right = [not is_wrong for is_wrong in self.wrong[:, row]]
+        return Example(
+            id=self.rows.columns["id"][row],
+            texts=self.texts[row] if self.texts else (),
+            label=words[0],
+            loss=float(self.losses[:, row].mean()),
+            answers=tuple(zip(self.answers, words[1:], is_right, strict=True)),
+            only=only,
+        )
+
+    def scores_by_length(self) -> Iterator[Table]:
+        """The task's own score in each quarter of the rows, the shortest texts first.
+
+        Rows of equal length stay together, so quarters may be uneven or fewer than four.
+        """
+        if not self.texts:
+            return
+        words = np.array([sum(len(text.split()) for text in row) for row in self.texts])
+        bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
+        places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
+        name, rows = self.task.score_name, []
+        for mask in (places == n for n in np.unique(places)):
+            low, high = words[mask].min(), words[mask].max()
+            is_enough = mask.sum() >= FEWEST or not self.task.is_similarity
+            scores = [
+                score(self.task, self.targets[mask], own[mask])[name] if is_enough else None
+                for own in self.predictions
+            ]
+            rows.append(slice_row(f"{low}" if low == high else f"{low} to {high}", mask, scores))
+        note = f"{name} in quarters of the rows, by the number of words in their texts."
+        yield self.table("length", "words", rows, note)
+
+    def scores_by_label(self) -> Table:
+        """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
+        values, note = 1 - self.errors, "Fraction of correct answers among the rows of a label."
+        places, names = self.targets.astype(int), list(self.task.labels)
+        if self.task.range:
+            note = "Mean distance between prediction and label; smaller is better."
+            values = self.errors
+            edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
+            places = np.searchsorted(edges[1:-1], self.targets, side="right")
+            names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+        rows = []
+        for mask, name in ((places == n, name) for n, name in enumerate(names)):
+            if mask.any():
+                rows.append(slice_row(name, mask, [float(own[mask].mean()) for own in values]))
+        return self.table("label", "label", rows, note)
+
+    def table(self, by: str, column: str, rows: Sequence[Cells], note: str) -> Table:
+        name, columns = self.task.name, (column, "rows", *self.answers)
+        table = Table(f"{name}-by-{by}", f"{name} by {by}", columns, tuple(rows), note)
+        return table.with_minus_signs()
 
 
-def notes(
-    comparison: Comparison, on: str, seeds: set[int], why_no_texts: str, left_out: Sequence[str]
-) -> Iterator[str]:
-    seed = "each candidate's first seed" if len(seeds) > 1 else f"seed {seeds.pop()}"
-    yield f"{len(comparison.rows.targets):,} rows ({JUDGES[on]}), {seed}."
-    if comparison.rows.task.range:
-        low, high = comparison.rows.task.range
-        yield f"An answer counts as wrong if it is more than {FAR * (high - low):g} off."
-    if comparison.losses is None:
-        yield "Some prediction files have no losses, so rows are ordered by their errors."
-    if why_no_texts:
-        yield f"Ids are shown instead of texts: {why_no_texts}."
-    yield from (f"Left out: {line}." for line in left_out)
-
-
-# ------------------------------------------------------------------ rows
-
-
-def worst_rows(comparison: Comparison) -> Sequence[int]:
-    """By mean loss; without losses by mean error."""
-    badness = comparison.badness.mean(axis=0)
-    return [int(row) for row in np.argsort(-badness, kind="stable")[:WORST] if badness[row] > 0]
-
-
-def errors_of_one(comparison: Comparison) -> Iterator[tuple[int, str]]:
-    """(row, candidate) where all others are right; the worst rows of each candidate first."""
-    is_alone = (comparison.wrong.sum(axis=0) == 1) & (len(comparison.answers) > 1)
-    own = zip(comparison.answers, comparison.wrong, comparison.badness, strict=True)
-    for name, wrong, badness in own:
-        rows = np.flatnonzero(is_alone & wrong)
-        for row in rows[np.argsort(-badness[rows], kind="stable")][:ALONE]:
-            yield int(row), name
-
-
-def make_example(comparison: Comparison, row: int, only: str = "") -> Example:
-    rows, texts, losses = comparison.rows, comparison.texts, comparison.losses
-    columns = [rows.columns["label"]]
-    columns += [own.columns["prediction"] for own in comparison.answers.values()]
-    is_value = rows.task.is_similarity
-    words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
-    is_right = [not is_wrong for is_wrong in comparison.wrong[:, row]]
-    return Example(
-        id=rows.columns["id"][row],
-        texts=texts[row] if texts else (),
-        label=words[0],
-        loss=None if losses is None else float(losses[:, row].mean()),
-        answers=tuple(zip(comparison.answers, words[1:], is_right, strict=True)),
-        only=only,
-    )
-
-
-# ------------------------------------------------------------------ scores of some of the rows
-
-
-def scores_by_length(comparison: Comparison) -> Table:
-    """The task's own score in each quarter of the rows, the shortest texts first.
-
-    Rows of equal length stay together, so quarters may be uneven or fewer than four.
-    """
-    task, targets = comparison.rows.task, comparison.rows.targets
-    predictions = [rows.values for rows in comparison.answers.values()]
-
-    def own_score(candidate: int, rows: Mask) -> float | None:
-        if rows.sum() < FEWEST and task.is_similarity:
-            return None
-        return score(task, targets[rows], predictions[candidate][rows])[task.score_name]
-
-    words = np.array([sum(len(text.split()) for text in row) for row in comparison.texts] or [0])
-    bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
-    places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
-    groups = {}
-    for own in [places == n for n in np.unique(places)] if comparison.texts else ():
-        low, high = words[own].min(), words[own].max()
-        groups[f"{low}" if low == high else f"{low} to {high}"] = own
-    note = f"{task.score_name} in quarters of the rows, by the number of words in their texts."
-    return slice_table(comparison, ("length", "words"), groups, own_score, note)
-
-
-def scores_by_label(comparison: Comparison) -> Table:
-    """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
-    task, targets = comparison.rows.task, comparison.rows.targets
-    if task.range:
-        edges = np.linspace(*task.range, RANGE_PARTS + 1)
-        places = np.clip(np.searchsorted(edges, targets, side="right") - 1, 0, RANGE_PARTS - 1)
-        names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
-        note = "Mean distance between prediction and label; smaller is better."
-    else:
-        places, names = targets.astype(int), list(task.labels)
-        note = "Fraction of correct answers among the rows of a label."
-    values = comparison.errors if task.range else 1 - comparison.errors
-    groups = {name: places == n for n, name in enumerate(names)}
-    return slice_table(
-        comparison, ("label", "label"), groups, lambda n, rows: float(values[n, rows].mean()), note
-    )
-
-
-def slice_table(
-    comparison: Comparison,
-    by: tuple[str, str],  # for the title, for the first column
-    groups: Mapping[str, Mask],
-    measure: Callable[[int, Mask], float | None],  # of a candidate on some rows
-    note: str,
-) -> Table:
-    """A row for each group of rows that is not empty, a column for each candidate."""
-    rows = []
-    for words, mask in groups.items():
-        if mask.any():
-            values = [measure(n, mask) for n in range(len(comparison.answers))]
-            count = number_cell(int(mask.sum()), "{:,}")
-            rows.append((Cell(words), count, *(number_cell(value, "{:.3f}") for value in values)))
-    task, (title, column) = comparison.rows.task.name, by
-    columns = (column, "rows", *comparison.answers)
-    table = Table(f"{task}-by-{title}", f"{task} by {title}", columns, tuple(rows), note)
-    return table.with_minus_signs()
+def slice_row(words: str, mask: NDArray[np.bool_], values: Sequence[float | None]) -> Cells:
+    """Which rows, how many, and the value of each candidate on them."""
+    count = number_cell(int(mask.sum()), "{:,}")
+    return Cell(words), count, *(number_cell(value, "{:.3f}") for value in values)

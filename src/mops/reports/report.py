@@ -78,7 +78,7 @@ def draw_charts(source: Source) -> list[Picture | str]:
 def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[Path]:
     """Each file is complete or absent; the page is written last and returned first."""
     files = {"report.md": render_markdown(report).encode()}
-    slices = (table for one in report.errors for table in (one.by_length, one.by_label))
+    slices = (table for task in report.errors for table in task.tables)
     for table in (*report.tables, *slices, *report.paper_tables):
         files[f"tables/{table.name}.csv"] = to_csv(table).encode()
         files[f"tables/{table.name}.tex"] = render_latex(table).encode()
@@ -100,9 +100,6 @@ def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[P
 def make_tables(source: Source) -> tuple[Table, ...]:
     """All tables with rows, that of the decision first."""
     results, decision = source.results, source.decision
-    outside = judged.missing_table(results)
-    broken = [line.partition(": ") for line in source.unreadable]
-    unreadable = tuple((Cell(name), Cell("not readable"), Cell(why)) for name, _, why in broken)
     tables = [
         *([judged.odds_table(decision)] if decision and len(decision.odds) > 1 else []),
         plan_table(results),
@@ -114,7 +111,7 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         judged.training_table(results),
         convergence_table(source),
         *([judged.front_table(decision)] if decision else []),
-        replace(outside, rows=(*outside.rows, *unreadable)),
+        judged.missing_table(results),
     ]
     return tuple(t.without_empty_columns().with_minus_signs() for t in tables if t.rows)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from mops.record import Record, read_curve, read_record
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.results.judge import judge_run, judge_survey
 from mops.surveys.results.recommend import Decision, recommend
-from mops.surveys.results.results import Results, TrialResult, read_results
+from mops.surveys.results.results import MissingTrial, Results, TrialResult, read_results
 
+UNREADABLE = "not readable"  # the state of a judged trial whose record is gone or broken
 JUDGES = {"report": "the cross-fitted validation rows", "test": "the test rows"}
 
 
@@ -65,8 +66,10 @@ def read_answers(
         path = trial.predictions(task, on)
         try:
             rows = read_predictions(path, trial.recipe.task_values()[task])
-            if not len(rows.targets):
-                raise RunError(f"{path} has no labelled row that judges")
+            needed = ("loss",) if rows.task.is_similarity else ("loss", "confidence")
+            if not len(rows.targets) or not rows.columns.keys() >= set(needed):
+                columns = " and ".join(needed)
+                raise RunError(f"{path} has no labelled row that judges, or no {columns}")
             first = next(iter(answers), trial.candidate)
             if rows.digest != answers.get(first, rows).digest:
                 raise RunError(f"its rows differ from those of {first}")
@@ -85,7 +88,6 @@ class Source:
     results: Results
     decision: Decision | None  # None while no trial is finished
     trials: tuple[TrialFiles, ...]  # by candidate, then by seed
-    unreadable: tuple[str, ...]  # trials whose files cannot be read, and why
 
     @property
     def headline(self) -> Sequence[str]:
@@ -93,14 +95,10 @@ class Source:
         return self.decision.lines if self.decision else ["No trial is finished yet."]
 
     @property
-    def chosen(self) -> str | None:
-        return self.decision.candidate if self.decision else None
-
-    @property
     def roles(self) -> Mapping[str, str | None]:
         """Role -> the candidate that has it."""
         return {
-            "recommended": self.chosen,
+            "recommended": self.decision.candidate if self.decision else None,
             "baseline": self.results.baseline,
             "a model per task": self.results.single,
         }
@@ -152,17 +150,17 @@ def read_source(folder: Path) -> Source:
             f"{folder} is neither a survey (survey.yaml) nor a finished run (record.json)"
         )
     trials: list[TrialFiles] = []
-    unreadable: list[str] = []
-    for candidate in results.candidates:
-        for result in candidate.trials:
-            place = results.run_folder(result)
-            try:
-                record = read_record(place / "record.json")
-                trials.append(TrialFiles(candidate.name, result, place, record))
-            except MopsError as error:
-                unreadable.append(f"{candidate.name}, seed {result.seed}: {error}")
+    missing = list(results.missing)
+    for name, result in ((one.name, trial) for one in results.candidates for trial in one.trials):
+        place = results.run_folder(result)
+        try:
+            trials.append(TrialFiles(name, result, place, read_record(place / "record.json")))
+        except MopsError as error:
+            trial, seed = f"{name}, seed {result.seed}", result.seed
+            missing.append(MissingTrial(result.id, trial, name, seed, UNREADABLE, str(error)))
+    results = replace(results, missing=tuple(missing))
     decision = recommend(results) if results.candidates else None
-    return Source(folder, survey, results, decision, tuple(trials), tuple(unreadable))
+    return Source(folder, survey, results, decision, tuple(trials))
 
 
 def read_current_results(survey: Survey, folder: Path) -> Results:

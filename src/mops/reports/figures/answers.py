@@ -1,11 +1,10 @@
 """Predictions against labels: confusion of classes, agreement of values, calibration."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.colors import Colormap, LinearSegmentedColormap, to_rgba
 from numpy.typing import NDArray
 
 from mops.evaluate.predictions import PredictionRows, Values
@@ -24,24 +23,18 @@ Draw = Callable[[Axes, PredictionRows, Look], None]
 def draw_answers(source: Source) -> Iterator[Picture | str]:
     """For each task the first two of the recommended candidate, the baseline and a model per task.
 
-    Confusion of classes or agreement of values first, then calibration where confidences exist.
+    Agreement of values, or confusion and calibration of classes.
     """
     trials = source.same_seed_trials(one.name for one in source.results.candidates)
     shown = [trials[name] for name in source.main_candidates if name in trials][:COMPARED]
-    known: list[dict[str, PredictionRows]] = []  # candidate -> its answers, for each task
     for task in source.results.tasks:
         own = [trial for trial in shown if task in trial.recipe.tasks]
         answers, left_out = read_answers(own, task, source.results.on)
         yield from (f"Charts of the answers to {task} leave out {line}." for line in left_out)
-        known += [answers] if answers else []
-    for answers in known:
-        first, *_ = answers.values()
-        draw = draw_agreement if first.task.is_similarity else draw_confusion
-        yield draw_panels(source, draw, answers, trials)
-    for answers in known:
-        sure = {name: rows for name, rows in answers.items() if len(confidences(rows))}
-        if sure:
-            yield draw_panels(source, draw_reliability, sure, trials)
+        if answers:
+            is_similarity = next(iter(answers.values())).task.is_similarity
+            draws = (draw_agreement,) if is_similarity else (draw_confusion, draw_reliability)
+            yield from (draw_panels(source, draw, answers, trials) for draw in draws)
 
 
 def draw_panels(
@@ -52,18 +45,16 @@ def draw_panels(
     looks, (group, title, caption) = style.candidate_looks(source), CHARTS[draw]
     first = next(iter(answers))
     task = answers[first].task
-    is_named = draw is draw_confusion and len(task.labels) <= MOST
-    letters = min(LETTERS, max(map(len, task.labels))) if is_named else 3
     names = [f"{looks[name].name}\n" for name in answers]  # the score stands one line below
-    figure, panels = style.make_panels(names, height=250, left=30 + 7 * letters, top=36)
+    figure, panels = style.make_panels(names, height=250)
     for axes, (name, rows) in zip(panels, answers.items(), strict=True):
         draw(axes, rows, looks[name])
         if (score := trials[name].result.scores.get(task.name)) is not None:
             axes.set_title(f"{task.score_name} {score:.3f}", loc="right", weight="normal")
     caption += f" Seed {trials[first].result.seed}, {len(answers[first].targets):,} rows."
-    if draw is draw_confusion and not is_named:
+    if draw is draw_confusion and len(task.labels) > MOST:
         caption += f" Names and shares are left out: {len(task.labels)} classes."
-    return style.to_picture(figure, f"{group}-{task.name}", title, caption, group, task.name)
+    return style.to_picture(figure, title, caption, group, task.name)
 
 
 def count_pairs(rows: PredictionRows, edges: NDArray[np.floating]) -> Values:
@@ -76,7 +67,7 @@ def draw_confusion(axes: Axes, rows: PredictionRows, look: Look) -> None:
     labels = rows.task.labels
     counts = count_pairs(rows, np.arange(len(labels) + 1) - 0.5)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    draw_cells(axes, look, np.where(counts > 0, shares, np.nan), (0.04, 0.6), vmax=1)
+    axes.imshow(np.where(counts > 0, shares, np.nan), tint(look, 0.04, 0.6), vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(visible=False)
     names = [style.shorten(label, LETTERS) for label in labels] if len(labels) <= MOST else []
@@ -94,29 +85,21 @@ def draw_agreement(axes: Axes, rows: PredictionRows, look: Look) -> None:
     low, high = rows.task.range or (0.0, 1.0)
     counts = count_pairs(rows, np.linspace(low, high, CELLS + 1)).T
     visible = np.where(counts > 0, np.log1p(counts), np.nan)
-    draw_cells(axes, look, visible, (0.18, 0.9), origin="lower", extent=(low, high, low, high))
+    extent = (low, high, low, high)
+    axes.imshow(visible, tint(look, 0.18, 0.9), vmin=0, origin="lower", extent=extent)
     axes.plot([low, high], [low, high], color=style.PALE, linewidth=0.9)
     axes.set(xlabel="true value", ylabel="predicted value")
 
 
-def draw_cells(
-    axes: Axes, look: Look, values: Values, opacity: tuple[float, float], **options: Any
-) -> None:
-    """In the candidate's colour, from nearly clear to deep: legible on light and dark grounds."""
+def tint(look: Look, *opacity: float) -> Colormap:
+    """The candidate's colour from nearly clear to deep: legible on light and dark grounds."""
     shades = [to_rgba(look.colour, alpha) for alpha in opacity]
-    tint = LinearSegmentedColormap.from_list("tint", shades)
-    axes.imshow(values, cmap=tint, vmin=0, interpolation="nearest", aspect="auto", **options)
-
-
-def confidences(rows: PredictionRows) -> Values:
-    """In the predicted class; empty for values, and for files without confidences."""
-    sure = None if rows.task.is_similarity else rows.numbers("confidence")
-    return sure if sure is not None and np.isfinite(sure).all() else np.empty(0)
+    return LinearSegmentedColormap.from_list("tint", shades)
 
 
 def confidence_bins(rows: PredictionRows) -> NDArray[np.float64]:
     """Centre, rows, mean confidence and accuracy of each bin of equal width that has rows."""
-    sure = confidences(rows)
+    sure = rows.numbers("confidence")
     places = np.minimum((sure * BINS).astype(int), BINS - 1)
     counts, sums, right = (
         np.bincount(places, weights, BINS) for weights in (None, sure, rows.values == rows.targets)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
@@ -21,8 +20,10 @@ from mops.reports.source import Source
 
 TITLE = "Where the tasks' gradients conflict"
 # Clear in the middle and never deeper than ink is legible on, for light and dark pages alike.
-COSINES = ((0.0, "#d64545a0"), (0.5, "#d6454500"), (0.5, "#2f7fd600"), (1.0, "#2f7fd6a0"))
-NOISE = ((0.0, "#80889000"), (1.0, "#808890a0"))
+COSINES = LinearSegmentedColormap.from_list(
+    "cosines", [(0.0, "#d64545a0"), (0.5, "#d6454500"), (0.5, "#2f7fd600"), (1.0, "#2f7fd6a0")]
+)
+NOISE = LinearSegmentedColormap.from_list("noise", ["#80889000", "#808890a0"])
 FLATTEST = 0.1  # the colour scale never spans less, so that noise does not look like a finding
 MOST_NUMBERS = 800  # cells; with more of them the numbers would be unreadable
 
@@ -50,7 +51,7 @@ def draw_conflicts(source: Source) -> Iterator[Picture | str]:
             yield f"The heat map of gradient conflicts is left out: {error}."
         else:
             figure, caption = build_figure(conflicts), " ".join(conflicts.advice)
-            yield style.to_picture(figure, "conflicts", TITLE, caption)
+            yield style.to_picture(figure, TITLE, caption, "conflicts")
 
 
 def build_figure(conflicts: Conflicts) -> Figure:
@@ -60,7 +61,7 @@ def build_figure(conflicts: Conflicts) -> Figure:
     tasks, info = conflicts.info["tasks"], conflicts.info
     heights = [*[len(parts)] * len(conflicts.pairs), len(tasks)]
     size = (max(7.5, 2.6 + 0.68 * len(places)), 1.6 + 0.3 * sum(heights) + 0.35 * len(heights))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size)
     *blocks, noise = figure.subplots(len(heights), 1, height_ratios=heights, sharex=True, squeeze=False).flat  # noqa: E501  # fmt: skip
     image = draw_pairs(blocks, conflicts, places, parts)
     own = np.full((len(tasks), len(places)), np.nan)
@@ -105,13 +106,12 @@ def draw_pairs(
 
 
 def draw_matrix(
-    axes: Axes, matrix: NDArray[np.float64], rows: Sequence[str], colours: Any,
+    axes: Axes, matrix: NDArray[np.float64], rows: Sequence[str], colours: Colormap,
     limits: tuple[float, float], number: str,
 ) -> AxesImage:  # fmt: skip
     """Coloured cells with their values; no numbers where the format is empty."""
-    shades = LinearSegmentedColormap.from_list("cosines", colours)
-    low, high = limits
-    image = axes.imshow(matrix, shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    image = axes.imshow(matrix, colours)
+    image.set_clim(*limits)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)

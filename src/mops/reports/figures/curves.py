@@ -24,36 +24,36 @@ NOTE = (
     "Overall score on validation rows at the stored evaluations; means over seeds. Spread: the "
     "standard deviation of the last quarter of a training's evaluations (at least three)."
 )
-Line = tuple[Sequence[float], Sequence[float]]  # x, y
+Line = tuple[list[float], list[float]]  # x, y
 
 
 def loss_lines(trial: TrialFiles) -> dict[str, Line]:
     """Task (and all tasks together) -> steps and losses."""
-    losses = ({TOTAL: entry.get("loss"), **entry.get("losses", {})} for entry in trial.curve)
-    return to_lines((entry["step"] for entry in trial.curve), losses)
+    return to_lines(
+        (entry["step"], {TOTAL: entry.get("loss"), **entry.get("losses", {})})
+        for entry in trial.curve
+    )
 
 
 def score_lines(trial: TrialFiles, by: str) -> dict[str, Line]:
     """Task (and overall) -> steps or seconds, and scores of the stored evaluations."""
-    entries, main = [e for e in trial.curve if "selection" in e], trial.record.scores.main
-    scores = (
-        {"overall": entry.get("overall")}
-        | {task: own.get(main[task]) for task, own in entry["selection"].items()}
-        for entry in entries
-    )
-    return to_lines((entry[by] for entry in entries), scores)
+    points, main = [], trial.record.scores.main
+    for entry in (entry for entry in trial.curve if "selection" in entry):
+        scores = {task: own.get(main[task]) for task, own in entry["selection"].items()}
+        points.append((entry[by], {"overall": entry.get("overall"), **scores}))
+    return to_lines(points)
 
 
-def to_lines(places: Iterable[float], values: Iterable[Mapping[str, Any]]) -> dict[str, Line]:
+def to_lines(points: Iterable[tuple[float, Mapping[str, Any]]]) -> dict[str, Line]:
     """Key -> the places and values where it has a finite value."""
-    lines: dict[str, tuple[list[float], list[float]]] = {}
-    for place, entry in zip(places, values, strict=True):
-        for key, value in entry.items():
+    lines: dict[str, Line] = {}
+    for place, values in points:
+        for key, value in values.items():
             if isinstance(value, float | int) and isfinite(value):
                 x, y = lines.setdefault(key, ([], []))
                 x.append(place)
                 y.append(value)
-    return dict(lines)
+    return lines
 
 
 def draw_curves(source: Source) -> Iterator[Picture | str]:
@@ -61,8 +61,7 @@ def draw_curves(source: Source) -> Iterator[Picture | str]:
     trials = source.same_seed_trials(one.name for one in source.results.candidates)
     seed = ", ".join(sorted({str(trial.result.seed) for trial in trials.values()}))
     looks, tasks = style.candidate_looks(source), source.results.tasks
-    missing = [name for name, trial in trials.items() if not trial.curve]
-    if missing:
+    if missing := [name for name, trial in trials.items() if not trial.curve]:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
     lines = {}
     for name, trial in trials.items():
@@ -73,9 +72,10 @@ def draw_curves(source: Source) -> Iterator[Picture | str]:
     yield from draw_lines(looks, lines, keys, "loss", "Loss during training", caption, "steps")
     caption = f"Evaluations on the validation rows that choose the best state; seed {seed}."
     keys = ("overall", *tasks)
-    for by, unit in {"step": "steps", "seconds": "seconds of training"}.items():
+    for by, choice, unit in (
+        ("step", "score by step", "steps"), ("seconds", "score by time", "seconds of training")
+    ):  # fmt: skip
         lines = {name: score_lines(trial, by) for name, trial in trials.items()}
-        choice = f"score by {by.replace('seconds', 'time')}"
         yield from draw_lines(looks, lines, keys, choice, "Score during training", caption, unit)
 
 
@@ -107,8 +107,7 @@ def draw_lines(
     figure, panels = style.make_panels(keys, xlabel=unit, legend=legend)
     for axes, key in zip(panels, keys, strict=True):
         draw_panel(axes, {name: own[key] for name, own in known.items() if key in own}, looks)
-    name = f"curves-{choice.replace(' ', '-')}"
-    yield style.to_picture(figure, name, title, caption, "curves", choice)
+    yield style.to_picture(figure, title, caption, "curves", choice)
 
 
 def draw_panel(axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
@@ -151,7 +150,7 @@ def convergence_table(source: Source) -> Table:
 
 def measure_pace(trial: TrialFiles) -> dict[str, float]:
     """How fast a training converged; empty if all tasks were evaluated fewer than two times."""
-    steps, scores = score_lines(trial, "step").get("overall", ((), ()))
+    steps, scores = score_lines(trial, "step").get("overall", ([], []))
     if len(scores) < 2:
         return {}
     last, final = steps[-1], scores[-1]

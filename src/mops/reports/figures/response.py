@@ -18,7 +18,7 @@ from mops.reports.source import Source
 from mops.surveys.expansion import abbreviate
 from mops.surveys.results.results import CandidateResult
 
-FEW_LOG, FEW = 4, 8  # so many values all get their ticks
+FEW_LOG, FEW = 4, 8  # ticks of a logarithmic and of a linear axis
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
 Points = Sequence[tuple[float, CandidateResult]]
@@ -27,17 +27,16 @@ Points = Sequence[tuple[float, CandidateResult]]
 class Response(NamedTuple):
     """A number that varies, and the lines along it: each has a label and points."""
 
-    key: str
     label: str
     lines: tuple[tuple[str, Points], ...]
-    lowest: str = ""  # the word for NONE_SHARED
+    words: Mapping[float, str] = {}  # for values that are no plain numbers
 
 
 def draw_responses(source: Source) -> Iterator[Picture]:
     looks = style.candidate_looks(source)
     keys = ["overall", *source.results.tasks]
     candidates = source.results.candidates
-    for key, label, lines, lowest in (*setting_responses(candidates), *plan_responses(source)):
+    for label, lines, words in (*setting_responses(candidates), *plan_responses(source)):
         # The colour of the line's plan where colours go by plan.
         hues = [{looks[one.name].colour for _, one in points} for _, points in lines]
         colours = [own.pop() if len(own) == 1 else style.PALE for own in hues]
@@ -48,15 +47,14 @@ def draw_responses(source: Source) -> Iterator[Picture]:
             for _, points, colour in coloured:
                 draw_line(axes, points, score, colour, looks)
             values = {value for _, own in lines for value, one in own if score in one.scores}
-            set_value_ticks(axes, sorted(values), {NONE_SHARED: lowest} if lowest else {})
+            set_value_ticks(axes, sorted(values), words)
         others = len(candidates) - len({one.name for _, own in lines for _, one in own})
         caption = (
             f"Lines join candidates that differ only in {label}; means over seeds, bars are one "
             f"standard error. {style.FILLED}"
             + (f" {others} candidates are on no line." if others else "")
         )
-        title = f"Scores against {label}"
-        yield style.to_picture(figure, f"response-{key}", title, caption, "response", label)
+        yield style.to_picture(figure, f"Scores against {label}", caption, "response", label)
 
 
 def draw_line(
@@ -68,14 +66,13 @@ def draw_line(
         style.draw_mark(axes, value, estimate.mean, looks[name], 5.5, yerr=estimate.stderr)
 
 
-def set_value_ticks(axes: Axes, values: Sequence[float], names: Mapping[float, str]) -> None:
+def set_value_ticks(axes: Axes, values: Sequence[float], words: Mapping[float, str]) -> None:
     """Ticks at the values themselves where there are few."""
     axes.locator_params(axis="y", nbins=5)
-    if values and values[0] > 0 and values[-1] > style.WIDE * values[0]:
-        ends = [values[0], values[len(values) // 2], values[-1]]
-        style.set_log_ticks(axes, values if len(values) <= FEW_LOG else ends)
+    if style.set_scale(axes, values):
+        axes.set_xticks(values[:: -(-len(values) // FEW_LOG)])
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
-        axes.set_xticks(values, [names.get(value, style.plain_number(value)) for value in values])
+        axes.set_xticks(values, [words.get(value, style.plain_number(value)) for value in values])
     else:
         axes.locator_params(axis="x", nbins=4)
 
@@ -99,7 +96,7 @@ def setting_responses(candidates: Sequence[CandidateResult]) -> Iterator[Respons
         if lines:
             done |= set(linked)
             names = [name.rpartition("training.")[2] for name in linked]
-            yield Response(names[0].replace(".", "-"), " = ".join(names), lines)
+            yield Response(" = ".join(names), lines)
 
 
 def name_line(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
@@ -184,4 +181,4 @@ def plan_responses(source: Source) -> Iterator[Response]:
                 points.append((value, one))
         lines = tuple(("", line) for line in join_equal(points, rest, fewest=FEWEST))
         if lines:
-            yield Response(label.replace(" ", "-"), label, lines, "none")
+            yield Response(label, lines, {NONE_SHARED: "none"})

@@ -13,7 +13,7 @@ from mops.reports.source import Source
 from mops.surveys.results.results import Results
 
 FEW = 10  # with so many candidates each one is named
-ROW = 17.0  # height of a candidate's row in points
+FRAME, ROW = 60.0, 17.0  # height of a chart's title and axis, and of a candidate's row, in points
 COST_CAPTION = (
     f"Mean over seeds; bars are one standard error (rows and runs). {style.FILLED} The line is the "
     "Pareto front."
@@ -49,15 +49,15 @@ def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
     if len(points) < 2:
         return
     label, is_few = COSTS[cost][0], len(points) <= FEW
-    figure, (axes,) = style.make_panels(
-        [""], xlabel=f"{label}{unit}", height=320, left=64, columns=1
-    )
+    figure, (axes,) = style.make_panels([""], xlabel=f"{label}{unit}", height=320, columns=1)
     axes.set_ylabel("overall score")
     for name in reversed(points):  # the first candidates lie on top
         size = 7.5 if is_few or looks[name].is_notable else 4.5
         error = source.results[name].overall.stderr
         style.draw_mark(axes, *points[name], looks[name], size, yerr=error)
-    set_cost_scale(axes, [x for x, _ in points.values()])
+    style.set_scale(axes, [x for x, _ in points.values()])
+    axes.margins(x=0.12)
+    axes.set_xlim(*axes.get_xlim())  # the front does not widen it
     front = pareto_front(points)
     x, y = zip(*(points[name] for name in front), strict=True)
     x, y = (*x, axes.get_xlim()[1]), (*y, y[-1])
@@ -66,8 +66,8 @@ def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
     named.sort(key=lambda name: not looks[name].role)
     unnamed = list(name_points(figure, axes, {name: looks[name] for name in named}, points))
     notes = left_out(source.results, points, unnamed, others=len(points) - len(named))
-    name, title = f"pareto-{label.replace(' ', '-')}", f"Overall score against {label}"
-    yield style.to_picture(figure, name, title, " ".join((COST_CAPTION, *notes)), "pareto", label)
+    caption = " ".join((COST_CAPTION, *notes))
+    yield style.to_picture(figure, f"Overall score against {label}", caption, "pareto", label)
 
 
 def cost_points(results: Results, cost: str) -> tuple[Points, str]:
@@ -88,21 +88,12 @@ def pareto_front(points: Points) -> list[str]:
     return front
 
 
-def set_cost_scale(axes: Axes, costs: Sequence[float]) -> None:
-    if max(costs) > style.WIDE * min(costs):
-        low, high = min(costs) / 1.6, max(costs) * 1.6
-        style.set_log_ticks(axes, [10.0**n for n in range(-9, 12) if low <= 10.0**n <= high])
-        axes.set_xlim(low, high)
-    else:
-        axes.margins(x=0.12)
-        axes.set_xlim(*axes.get_xlim())
-
-
 def name_points(
     figure: Figure, axes: Axes, named: Mapping[str, Look], points: Points
 ) -> Iterator[str]:
     """Write each name on the first side where it covers no mark or name; yields the others."""
-    axes.set_ylim(*axes.get_ylim())  # settles where the points lie
+    figure.draw_without_rendering()  # settles where the points lie
+    figure.set_layout_engine("none")
     places = axes.transData.transform(list(points.values()))
     taken: list[BboxBase] = [Bbox([place - 7, place + 7]) for place in places]
     room = Bbox([axes.bbox.min, figure.bbox.max])
@@ -150,15 +141,14 @@ def draw_scores(source: Source) -> Iterator[Picture]:
         axes.set_xlabel(metric, loc="center")
         draw_panel(axes, results, key, looks)
     caption = TASK_CAPTION.format(baseline=results.baseline)
-    yield style.to_picture(figure, "scores", "Scores of all candidates", caption)
+    yield style.to_picture(figure, "Scores of all candidates", caption, "scores")
 
 
 def make_rows(titles: Sequence[str], looks: Sequence[Look]) -> tuple[Figure, list[Axes]]:
     """Panels with a row for each candidate."""
     figure, panels = style.make_panels(
-        titles, height=style.TOP + style.BOTTOM + ROW * len(looks), columns=min(2, len(titles)),
-        left=12 + 6.6 * max(len(look.name) for look in looks), sharey=True,
-    )  # fmt: skip
+        titles, height=FRAME + ROW * len(looks), columns=min(2, len(titles)), sharey=True
+    )
     panels[0].set_ylim(len(looks) - 0.5, -0.5)
     panels[0].set_yticks(range(len(looks)), [look.name for look in looks])
     for axes in panels:
@@ -212,4 +202,4 @@ def draw_rounds(source: Source) -> Iterator[Picture]:
     axes.set_xticks(range(1, len(rounds) + 1), titles)
     axes.set_xlim(0.5, len(rounds) + 0.5)
     caption = f"Each mark is a round in which a candidate was trained. {style.FILLED}"
-    yield style.to_picture(figure, "rounds", "Who was trained in which round", caption)
+    yield style.to_picture(figure, "Who was trained in which round", caption, "rounds")

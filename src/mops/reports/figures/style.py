@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from mops.reports.source import Source
 
@@ -28,7 +29,6 @@ SERIES = (
 MARKERS = ("o", "s", "^", "D", "v", "p", ">", "<")
 OTHER = "#808890"  # candidates beyond those
 WIDTH = 460.0  # points; a phone shows a chart at three quarters of that
-TOP, RIGHT, BOTTOM, LEFT = 22.0, 18.0, 38.0, 50.0  # margins of a panel for its texts
 WIDE = 20  # largest value / smallest value from which an axis is logarithmic
 LONGEST = 26  # characters of a candidate's name
 ROLES = ("recommended", "baseline")  # that charts show
@@ -42,27 +42,29 @@ house_style = partial(matplotlib.rc_context, fname=Path(__file__).with_name("hou
 class Picture:
     """A figure of the report: `svg` takes its colours from the page, `file` has its own."""
 
-    name: str  # file stem
+    group: str  # pictures of one group are shown one at a time, with a switch
+    choice: str  # the label of this one on the switch; empty for the only one
     title: str
     caption: str
     svg: str
     file: str
-    group: str = ""  # pictures of one group are shown one at a time, with a switch
-    choice: str = ""  # the label of this one on the switch
     figure: Figure | None = field(default=None, compare=False)  # of matplotlib, for PNG
 
+    @property
+    def name(self) -> str:
+        """The file's stem."""
+        return re.sub(r"\W+", "-", f"{self.group} {self.choice}".strip())
 
-def to_picture(
-    figure: Figure, name: str, title: str, caption: str, group: str = "", choice: str = ""
-) -> Picture:
+
+def to_picture(figure: Figure, title: str, caption: str, group: str, choice: str = "") -> Picture:
     """The figure as SVG. Unlike `savefig`, this draws it only once."""
     out = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     # Ids that marks and clip paths refer to are hashes with this salt: unique in the page.
-    with matplotlib.rc_context({"svg.hashsalt": name}):
+    with matplotlib.rc_context({"svg.hashsalt": f"{group} {choice}"}):
         FigureCanvasSVG(figure).print_svg(out, metadata=metadata)  # type: ignore[no-untyped-call]
     svg = to_inline(out.getvalue(), title)
-    return Picture(name, title, caption, svg, out.getvalue(), group, choice, figure)
+    return Picture(group, choice, title, caption, svg, out.getvalue(), figure)
 
 
 def to_png(figure: Figure) -> bytes:
@@ -166,31 +168,18 @@ def draw_mark(
 
 
 def make_panels(
-    titles: Sequence[str], *, xlabel: str = "", height: float = 165.0, left: float = LEFT,
-    top: float = TOP, columns: int = 2, sharey: bool = False, legend: Sequence[Line2D] = (),
+    titles: Sequence[str], *, xlabel: str = "", height: float = 165.0, columns: int = 2,
+    sharey: bool = False, legend: Sequence[Line2D] = (),
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """A figure with one chart for each title, below a legend.
-
-    Margins are fixed, in points, because a layout engine would measure every text three times.
-    """
+    """A figure with one chart for each title, below a legend; heights are in points."""
     figure, rows = Figure(), -(-len(titles) // columns)
-    above = add_legend(figure, legend)
-    full, high = above + rows * height, height - top - BOTTOM
-    gap = RIGHT if sharey else left
-    wide = (WIDTH - left - RIGHT - (columns - 1) * gap) / columns
+    full = add_legend(figure, legend) + rows * height
     figure.set_size_inches(WIDTH / 72, full / 72)
-    grid = {
-        "left": left / WIDTH, "right": 1 - RIGHT / WIDTH, "wspace": gap / wide,
-        "bottom": BOTTOM / full, "top": 1 - (above + top) / full, "hspace": (top + BOTTOM) / high,
-    }  # fmt: skip
-    places = figure.subplots(rows, columns, squeeze=False, sharey=sharey, gridspec_kw=grid)
-    panels: list[Axes] = list(places.flat)
+    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).flat)
     for unused in panels[len(titles) :]:
         unused.remove()
     for axes, title in zip(panels, titles, strict=False):
         axes.set(title=title, xlabel=xlabel)
-        axes.xaxis.set_label_coords(1, -18 / high)
-        axes.yaxis.set_label_coords(-(left - 16) / wide, 0.5)
     return figure, panels[: len(titles)]
 
 
@@ -200,18 +189,21 @@ def add_legend(figure: Figure, lines: Sequence[Line2D]) -> float:
         return 0.0
     longest = max(len(str(line.get_label())) for line in lines)
     columns = max(1, int(WIDTH / (6.2 * longest + 42)))
-    legend = figure.legend(handles=lines, loc="upper left", ncols=columns, borderaxespad=0.2)
+    legend = figure.legend(handles=lines, loc="outside upper left", ncols=columns)
     for line, *parts in zip(lines, legend.get_lines(), legend.get_texts(), strict=True):
         for part in parts:
             part.set_gid(line.get_gid())
     return 17.5 * -(-len(lines) // columns)
 
 
-def set_log_ticks(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic x axis with plain numbers at these values."""
-    axes.set_xscale("log")
-    axes.set_xticks(values, [plain_number(value) for value in values], minor=False)
-    axes.set_xticks([], minor=True)
+def set_scale(axes: Axes, values: Sequence[float]) -> bool:
+    """A logarithmic x axis where the values span much; returns whether it is one."""
+    lowest, highest = min(values, default=0.0), max(values, default=0.0)
+    if is_log := 0 < lowest < highest / WIDE:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    return is_log
 
 
 def plain_number(value: float) -> str:

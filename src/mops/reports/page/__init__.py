@@ -71,7 +71,6 @@ def load_template(name: str) -> Template:
         tables.escape_latex, tables.latex_cell, tables.latex_columns, tables.latex_panels,
     )  # fmt: skip
     environment.filters |= {function.__name__: function for function in functions}
-    environment.tests["in_chapter"] = str.startswith
     return environment.get_template(name)
 
 
