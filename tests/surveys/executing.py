@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mops.surveys.executors import train_trials
 from mops.surveys.ledger import Candidate, Job, Ledger, SurveyWatcher, Trial
-from mops.surveys.worker import train_trials
 from running import world
 
 

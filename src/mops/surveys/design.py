@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,15 @@ from mops.data.compose import compose_recipe, relative_to
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import SINGLE
 from mops.plans.parser import is_plan_file, read_plan
-from mops.surveys.expansion import Block, expand, value_at
+from mops.surveys.expansion import (
+    Block,
+    apply,
+    limit_evaluations,
+    name_candidates,
+    read_recipe,
+    rescale,
+    value_at,
+)
 from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
@@ -65,14 +74,21 @@ class Survey(Strict):
     @cached_property
     def expanded(self) -> tuple[Candidate, ...]:
         """A candidate for each combination, in order; equal recipes give the same candidate."""
-        return expand(
-            self.recipe,
-            self.blocks,
-            steps=self.steps,
-            evaluations=self.evaluations,
-            is_race=self.budget is not None,
-            with_test=self.on == "test",
-        )
+        points, is_race = self.points(), self.budget is not None
+        data = [apply(self.recipe, given) for given in points]
+        if self.steps is not None:
+            varies = [b.varies("training.max_steps") for b in self.blocks for _ in b.points()]
+            rescale(data, varies, self.steps)
+        if self.evaluations is not None:
+            limit_evaluations(data, self.evaluations, is_exact=is_race)
+        contents, drafts = [], dict[str, Candidate]()  # by content, without names
+        for plain, given in zip(data, points, strict=True):
+            recipe = read_recipe(plain, given, has_test=self.on == "test")
+            contents.append(json.dumps(recipe.to_data(), sort_keys=True))
+            drafts.setdefault(contents[-1], Candidate("", given, recipe))
+        axes = [axis for block in self.blocks for axis in block.axes]
+        named = dict(zip(drafts, name_candidates(list(drafts.values()), axes), strict=True))
+        return tuple(named[content] for content in contents)
 
     def points(self) -> list[dict[str, Any]]:
         """The settings of each combination, in the order of `expanded`."""
@@ -108,7 +124,7 @@ class Survey(Strict):
             for split in ("train", "validation", "test"):
                 if split in entry and not entry[split].startswith("hub:"):
                     entry[split] = str(folder.resolve() / Path(entry[split]).name)
-        return self.model_copy(update={"recipe": recipe})
+        return self.changed(recipe=recipe)
 
     def trials_of(self, entry: Round) -> list[Trial]:
         named = [c for c in self.candidates() if c.name in entry.candidates]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -75,6 +76,15 @@ class Round:
     seeds: tuple[int, ...]
     until: float = 1.0  # fraction of the steps
     why: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a trial has come."""
+
+    reached: float  # fraction of its steps
+    score: float  # the best on the validation rows; minus infinity: none yet, or it failed
+    seconds: float  # wall time
 
 
 @dataclass(frozen=True)
@@ -194,7 +204,18 @@ class Ledger:
         is_over = self.is_finished(trial_id) or self.failure_file(trial_id).is_file()
         return not is_over and not self.is_paused(trial_id)
 
-    # -------------------------------------------------------------- pauses
+    def open_ids(self, trial_ids: Iterable[str]) -> list[str]:
+        return list(filter(self.is_open, trial_ids))
+
+    def progress(self, trial_id: str) -> Progress:
+        if self.is_finished(trial_id):
+            info = self.record(trial_id).train_info
+            reached, score, seconds = 1.0, info.best_score, info.run_seconds
+        else:
+            pause = self.pause(trial_id)
+            reached, score = pause["reached"], pause.get("score")
+            seconds = pause.get("seconds", 0.0)
+        return Progress(reached, -math.inf if score is None else float(score), seconds)
 
     def pause(self, trial_id: str) -> dict[str, Any]:
         return {"until": 1.0, "reached": 0.0} | read_json(self.pause_file(trial_id))
@@ -207,11 +228,6 @@ class Ledger:
     def note_pause(self, trial_id: str, **facts: float | None) -> None:
         """`until` when a round begins; `reached`, `score` and `seconds` when the trial stops."""
         write_json(self.pause_file(trial_id), self.pause(trial_id) | facts)
-
-    # -------------------------------------------------------------- failures
-
-    def open_ids(self, trial_ids: Iterable[str]) -> list[str]:
-        return list(filter(self.is_open, trial_ids))
 
     @contextmanager
     def claim(self, trial_ids: Iterable[str]) -> Iterator[list[str]]:

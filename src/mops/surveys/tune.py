@@ -24,10 +24,8 @@ from mops.surveys.design import Survey, to_survey
 from mops.surveys.expansion import Block, count_steps
 from mops.surveys.experiments import DEFAULT, named_survey
 from mops.surveys.ledger import Candidate, Ledger, Round, Trial
-from mops.surveys.race import RUNGS, Standing, next_rung
-from mops.surveys.results.judge import judge_trials, read_trial
-from mops.surveys.results.results import Results
-from mops.surveys.run import Executor, train_round
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.run import RUNGS, Executor, Standing, next_rung, train_round
 from mops.yaml_io import read_yaml
 
 EVALUATIONS = 8  # of every trial, evenly over its own budget
@@ -123,8 +121,10 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
     training = recipe.training
     blocks: list[dict[str, dict[str, Any]]] = [{}]  # the recipe itself
     for n in range(1, trials):
-        rngs = (generator(training.seed, "tune", key, str(n)) for key in space)
-        point = {key: draw.value(rng) for (key, draw), rng in zip(space.items(), rngs, strict=True)}
+        point = {
+            key: draw.value(generator(training.seed, "tune", key, str(n)))
+            for key, draw in space.items()
+        }
         steps = point.get("training.max_steps")
         if steps and training.max_steps and training.eval_steps:
             interval = math.ceil(training.eval_steps * steps / training.max_steps)
@@ -145,18 +145,9 @@ def run_search(survey: Survey, ledger: Ledger, executor: Executor, workers: int 
         train_round(survey.trials_of(entry), ledger, executor, workers, entry.until)
         if entry.until == 1:
             return
-        scores = {trial.candidate.name: best_score(trial, ledger) for trial in survey.trials()}
+        scores = {t.candidate.name: ledger.progress(t.id).score for t in survey.trials()}
         now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
         entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
-
-
-def best_score(trial: Trial, ledger: Ledger) -> float:
-    """The best score on the validation rows so far; that of a failed trial is the lowest."""
-    if ledger.is_finished(trial.id):
-        score = ledger.record(trial.id).train_info.best_score
-    else:
-        score = ledger.pause(trial.id).get("score")
-    return -math.inf if score is None else float(score)
 
 
 @dataclass(frozen=True)
@@ -189,7 +180,7 @@ def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
     if not finished:
         reason = ledger.failure(trials[0].id).get("reason", "see failed/ in its folder")
         raise RunError(f"no trial of the search has finished; the first one: {reason}")
-    return max(finished, key=lambda trial: best_score(trial, ledger)).candidate
+    return max(finished, key=lambda trial: ledger.progress(trial.id).score).candidate
 
 
 def judge_search(
@@ -200,16 +191,9 @@ def judge_search(
     default, by = trials[0].candidate, trials[0].recipe.training.best_by
     difference = None
     if winner.name != default.name:
-        fresh = [candidate.trial(seed) for candidate in (default, winner) for seed in seeds]
-        design = Results(
-            folder=ledger.folder,
-            name=survey.name,
-            baseline=default.name,
-            single=None,
-            on="report",
-            seeds=tuple(seeds),
-        )
-        results = judge_trials(design, [read_trial(t, ledger.folder, "report") for t in fresh])
+        entry = Round(candidates=(default.name, winner.name), seeds=tuple(seeds))
+        fresh = survey.model_copy(update={"seeds": (), "rounds": (entry,)})
+        results = judge_survey(fresh, ledger.folder)
         if winner.name in results:
             difference = results[winner.name].against.get(by)
     return SearchResult(
@@ -223,14 +207,14 @@ def judge_search(
 
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
-    score, state = best_score(trial, ledger), ledger.state(trial.id)
+    progress = ledger.progress(trial.id)
     return SearchTrial(
         name=trial.candidate.name,
         id=trial.id,
         settings=trial.candidate.settings,
-        state=state,
-        reached=1.0 if ledger.is_finished(trial.id) else ledger.pause(trial.id)["reached"],
-        score=score if math.isfinite(score) else None,
+        state=ledger.state(trial.id),
+        reached=progress.reached,
+        score=progress.score if math.isfinite(progress.score) else None,
     )
 
 
@@ -264,10 +248,10 @@ def rate_survey(survey: Survey) -> Survey:
         firsts.setdefault(family(candidate), (point, candidate))
     blocks = []
     for point, candidate in firsts.values():
-        key = rate_key(candidate)
-        own = getattr(candidate.recipe.training, key.partition(".")[2])
+        name = rate_name(candidate)
+        own = getattr(candidate.recipe.training, name)
         rates = [float(f"{own * factor:.3g}") for factor in RATE_FACTORS]
-        blocks.append(Block(set=point, axes={}).with_axis(key, rates))
+        blocks.append(Block(set=point).with_axis(f"training.{name}", rates))
     seed = 1 + max(survey.seeds)
     fields = {"blocks": blocks, "seeds": (seed,), "budget": None, "rounds": (), "on": "report"}
     return survey.changed(**fields, name=f"{survey.name}, learning rates")
@@ -275,31 +259,26 @@ def rate_survey(survey: Survey) -> Survey:
 
 def with_best_rates(survey: Survey, rates: Survey, ledger: Ledger) -> Survey:
     """Every candidate with the learning rate that was best for its family."""
-    best: dict[str, Candidate] = {}
-    for name in dict.fromkeys(family(trial.candidate) for trial in rates.trials()):
-        own = [trial for trial in rates.trials() if family(trial.candidate) == name]
-        best[name] = max(own, key=lambda trial: best_score(trial, ledger)).candidate
+    ranked = sorted(rates.trials(), key=lambda trial: -ledger.progress(trial.id).score)
+    best = {family(trial.candidate): trial.recipe.training for trial in reversed(ranked)}
     blocks = []
     for point, candidate in zip(survey.points(), survey.expanded, strict=True):
-        key = rate_key(candidate)
-        winner = best[family(candidate)].recipe.training
-        blocks.append(Block(set={**point, key: getattr(winner, key.partition(".")[2])}, axes={}))
+        name = rate_name(candidate)
+        rate = getattr(best[family(candidate)], name)
+        blocks.append(Block(set={**point, f"training.{name}": rate}))
     return survey.changed(blocks=blocks)
 
 
 def family(candidate: Candidate) -> str:
     """Candidates of one family have about the same best learning rate."""
     plan = candidate.recipe.sharing_plan()
-    families = {
-        "additions": bool(plan.additions),
-        "frozen": set(TRUNK_FROZEN) <= set(plan.rates),
-        "late": bool(plan.late),
-        "full": True,
-    }
-    return next(name for name, is_one in families.items() if is_one)
+    if plan.additions:
+        return "additions"
+    if set(TRUNK_FROZEN) <= set(plan.rates):
+        return "frozen"
+    return "late" if plan.late else "full"
 
 
-def rate_key(candidate: Candidate) -> str:
+def rate_name(candidate: Candidate) -> str:
     """The learning rate that matters: of the heads where the encoder is frozen."""
-    name = "head_learning_rate" if family(candidate) == "frozen" else "learning_rate"
-    return f"training.{name}"
+    return "head_learning_rate" if family(candidate) == "frozen" else "learning_rate"
