@@ -68,6 +68,7 @@ class InProcess:
     """An executor without processes; it may break off after some jobs."""
 
     jobs = 10**6
+    workers = 1
 
     def __init__(self, ledger: Ledger, watcher: RecordingWatcher) -> None:
         self.ledger, self.watcher = ledger, watcher

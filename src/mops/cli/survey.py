@@ -175,7 +175,7 @@ def run(
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(survey, folder) as screen:
-        results = run_survey(survey, folder, screen, executor=executor, workers=jobs, keep=keep)
+        results = run_survey(survey, folder, screen, executor=executor, keep=keep)
     respond(as_json, results.to_data(), show_results, results)
     page = report_of(folder)
     if page and not as_json:
@@ -191,7 +191,7 @@ def find_rates(survey: Survey, folder: Path, *, jobs: int, engine: str, **how: A
     ledger = begin(rates, folder)
     with SurveyScreen(rates, folder) as screen:
         executor = make_executor(jobs=jobs, engine=engine, address=how["address"])
-        train_round(rates.trials(), ledger, executor(ledger, screen), jobs, RATES_UNTIL)
+        train_round(rates.trials(), executor(ledger, screen), RATES_UNTIL)
     return with_best_rates(survey, rates, ledger)
 
 
@@ -202,7 +202,8 @@ def make_executor(*, jobs: int, engine: str, address: str | None) -> MakeExecuto
     if address and engine != "ray":
         raise UsageError("--address belongs to --engine ray")
     if engine == "ray":  # each job gets so many cores, on whatever machine it runs
-        return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
+        cpus = max(1, own_cores() // jobs)
+        return partial(RayExecutor, workers=jobs, address=address, cpus=cpus)
     return partial(LocalExecutor, workers=jobs)
 
 

@@ -81,13 +81,13 @@ def search(survey: Survey, out: Path, seeds: int, *, jobs: int, **how: Any) -> S
     ledger = begin(survey, out)
     with SurveyScreen(survey, out) as screen:
         executor = make_executor(jobs=jobs, **how)(ledger, screen)
-        run_search(survey, ledger, executor, jobs)
+        run_search(survey, executor)
         winner, default = pick_winner(survey.trials(), ledger), survey.candidates()[0]
         first = survey.seeds[0] + 1
         fresh = range(first, first + seeds)
         if winner.name != default.name:
             both = [candidate.trial(seed) for seed in fresh for candidate in (default, winner)]
-            train_round(both, ledger, executor, jobs)
+            train_round(both, executor)
     return judge_search(survey, winner, fresh, ledger)
 
 

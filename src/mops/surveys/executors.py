@@ -212,6 +212,7 @@ class RayExecutor:
 
     ledger: Ledger
     watcher: SurveyWatcher
+    workers: int = 1
     address: str | None = None
     cpus: float = 1  # of each job
 

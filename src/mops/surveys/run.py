@@ -48,7 +48,6 @@ def run_survey(
     watcher: SurveyWatcher,
     *,
     executor: MakeExecutor = LocalExecutor,
-    workers: int = 1,
     keep: str = "best",
 ) -> Results:
     """Train all open trials, measure the costs of the candidates, compare them, write the results.
@@ -57,9 +56,9 @@ def run_survey(
     """
     ledger = begin(survey, folder)
     if survey.budget:
-        survey = run_race(survey, ledger, executor(ledger, watcher), workers)
+        survey = run_race(survey, executor(ledger, watcher))
     else:
-        train_round(survey.trials(), ledger, executor(ledger, watcher), workers)
+        train_round(survey.trials(), executor(ledger, watcher))
     drop_models(survey, ledger, keep)
     finished = {t.candidate.name for t in survey.trials() if ledger.is_finished(t.id)}
     measured = [c for c in survey.candidates() if c.name in {*finished, survey.baseline}]
@@ -101,24 +100,16 @@ def open_survey(folder: Path) -> Survey:
     return read_survey(folder / FILE)
 
 
-def train_round(
-    trials: Sequence[Trial],
-    ledger: Ledger,
-    executor: Executor,
-    workers: int = 1,
-    until: float = 1.0,
-) -> None:
-    """Train those of the trials that are open, to a fraction of their steps.
-
-    A survey may consist of several rounds.
-    """
+def train_round(trials: Sequence[Trial], executor: Executor, until: float = 1.0) -> None:
+    """Train those of the trials that are open, to a fraction of their steps."""
+    ledger = executor.ledger
     ledger.register(trials)
     for trial in trials:
         if ledger.pause(trial.id)["until"] != until:
             ledger.note_pause(trial.id, until=until)
     left = [trial for trial in trials if ledger.is_open(trial.id)]
     executor.watcher.planned(left)
-    executor.run(plan_jobs(left, workers))
+    executor.run(plan_jobs(left, executor.workers))
 
 
 def drop_models(survey: Survey, ledger: Ledger, keep: str) -> None:
@@ -137,19 +128,19 @@ def drop_models(survey: Survey, ledger: Ledger, keep: str) -> None:
 # ------------------------------------------------------------------ a race
 
 
-def run_race(survey: Survey, ledger: Ledger, executor: Executor, workers: int) -> Survey:
+def run_race(survey: Survey, executor: Executor) -> Survey:
     """Train round by round until the choice is settled or the time is spent."""
     estimates = estimate_trials(survey)
     while True:
         if survey.rounds:
             entry = survey.rounds[-1]
             executor.watcher.phase(f"round {len(survey.rounds)}: {entry.why}")
-            train_round(survey.trials_of(entry), ledger, executor, workers, entry.until)
-        following = plan_round(survey, ledger, estimates, workers)
+            train_round(survey.trials_of(entry), executor, entry.until)
+        following = plan_round(survey, executor, estimates)
         if following is None:
             return survey
         survey = survey.with_round(following)
-        write_text(ledger.folder / FILE, survey.to_yaml())
+        write_text(executor.ledger.folder / FILE, survey.to_yaml())
 
 
 def estimate_trials(survey: Survey) -> dict[str, float]:
@@ -184,23 +175,21 @@ class Standing:
         return f"; dropped: {', '.join(dropped)}" if dropped else ""
 
 
-def plan_round(
-    survey: Survey, ledger: Ledger, estimates: Mapping[str, float], workers: int
-) -> Round | None:
+def plan_round(survey: Survey, executor: Executor, estimates: Mapping[str, float]) -> Round | None:
     """From what the finished and paused trainings say; measured times scale the estimated ones."""
     assert survey.budget is not None
     spent, expected = 0.0, 0.0
     scores = dict.fromkeys(estimates, -math.inf)
     for trial in survey.trials():
-        name, progress = trial.candidate.name, ledger.progress(trial.id)
+        name, progress = trial.candidate.name, executor.ledger.progress(trial.id)
         scores[name] = max(scores[name], progress.score)
         spent += progress.seconds
         expected += progress.reached * estimates[name]
     ratio = spent / expected if spent and expected else 1.0
-    results = judge_survey(survey, ledger.folder)
+    results = judge_survey(survey, executor.ledger.folder)
     now = Standing(
         costs={name: ratio * seconds for name, seconds in estimates.items()},
-        left=(1 - RESERVE) * survey.budget * workers - spent,
+        left=(1 - RESERVE) * survey.budget * executor.workers - spent,
         baseline=survey.baseline,
         rounds=survey.rounds,
         scores=scores,

@@ -137,15 +137,16 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
 # ------------------------------------------------------------------ the search
 
 
-def run_search(survey: Survey, ledger: Ledger, executor: Executor, workers: int = 1) -> None:
+def run_search(survey: Survey, executor: Executor) -> None:
     """Train all trials to the first rung, and the better half of them to the next one."""
     names, seeds = tuple(c.name for c in survey.candidates()), tuple(survey.seeds)
     entry = Round(candidates=names, seeds=seeds, until=RUNGS[0])
     while True:
-        train_round(survey.trials_of(entry), ledger, executor, workers, entry.until)
+        train_round(survey.trials_of(entry), executor, entry.until)
         if entry.until == 1:
             return
-        scores = {t.candidate.name: ledger.progress(t.id).score for t in survey.trials()}
+        progress = executor.ledger.progress
+        scores = {t.candidate.name: progress(t.id).score for t in survey.trials()}
         now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
         entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
 
