@@ -24,7 +24,7 @@ from mops.surveys.tune import (
     plan_search,
     rate_survey,
     read_space,
-    run_search,
+    train_rungs,
     with_best_rates,
 )
 from running import world
@@ -97,7 +97,7 @@ def test_the_better_half_goes_on_and_the_default_always(tmp_path: Path) -> None:
     space = {"training.head_learning_rate": Draw("log_uniform", (1e-7, 1e-2))}
     survey = plan_search(recipe, space, 8)
     ledger = Ledger(tmp_path)
-    run_search(survey, InProcess(ledger, RecordingWatcher()))
+    train_rungs(survey, InProcess(ledger, RecordingWatcher()))
     tried = [look_up(one, ledger) for one in survey.trials()]
     assert (tried[0].state, tried[0].reached) == (FINISHED, 1.0)
     assert sorted(one.reached for one in tried[1:]).count(0.25) >= 3
@@ -106,7 +106,7 @@ def test_the_better_half_goes_on_and_the_default_always(tmp_path: Path) -> None:
     best = max((one for one in tried if one.state == FINISHED), key=lambda one: one.score or 0)
     assert winner.name == best.name
     written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*/record.json")}
-    run_search(survey, InProcess(ledger, RecordingWatcher()))  # nothing is left to do
+    train_rungs(survey, InProcess(ledger, RecordingWatcher()))  # nothing is left to do
     assert written == {p: p.stat().st_mtime_ns for p in tmp_path.glob("trials/*/record.json")}
 
 

@@ -11,13 +11,11 @@ from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
 from mops.cli.screen import print_table, print_warnings
 from mops.cli.survey import engine_options, make_executor
 from mops.cli.survey_screen import SurveyScreen
-from mops.surveys.design import Survey
+from mops.surveys.run import begin
 from mops.surveys.tune import (
     SearchResult,
     budget_in_steps,
     default_space,
-    judge_search,
-    pick_winner,
     plan_search,
     read_space,
     run_search,
@@ -70,25 +68,11 @@ def command(
     if dry_run:
         click.echo(survey.to_yaml(), nl=False)
         return
-    result = search(survey, out, seeds, jobs=jobs, engine=engine, address=address)
-    respond(as_json, asdict(result), show, result, out)
-
-
-def search(survey: Survey, out: Path, seeds: int, *, jobs: int, **how: Any) -> SearchResult:
-    """Run the search, then train winner and default with fresh seeds and compare them."""
-    from mops.surveys.run import begin, train_round
-
     ledger = begin(survey, out)
     with SurveyScreen(survey, out) as screen:
-        executor = make_executor(jobs=jobs, **how)(ledger, screen)
-        run_search(survey, executor)
-        winner, default = pick_winner(survey.trials(), ledger), survey.candidates()[0]
-        first = survey.seeds[0] + 1
-        fresh = range(first, first + seeds)
-        if winner.name != default.name:
-            both = [candidate.trial(seed) for seed in fresh for candidate in (default, winner)]
-            train_round(both, executor)
-    return judge_search(survey, winner, fresh, ledger)
+        executor = make_executor(jobs=jobs, engine=engine, address=address)(ledger, screen)
+        result = run_search(survey, executor, seeds)
+    respond(as_json, asdict(result), show, result, out)
 
 
 def show(result: SearchResult, out: Path) -> None:

@@ -15,11 +15,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import count
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
+from threading import Thread
 from typing import Any
 
 from filelock import FileLock
@@ -163,6 +164,7 @@ class BenchmarkWorker:
 def answer_requests(pipe: Connection, candidate: Candidate, scratch: Path) -> None:
     """Runs in the process of a candidate: a dictionary for each request, or what went wrong."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    Thread(target=end_with_parent, daemon=True).start()
     with (scratch / "log.txt").open("w") as log:  # libraries may print
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -177,11 +179,16 @@ def answer_requests(pipe: Connection, candidate: Candidate, scratch: Path) -> No
         while True:
             pipe.recv()
             pipe.send(benchmark.round())
-    except EOFError:  # the parent has ended, however it did
-        return
     except Exception as problem:  # anything: the parent has to know why
         kind = "" if isinstance(problem, MopsError) else f"{type(problem).__name__}: "
         pipe.send(f"{kind}{problem}")
+
+
+def end_with_parent() -> None:
+    """A process never outlives its parent, however that ends."""
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def free_memory() -> float:

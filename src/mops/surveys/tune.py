@@ -137,20 +137,6 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
 # ------------------------------------------------------------------ the search
 
 
-def run_search(survey: Survey, executor: Executor) -> None:
-    """Train all trials to the first rung, and the better half of them to the next one."""
-    names, seeds = tuple(c.name for c in survey.candidates()), tuple(survey.seeds)
-    entry = Round(candidates=names, seeds=seeds, until=RUNGS[0])
-    while True:
-        train_round(survey.trials_of(entry), executor, entry.until)
-        if entry.until == 1:
-            return
-        progress = executor.ledger.progress
-        scores = {t.candidate.name: progress(t.id).score for t in survey.trials()}
-        now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
-        entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
-
-
 @dataclass(frozen=True)
 class SearchTrial:
     """How far one trial of a search came."""
@@ -175,6 +161,44 @@ class SearchResult:
     warning: str
 
 
+def run_search(survey: Survey, executor: Executor, seeds: int) -> SearchResult:
+    """Find the winner, train it and the default with fresh seeds, and compare the two."""
+    train_rungs(survey, executor)
+    trials, ledger = survey.trials(), executor.ledger
+    winner, default = pick_winner(trials, ledger), trials[0].candidate
+    by, first = trials[0].recipe.training.best_by, survey.seeds[0] + 1
+    fresh = tuple(range(first, first + seeds))
+    difference = None
+    if winner.name != default.name:
+        entry = Round(candidates=(default.name, winner.name), seeds=fresh)
+        both = survey.model_copy(update={"seeds": (), "rounds": (entry,)})
+        train_round(both.trials(), executor)
+        results = judge_survey(both, ledger.folder)
+        difference = results[winner.name].against.get(by) if winner.name in results else None
+    return SearchResult(
+        best_by=by,
+        tried=tuple(look_up(trial, ledger) for trial in trials),
+        winner=winner.name,
+        seeds=fresh,
+        difference=difference,
+        warning=find_warning(winner, default, difference),
+    )
+
+
+def train_rungs(survey: Survey, executor: Executor) -> None:
+    """Train all trials to the first rung, and the better half of them to the next one."""
+    names, seeds = tuple(c.name for c in survey.candidates()), tuple(survey.seeds)
+    entry = Round(candidates=names, seeds=seeds, until=RUNGS[0])
+    while True:
+        train_round(survey.trials_of(entry), executor, entry.until)
+        if entry.until == 1:
+            return
+        progress = executor.ledger.progress
+        scores = {t.candidate.name: progress(t.id).score for t in survey.trials()}
+        now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
+        entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
+
+
 def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
     """The finished trial with the best validation score; the default wins a draw."""
     finished = [trial for trial in trials if ledger.is_finished(trial.id)]
@@ -182,29 +206,6 @@ def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
         reason = ledger.failure(trials[0].id).get("reason", "see failed/ in its folder")
         raise RunError(f"no trial of the search has finished; the first one: {reason}")
     return max(finished, key=lambda trial: ledger.progress(trial.id).score).candidate
-
-
-def judge_search(
-    survey: Survey, winner: Candidate, seeds: Sequence[int], ledger: Ledger
-) -> SearchResult:
-    """Compare winner and default on the seeds that the search has not used."""
-    trials = survey.trials()
-    default, by = trials[0].candidate, trials[0].recipe.training.best_by
-    difference = None
-    if winner.name != default.name:
-        entry = Round(candidates=(default.name, winner.name), seeds=tuple(seeds))
-        fresh = survey.model_copy(update={"seeds": (), "rounds": (entry,)})
-        results = judge_survey(fresh, ledger.folder)
-        if winner.name in results:
-            difference = results[winner.name].against.get(by)
-    return SearchResult(
-        best_by=by,
-        tried=tuple(look_up(trial, ledger) for trial in trials),
-        winner=winner.name,
-        seeds=tuple(seeds),
-        difference=difference,
-        warning=find_warning(winner, default, difference),
-    )
 
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
