@@ -109,7 +109,7 @@ def test_a_paused_trial_continues_and_ends_as_one_that_never_stopped(tmp_path: P
                 assert {paused.state(trial_id) for trial_id in ids} == {PAUSED}
                 assert paused.open_ids(ids) == []
                 facts = paused.pause(ids[0])
-                assert facts["reached"] == until and 0 < facts["score"] < 1 and facts["seconds"] > 0
+                assert facts.reached == until and 0 < facts.rank < 1 and facts.seconds > 0
     for one in trials:
         files = [
             ledger.run_folder(one.id) / "model/model.safetensors" for ledger in (whole, paused)

@@ -280,9 +280,9 @@ def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Watcher | None
         for trial_id in filter(ledger.is_open, left):
             try:
                 recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
-                until = ledger.pause(trial_id)["until"]
+                until = ledger.pause(trial_id).until
                 run = train_until(recipe, ledger.run_folder(trial_id), watcher, label, until)
-                note_pause(ledger, trial_id, run, until)
+                note_result(ledger, trial_id, run)
             except MopsError as error:
                 ledger.fail(trial_id, str(error))
             except Exception as error:
@@ -292,28 +292,28 @@ def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Watcher | None
 
 def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Watcher) -> None:
     """Train trials as one batch; if that breaks off as a whole, they stay open."""
-    until = ledger.pause(trial_ids[0])["until"]
     try:
         results = train_many(
             [ledger.recipe(trial_id) for trial_id in trial_ids],
             [ledger.run_folder(trial_id) for trial_id in trial_ids],
             watcher,
             labels=[trial_label(ledger, trial_id) for trial_id in trial_ids],
-            until=until,
+            until=ledger.pause(trial_ids[0]).until,
         )
     except Exception as error:
         traceback.print_exception(error)
         return
     for trial_id, result in zip(trial_ids, results, strict=True):
-        if isinstance(result, RunError):
-            ledger.fail(trial_id, str(result))
-        else:
-            note_pause(ledger, trial_id, result, until)
+        note_result(ledger, trial_id, result)
 
 
-def note_pause(ledger: Ledger, trial_id: str, run: Run | Paused, until: float) -> None:
-    if isinstance(run, Paused):
-        ledger.note_pause(trial_id, reached=until, score=run.score, seconds=run.seconds)
+def note_result(ledger: Ledger, trial_id: str, result: Run | Paused | RunError) -> None:
+    """A finished run has written its own record."""
+    if isinstance(result, RunError):
+        ledger.fail(trial_id, str(result))
+    elif isinstance(result, Paused):
+        until = ledger.pause(trial_id).until
+        ledger.note_pause(trial_id, reached=until, **vars(result))
 
 
 def trial_label(ledger: Ledger, trial_id: str) -> Label:

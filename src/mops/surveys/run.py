@@ -105,7 +105,7 @@ def train_round(trials: Sequence[Trial], executor: Executor, until: float = 1.0)
     ledger = executor.ledger
     ledger.register(trials)
     for trial in trials:
-        if ledger.pause(trial.id)["until"] != until:
+        if ledger.pause(trial.id).until != until:
             ledger.note_pause(trial.id, until=until)
     left = [trial for trial in trials if ledger.is_open(trial.id)]
     executor.watcher.planned(left)
@@ -182,7 +182,7 @@ def plan_round(survey: Survey, executor: Executor, estimates: Mapping[str, float
     scores = dict.fromkeys(estimates, -math.inf)
     for trial in survey.trials():
         name, progress = trial.candidate.name, executor.ledger.progress(trial.id)
-        scores[name] = max(scores[name], progress.score)
+        scores[name] = max(scores[name], progress.rank)
         spent += progress.seconds
         expected += progress.reached * estimates[name]
     ratio = spent / expected if spent and expected else 1.0

@@ -194,7 +194,7 @@ def train_rungs(survey: Survey, executor: Executor) -> None:
         if entry.until == 1:
             return
         progress = executor.ledger.progress
-        scores = {t.candidate.name: progress(t.id).score for t in survey.trials()}
+        scores = {t.candidate.name: progress(t.id).rank for t in survey.trials()}
         now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
         entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
 
@@ -205,7 +205,7 @@ def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
     if not finished:
         reason = ledger.failure(trials[0].id).get("reason", "see failed/ in its folder")
         raise RunError(f"no trial of the search has finished; the first one: {reason}")
-    return max(finished, key=lambda trial: ledger.progress(trial.id).score).candidate
+    return max(finished, key=lambda trial: ledger.progress(trial.id).rank).candidate
 
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
@@ -216,7 +216,7 @@ def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
         settings=trial.candidate.settings,
         state=ledger.state(trial.id),
         reached=progress.reached,
-        score=progress.score if math.isfinite(progress.score) else None,
+        score=progress.score,
     )
 
 
@@ -261,7 +261,7 @@ def rate_survey(survey: Survey) -> Survey:
 
 def with_best_rates(survey: Survey, rates: Survey, ledger: Ledger) -> Survey:
     """Every candidate with the learning rate that was best for its family."""
-    ranked = sorted(rates.trials(), key=lambda trial: -ledger.progress(trial.id).score)
+    ranked = sorted(rates.trials(), key=lambda trial: -ledger.progress(trial.id).rank)
     best = {family(trial.candidate): trial.recipe.training for trial in reversed(ranked)}
     blocks = []
     for point, candidate in zip(survey.points(), survey.expanded, strict=True):

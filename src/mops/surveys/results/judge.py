@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -106,22 +105,19 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
 
 def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
     """A trial of the survey in this folder, or why it has no result."""
-    ledger, failure = Ledger(folder), Ledger(folder).failure_file(trial.id)
+    ledger = Ledger(folder)
     state, reason = WAITING, "not finished yet"
     if ledger.is_finished(trial.id):
         try:
             return check_trial(trial, ledger.run_folder(trial.id), on)
         except MopsError as error:
             state, reason = LEFT_OUT, str(error)
-    elif failure.is_file():
-        state, reason = FAILED, f"{failure} cannot be read"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            reason = str(ledger.failure(trial.id)["reason"])
-    elif ledger.is_paused(trial.id):
-        state, pause = PAUSED, ledger.pause(trial.id)
-        reason = f"trained to {pause['reached']:.0%} of its steps"
-        if pause.get("score") is not None:
-            reason += f"; its best validation score is {pause['score']:.3f}"
+    elif failure := ledger.failure(trial.id):
+        state, reason = FAILED, failure["reason"]
+    elif (pause := ledger.pause(trial.id)).is_paused:
+        state, reason = PAUSED, f"trained to {pause.reached:.0%} of its steps"
+        if pause.score is not None:
+            reason += f"; its best validation score is {pause.score:.3f}"
     return missing_trial(trial, state, reason)
 
 
