@@ -1,8 +1,7 @@
-"""Expands the settings of a survey into candidates: complete recipes with short names. No torch."""
+"""Candidates of a survey: blocks of settings, short names, other numbers of steps. No torch."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress, product
@@ -10,9 +9,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from mops.config.recipe import Recipe, to_recipe
 from mops.config.training import Strict
-from mops.data.compose import set_key
 from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate
 
@@ -59,26 +56,6 @@ class Block(Strict):
         axis = next((axis for axis in self.axes if key in axis.split("+")), key)
         kept = {name: value for name, value in self.set.items() if name not in axis.split("+")}
         return Block(set=kept, axes={**self.axes, axis: list(values)})
-
-
-def read_recipe(data: dict[str, Any], given: Settings, *, has_test: bool) -> Recipe:
-    """The recipe of a point; with test files only if they are scored."""
-    label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
-    recipe = to_recipe(data, where=f"survey, candidate {label}")
-    if has_test:
-        return recipe
-    tasks = {name: entry.model_copy(update={"test": None}) for name, entry in recipe.tasks.items()}
-    return recipe.model_copy(update={"tasks": tasks})
-
-
-def apply(base: Mapping[str, Any], given: Settings) -> dict[str, Any]:
-    """The base recipe with the settings of a point."""
-    data = copy.deepcopy(dict(base))
-    for key, value in given.items():
-        if key == "training.seed":
-            raise RecipeError(f"a survey does not set {key}: name them under `seeds` of the survey")
-        set_key(data, key, copy.deepcopy(value))
-    return data
 
 
 # ------------------------------------------------------------------ names

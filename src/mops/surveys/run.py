@@ -14,7 +14,7 @@ have: `next_round` depends on the rounds, the scores and the measured times alon
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mops.errors import RecipeError
@@ -170,10 +170,6 @@ class Standing:
         first = 1 + max((seed for entry in self.rounds for seed in entry.seeds), default=0)
         return tuple(range(first, first + count))
 
-    def list_dropped(self, names: Sequence[str]) -> str:
-        dropped = [name for name in self.alive if name not in names]
-        return f"; dropped: {', '.join(dropped)}" if dropped else ""
-
 
 def plan_round(survey: Survey, executor: Executor, estimates: Mapping[str, float]) -> Round | None:
     """From what the finished and paused trainings say; measured times scale the estimated ones."""
@@ -202,8 +198,8 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
     """Who is trained next, with which seeds and why; None: the race is over."""
     if not now.rounds:
         return first_round(now)
-    if (until := now.rounds[-1].until) < 1.0:
-        return next_rung(now, RUNGS[RUNGS.index(until) + 1])
+    if now.rounds[-1].until < 1.0:
+        return next_rung(now.rounds[-1], now.scores, now.baseline)
     if now.joint is None:  # every training has failed
         return None
     chances = posterior(now.joint)
@@ -225,7 +221,7 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
         return None
     count = max(1, int(now.left / (rounds_left * now.seconds(names))))
     why = f"{chosen} is within {worth:g} of the best with {near[chosen]:.0%} probability"
-    why += now.list_dropped(names)
+    why += list_dropped(now.alive, names)
     return Round(candidates=names, seeds=now.new_seeds(count), why=why)
 
 
@@ -240,10 +236,17 @@ def first_round(now: Standing) -> Round:
     return Round(candidates=names, seeds=now.new_seeds(count), why="all candidates")
 
 
-def next_rung(now: Standing, until: float) -> Round:
+def next_rung(last: Round, scores: Mapping[str, float], baseline: str) -> Round:
     """The better half of the candidates goes on; the baseline always does."""
-    ranked = sorted(now.alive, key=lambda name: -now.scores[name])
-    kept = {*ranked[: max(FEWEST, math.ceil(len(ranked) / 2))], now.baseline}
-    names = tuple(name for name in now.alive if name in kept)
+    until = RUNGS[RUNGS.index(last.until) + 1]
+    ranked = sorted(last.candidates, key=lambda name: -scores[name])
+    kept = {*ranked[: max(FEWEST, math.ceil(len(ranked) / 2))], baseline}
+    names = tuple(name for name in last.candidates if name in kept)
     why = f"to {until:.0%} of the steps" if until < 1 else "to the end"
-    return Round(candidates=names, seeds=(1,), until=until, why=why + now.list_dropped(names))
+    why += list_dropped(last.candidates, names)
+    return replace(last, candidates=names, until=until, why=why)
+
+
+def list_dropped(before: Sequence[str], names: Sequence[str]) -> str:
+    dropped = [name for name in before if name not in names]
+    return f"; dropped: {', '.join(dropped)}" if dropped else ""

@@ -8,7 +8,7 @@ that won the search is lucky.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from mops.surveys.expansion import Block, count_steps
 from mops.surveys.experiments import DEFAULT, named_survey
 from mops.surveys.ledger import Candidate, Ledger, Round, Trial
 from mops.surveys.results.judge import judge_survey
-from mops.surveys.run import RUNGS, Executor, Standing, next_rung, train_round
+from mops.surveys.run import RUNGS, Executor, next_rung, train_round
 from mops.yaml_io import read_yaml
 
 EVALUATIONS = 8  # of every trial, evenly over its own budget
@@ -187,16 +187,13 @@ def run_search(survey: Survey, executor: Executor, seeds: int) -> SearchResult:
 
 def train_rungs(survey: Survey, executor: Executor) -> None:
     """Train all trials to the first rung, and the better half of them to the next one."""
-    names, seeds = tuple(c.name for c in survey.candidates()), tuple(survey.seeds)
-    entry = Round(candidates=names, seeds=seeds, until=RUNGS[0])
-    while True:
-        train_round(survey.trials_of(entry), executor, entry.until)
-        if entry.until == 1:
-            return
-        progress = executor.ledger.progress
+    names, progress = [c.name for c in survey.candidates()], executor.ledger.progress
+    entry = Round(candidates=tuple(names), seeds=survey.seeds, until=RUNGS[0])
+    train_round(survey.trials_of(entry), executor, entry.until)
+    while entry.until < 1:
         scores = {t.candidate.name: progress(t.id).rank for t in survey.trials()}
-        now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
-        entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
+        entry = next_rung(entry, scores, survey.baseline)
+        train_round(survey.trials_of(entry), executor, entry.until)
 
 
 def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:

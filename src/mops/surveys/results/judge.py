@@ -288,17 +288,16 @@ def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> R
     single = results.single if results.single in group.candidates else None
     joint, values = results.joint(group, weights), results.run_values(group)
     compared = compare(joint, values, baseline=reference, single=single)
-    base = replace(results[reference], **vars(compared[reference]))
-    members = []
-    for name in group.candidates:
-        candidate = replace(results[name], **vars(compared[name]))
-        is_same_moment = candidate.costs.source == base.costs.source  # else not comparable
-        relative = tm_relative(tm_factors(candidate), tm_factors(base)) if is_same_moment else None
-        members.append(replace(candidate, tm_relative=relative))
-    others = [one for one in results.candidates if one.name not in group.candidates]
+    members = {name: replace(results[name], **vars(compared[name])) for name in group.candidates}
+    base = members[reference]
+    for name, one in members.items():
+        if one.costs.source == base.costs.source:  # else times of different moments
+            relative = tm_relative(tm_factors(one), tm_factors(base))
+            members[name] = replace(one, tm_relative=relative)
     place = {name: n for n, own in enumerate(results.groups) for name in own.candidates}
-    ordered = sorted((*others, *members), key=lambda one: (place[one.name], -one.overall.mean))
-    return replace(results, candidates=tuple(ordered))
+    candidates = [members.get(one.name, one) for one in results.candidates]
+    candidates.sort(key=lambda one: (place[one.name], -one.overall.mean))
+    return replace(results, candidates=tuple(candidates))
 
 
 def tm_factors(candidate: CandidateResult) -> tuple[float, float, float]:
