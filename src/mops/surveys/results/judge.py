@@ -244,9 +244,6 @@ def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any)
     )
 
 
-# ------------------------------------------------------------------ costs
-
-
 def read_costs(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Caveat, ...]]:
     """What the cost pass has measured so far, and a caveat if its file is unreadable."""
     if not path.is_file():

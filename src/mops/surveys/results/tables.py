@@ -70,9 +70,6 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
     return Cell(text, one.name)
 
 
-# ------------------------------------------------------------------ tables
-
-
 def score_table(results: Results) -> Table:
     """The best score first, with the set that contains the best candidate."""
     keys = ("overall", "overall_normalised", *results.tasks)
