@@ -269,9 +269,9 @@ class ProgressLines(Watcher):
             raise KeyboardInterrupt from None
 
 
-def train_trials(folder: Path, trial_ids: Sequence[str], watcher: Watcher | None = None) -> None:
+def train_trials(folder: Path, trial_ids: Sequence[str]) -> None:
     """Train the open trials that no other process trains; a failure does not stop the others."""
-    ledger, watcher = Ledger(folder), watcher or ProgressLines()
+    ledger, watcher = Ledger(folder), ProgressLines()
     keep_freed_memory()
     with ledger.claim(trial_ids) as mine:
         left = ledger.open_ids(mine)

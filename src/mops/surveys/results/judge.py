@@ -1,7 +1,6 @@
 """From the folder of a survey, or of one run, to `Results`: trials read, checked, compared."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,7 +20,7 @@ from mops.evaluate.metrics import EQUAL, Weights, score
 from mops.evaluate.predictions import JUDGING, PredictionRows, read_predictions
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
-from mops.surveys.ledger import Candidate, Ledger, Trial
+from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.results import (
     COST_PASS,
@@ -246,11 +245,8 @@ def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any)
 
 def read_costs(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Caveat, ...]]:
     """What the cost pass has measured so far, and a caveat if its file is unreadable."""
-    if not path.is_file():
-        return {}, ()
     try:
-        data = json.loads(path.read_text("utf-8"))
-        return {name: dict(entry) for name, entry in data.items()}, ()
+        return {name: dict(entry) for name, entry in read_json(path).items()}, ()
     except (OSError, ValueError, TypeError, AttributeError) as cause:
         text = (
             f"{path} cannot be read ({cause}), so nothing that the cost pass measured is used; "

@@ -91,11 +91,11 @@ def score_table(results: Results) -> Table:
 
 
 def best_note(results: Results) -> str:
+    if all(one.is_best for one in results.candidates):
+        return "Any of these may be the best, at 95 % confidence."
     return (
         "Best?: the best candidate is among these with 95 % confidence; for each of the others, "
         "another one is better."
-        if any(not one.is_best for one in results.candidates)
-        else "Any of these may be the best, at 95 % confidence."
     )
 
 
