@@ -77,7 +77,7 @@ class Survey(Strict):
         for plain, given in zip(data, points, strict=True):
             label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
             recipe = to_recipe(plain, where=f"survey, candidate {label}")
-            if self.on != "test":  # they are not read
+            if self.on != "test":  # test files that do not judge are not read
                 tasks = {n: e.model_copy(update={"test": None}) for n, e in recipe.tasks.items()}
                 recipe = recipe.model_copy(update={"tasks": tasks})
             contents.append(json.dumps(recipe.to_data(), sort_keys=True))

@@ -25,9 +25,6 @@ INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
 PLAIN = "{0.mean:+.3f}"
 
 
-# ------------------------------------------------------------------ cells
-
-
 def estimate_cell(estimate: Estimate | None) -> Cell:
     return score_cell(estimate.mean, estimate.stderr) if estimate else EMPTY
 
