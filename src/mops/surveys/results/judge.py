@@ -282,17 +282,15 @@ def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> R
     joint, values = results.joint(group, weights), results.run_values(group)
     compared = compare(joint, values, baseline=reference, single=single)
     members = {name: replace(results[name], **vars(compared[name])) for name in group.candidates}
-    base = members[reference]
+    factors = {
+        name: (one.overall.mean, one.costs.train_seconds, one.costs.weight_bytes)
+        for name, one in members.items()
+    }
     for name, one in members.items():
-        if one.costs.source == base.costs.source:  # else times of different moments
-            relative = tm_relative(tm_factors(one), tm_factors(base))
+        if one.costs.source == members[reference].costs.source:  # else times of different moments
+            relative = tm_relative(factors[name], factors[reference])
             members[name] = replace(one, tm_relative=relative)
     place = {name: n for n, own in enumerate(results.groups) for name in own.candidates}
     candidates = [members.get(one.name, one) for one in results.candidates]
     candidates.sort(key=lambda one: (place[one.name], -one.overall.mean))
     return replace(results, candidates=tuple(candidates))
-
-
-def tm_factors(candidate: CandidateResult) -> tuple[float, float, float]:
-    costs = candidate.costs
-    return candidate.overall.mean, costs.train_seconds, costs.weight_bytes
