@@ -66,6 +66,9 @@ def test_a_packed_survey_goes_on_where_its_data_are(tmp_path: Path) -> None:
         survey.trials()[0].id  # noqa: B018
     moved = survey.with_data(FIXTURES / "data")
     assert moved.recipe["tasks"]["similarity"]["train"] == str(FIXTURES / "data/sts-train.csv")
+    assert moved.trials()[0].recipe.tasks["similarity"].train == str(
+        FIXTURES / "data/sts-train.csv"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from executing import ledger_with, trial
 import mops
 from mops.config.recipe import Recipe
 from mops.errors import RunError
-from mops.surveys import worker
+from mops.surveys import executors
 from mops.surveys.ledger import FINISHED
 from mops.training import checkpoint
 from mops.training import run as single_run
@@ -236,6 +236,6 @@ def test_a_batch_that_breaks_off_is_trained_one_by_one(
     """Even an unexpected error does not fail the trials of a survey that can be trained alone."""
     trials = [trial("frozen+late:SI", seed) for seed in (1, 2)]
     ledger = ledger_with(tmp_path, *trials)
-    monkeypatch.setattr(worker, "train_many", lambda *_, **__: 1 / 0)
-    worker.train_trials(ledger.folder, [each.id for each in trials])
+    monkeypatch.setattr(executors, "train_many", lambda *_, **__: 1 / 0)
+    executors.train_trials(ledger.folder, [each.id for each in trials])
     assert [ledger.state(each.id) for each in trials] == [FINISHED] * 2

@@ -17,7 +17,7 @@ from mops.evaluate import joint as joint_module
 from mops.evaluate.joint import Joint, estimate_joint
 from mops.evaluate.posterior import posterior
 from mops.surveys.ledger import Round
-from mops.surveys.race import Standing, next_round
+from mops.surveys.run import Standing, next_round
 
 TRAINING, ROWS_OF_RUN, ROWS_OF_ALL, ROWS_OF_PLAN = 0.007, 0.007, 0.012, 0.002
 WORTH, SURE = 0.01, 0.8

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mops.surveys.executors import train_trials
 from mops.surveys.ledger import Candidate, Job, Ledger, SurveyWatcher, Trial
-from mops.surveys.worker import train_trials
 from running import world
 
 
@@ -68,6 +68,7 @@ class InProcess:
     """An executor without processes; it may break off after some jobs."""
 
     jobs = 10**6
+    workers = 1
 
     def __init__(self, ledger: Ledger, watcher: RecordingWatcher) -> None:
         self.ledger, self.watcher = ledger, watcher

@@ -84,7 +84,7 @@ def test_frozen_steps_begin_above_the_encoder(tmp_path: Path, monkeypatch: Any) 
         for task, rows in trainer.schedule.rows_before(len(trainer.schedule)).items()
         for place in trainer.schedule.places(task, 0, rows)
     }
-    assert stage.sequences is not None and len(stage.sequences) == len(taken)
+    assert len(stage.sequences) == len(taken)
     assert stage.time_encoding() > 0
     monkeypatch.setattr(stage.cache, "compute", None)
     assert all(stage.time_step(step) > 0 for step in stage.steps)

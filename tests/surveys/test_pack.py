@@ -65,6 +65,7 @@ def rewrite(file: Path, **changed: bytes | None) -> None:
         ({"survey.yaml": b"other"}, "not what was packed"),
         ({"survey.yaml": None}, "survey.yaml is missing"),
         ({"../evil.yaml": b"x"}, "no part of a survey"),
+        ({"/elsewhere/survey.yaml": b"x"}, "no part of a survey"),
         ({"trials/abc/run.py": b"x"}, "no part of a survey"),
         ({"manifest.json": json.dumps({"mops_survey": 99, "files": {}}).encode()}, "format 99"),
         ({"manifest.json": b"nothing"}, "not a packed survey"),

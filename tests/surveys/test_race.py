@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,9 @@ from executing import InProcess, KilledError, RecordingWatcher, ledger_with, tri
 
 from mops.evaluate.joint import Joint, estimate_joint
 from mops.surveys.design import Survey, to_survey
-from mops.surveys.ledger import PAUSED, Round
-from mops.surveys.race import Standing, next_round
-from mops.surveys.run import continued, run_survey
-from mops.surveys.worker import train_trials
+from mops.surveys.executors import train_trials
+from mops.surveys.ledger import PAUSED, Ledger, Progress, Round
+from mops.surveys.run import Standing, continued, next_round, run_survey
 from running import world
 
 PLANS = [f"plan{n}" for n in range(8)]
@@ -109,7 +109,7 @@ def test_a_paused_trial_continues_and_ends_as_one_that_never_stopped(tmp_path: P
                 assert {paused.state(trial_id) for trial_id in ids} == {PAUSED}
                 assert paused.open_ids(ids) == []
                 facts = paused.pause(ids[0])
-                assert facts["reached"] == until and 0 < facts["score"] < 1 and facts["seconds"] > 0
+                assert facts.reached == until and 0 < facts.rank < 1 and facts.seconds > 0
     for one in trials:
         files = [
             ledger.run_folder(one.id) / "model/model.safetensors" for ledger in (whole, paused)
@@ -131,7 +131,13 @@ def small_race(budget: float) -> Survey:
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cost pass, and times that do not depend on the machine."""
     monkeypatch.setattr("mops.surveys.run.measure_costs", lambda *_: {})
-    monkeypatch.setattr("mops.surveys.run.race_seconds", lambda trial, ledger: 1.0)
+    measured = Ledger.progress
+
+    def progress(ledger: Ledger, trial_id: str) -> Progress:
+        facts = measured(ledger, trial_id)
+        return replace(facts, seconds=float(facts.reached > 0))
+
+    monkeypatch.setattr(Ledger, "progress", progress)
     monkeypatch.setattr(
         "mops.surveys.run.estimate_trials",
         lambda survey: dict.fromkeys([c.name for c in survey.candidates()], 1.0),

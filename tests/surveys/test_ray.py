@@ -31,7 +31,7 @@ def find_worker(trial_id: str) -> int:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_text("utf-8").split("\0")
-            if "mops.surveys.worker" in words and trial_id in words:
+            if "mops.surveys.executors" in words and trial_id in words:
                 return int((process / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
         except OSError:  # it ended meanwhile
             continue

@@ -24,7 +24,7 @@ from mops.surveys.tune import (
     plan_search,
     rate_survey,
     read_space,
-    run_search,
+    train_rungs,
     with_best_rates,
 )
 from running import world
@@ -97,7 +97,7 @@ def test_the_better_half_goes_on_and_the_default_always(tmp_path: Path) -> None:
     space = {"training.head_learning_rate": Draw("log_uniform", (1e-7, 1e-2))}
     survey = plan_search(recipe, space, 8)
     ledger = Ledger(tmp_path)
-    run_search(survey, ledger, InProcess(ledger, RecordingWatcher()))
+    train_rungs(survey, InProcess(ledger, RecordingWatcher()))
     tried = [look_up(one, ledger) for one in survey.trials()]
     assert (tried[0].state, tried[0].reached) == (FINISHED, 1.0)
     assert sorted(one.reached for one in tried[1:]).count(0.25) >= 3
@@ -106,7 +106,7 @@ def test_the_better_half_goes_on_and_the_default_always(tmp_path: Path) -> None:
     best = max((one for one in tried if one.state == FINISHED), key=lambda one: one.score or 0)
     assert winner.name == best.name
     written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*/record.json")}
-    run_search(survey, ledger, InProcess(ledger, RecordingWatcher()))  # nothing is left to do
+    train_rungs(survey, InProcess(ledger, RecordingWatcher()))  # nothing is left to do
     assert written == {p: p.stat().st_mtime_ns for p in tmp_path.glob("trials/*/record.json")}
 
 
@@ -158,7 +158,7 @@ def test_every_family_gets_the_learning_rate_that_was_best_for_it(tmp_path: Path
     assert len(rates.candidates()) == 5 * 3 and rates.seeds == (3,)
     ledger = Ledger(tmp_path)
     executor = InProcess(ledger, RecordingWatcher())
-    train_round(rates.trials(), ledger, executor, until=RATES_UNTIL)
+    train_round(rates.trials(), executor, RATES_UNTIL)
     assert {ledger.state(one.id) for one in rates.trials()} == {PAUSED}
     tuned = with_best_rates(survey, rates, ledger)
     assert [c.name for c in tuned.candidates()] == plans

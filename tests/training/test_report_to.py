@@ -13,8 +13,8 @@ from tracking import Recorder, Told, curve, recipe, record, told_by
 import mops
 from mops.config.training import Tracker, Training
 from mops.errors import RecipeError
+from mops.surveys.executors import train_trials
 from mops.surveys.ledger import Candidate, Ledger, Trial
-from mops.surveys.worker import train_trials
 from mops.training.batched.run import train_many
 from mops.training.distributed import ProcessGroup
 from mops.training.mlm.run import pretrain

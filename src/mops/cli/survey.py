@@ -159,7 +159,7 @@ def run(
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(survey, folder) as screen:
-        results = run_survey(survey, folder, screen, executor=executor, workers=jobs, keep=keep)
+        results = run_survey(survey, folder, screen, executor=executor, keep=keep)
     respond(as_json, results.to_data(), show_results, results)
     page = report_of(folder)
     if page and not as_json:
@@ -172,7 +172,7 @@ def find_rates(survey: Survey, folder: Path, *, jobs: int, **engine: Any) -> Sur
     rates, folder = rate_survey(survey), folder.with_name(f"{folder.name}-rates")
     ledger = begin(rates, folder)
     with SurveyScreen(rates, folder) as screen:
-        train_round(rates.trials(), ledger, executor(ledger, screen), jobs, RATES_UNTIL)
+        train_round(rates.trials(), executor(ledger, screen), RATES_UNTIL)
     return with_best_rates(survey, rates, ledger)
 
 
@@ -182,7 +182,8 @@ def make_executor(
     if address and engine != "ray":
         raise UsageError("--address belongs to --engine ray")
     if engine == "ray":  # each job gets so many cores, on whatever machine it runs
-        return partial(RayExecutor, address=address, cpus=max(1, own_cores() // jobs))
+        cpus = max(1, own_cores() // jobs)
+        return partial(RayExecutor, workers=jobs, address=address, cpus=cpus)
     return partial(LocalExecutor, workers=jobs)
 
 

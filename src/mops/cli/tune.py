@@ -10,8 +10,7 @@ from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
 from mops.cli.screen import SurveyScreen, print_table, print_warnings, respond
 from mops.cli.survey import ENGINE, engine_options, make_executor
 from mops.surveys import tune
-from mops.surveys.design import Survey
-from mops.surveys.run import begin, train_round
+from mops.surveys.run import begin
 
 
 @click.command()
@@ -59,23 +58,11 @@ def command(
     if dry_run:
         click.echo(survey.to_yaml(), nl=False)
         return
-    result = search(survey, out, seeds, **engine)
-    respond(as_json, asdict(result), show, result, out)
-
-
-def search(survey: Survey, out: Path, seeds: int, *, jobs: int, **engine: Any) -> tune.SearchResult:
-    """Run the search, then train winner and default with fresh seeds and compare them."""
     ledger = begin(survey, out)
     with SurveyScreen(survey, out) as screen:
-        executor = make_executor(jobs, **engine)(ledger, screen)
-        tune.run_search(survey, ledger, executor, jobs)
-        winner, default = tune.pick_winner(survey.trials(), ledger), survey.candidates()[0]
-        first = survey.seeds[0] + 1
-        fresh = range(first, first + seeds)
-        if winner.name != default.name:
-            both = [candidate.trial(seed) for seed in fresh for candidate in (default, winner)]
-            train_round(both, ledger, executor, jobs)
-    return tune.judge_search(survey, winner, fresh, ledger)
+        executor = make_executor(**engine)(ledger, screen)
+        result = tune.run_search(survey, executor, seeds)
+    respond(as_json, asdict(result), show, result, out)
 
 
 def show(result: tune.SearchResult, out: Path) -> None:

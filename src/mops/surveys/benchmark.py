@@ -199,9 +199,6 @@ def free_memory() -> float:
     return next(available, float("inf"))
 
 
-# ------------------------------------------------------------------ the pass
-
-
 @dataclass
 class CostPass:
     """Measures the missing candidates, one group after the other."""

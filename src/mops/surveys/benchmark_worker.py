@@ -57,9 +57,6 @@ def quantiles(values: Sequence[Value], count: int) -> list[Value]:
     return [values[(2 * n + 1) * len(values) // (2 * count)] for n in range(count)]
 
 
-# ------------------------------------------------------------------ one stage of the training
-
-
 class StageBenchmark:
     """Steps that stand for all steps of a stage: quantiles of their numbers of tokens."""
 
@@ -70,37 +67,34 @@ class StageBenchmark:
         by_size = sorted(places.round().astype(int).tolist(), key=self.count_tokens)
         self.steps = quantiles(by_size, MEASURED_STEPS)
         self.largest = by_size[-1]  # the step with the most tokens: it sets the peak memory
-        # The frozen prefix, once the stage was entered: its cache, a sample of the sequences to
-        # encode as (cache key, sequences of one pack), and all distinct ones in the steps.
+        # The frozen prefix, once it was filled: its cache, a sample of the sequences to encode as
+        # (cache key, sequences of one pack), and all distinct ones in the steps.
         self.cache: FeatureCache | None = None
         self.sample: list[tuple[str, Sequence[Segment]]] = []
-        self.sequences: dict[tuple[str, bytes], int] | None = None  # key and digest -> tokens
+        self.sequences: dict[tuple[str, bytes], int] = {}  # key and digest -> tokens
 
     def count_tokens(self, step: int) -> int:
         return sum(len(segment.ids) for segment in self.trainer.objective.make_batch(step).segments)
 
     def enter(self) -> None:
-        """Begin the stage as a run does; its largest step also creates the optimizer's moments.
+        """Begin the stage as a run does, but with learning rates of zero.
 
-        Learning rates are set to zero: a step takes the same time, and the weights stay finite.
+        A step takes the same time, and the weights stay finite.
         """
         learner = self.trainer.learner
         learner.enter_stage(self.stage)
         for group in learner.optimizer.param_groups:
             group["base"] = 0.0
-        if self.sequences is None:
-            self.sequences = self.fill_cache()
-        self.time_step(self.largest)
 
-    def fill_cache(self) -> dict[tuple[str, bytes], int]:
+    def fill_cache(self) -> None:
         """Like a run's, but only rows of the sampled steps are cached, in a store of its own."""
         schedule, data = self.trainer.schedule, self.trainer.objective.data
         store = Store(self.scratch / "store") if find_store() else None
         cache = open_cache(self.trainer.network, store) if store else None
         reused = reused_rows(cache, schedule, self.stage, self.stage.first) if cache else {}
         if cache is None or not any(map(len, reused.values())):
-            return {}
-        self.cache, sequences = cache, {}
+            return
+        self.cache = cache
         sampled = [schedule.rows_at(step) for step in {self.largest, *self.steps}]
         for task, rows in reused.items():
             key = cache.keys[task]
@@ -110,8 +104,7 @@ class StageBenchmark:
             self.sample += [(key, chunk) for chunk in token_chunks(missing)]
             cache.fill(task, missing)
             for segment in make_segments(task, data[task], rows):
-                sequences[key, digest_segment(segment)] = len(segment.ids)
-        return sequences
+                self.sequences[key, digest_segment(segment)] = len(segment.ids)
 
     def time_step(self, step: int) -> float:
         """Seconds of a training step; its rows are gathered before, as in a run."""
@@ -123,16 +116,13 @@ class StageBenchmark:
 
     def time_encoding(self) -> float:
         """Seconds of all sequences to encode, extrapolated from the sample by tokens."""
-        if not self.cache or not self.sequences or not self.sample:
+        if not self.cache or not self.sample:
             return 0.0
         seconds = start_stopwatch(self.device)
         for key, segments in self.sample:
             self.cache.compute(key, segments)
         tokens = sum(len(segment.ids) for _, segments in self.sample for segment in segments)
         return seconds() * sum(self.sequences.values()) / tokens
-
-
-# ------------------------------------------------------------------ one candidate
 
 
 class CandidateBenchmark:
@@ -153,6 +143,8 @@ class CandidateBenchmark:
         """Run everything once, the largest steps included; costs known without measuring."""
         for stage in self.stages:
             stage.enter()
+            stage.fill_cache()
+            stage.time_step(stage.largest)  # it creates the optimizer's moments
         self.time_request(self.row)
         self.time_request(self.batch)
         trainer = self.trainer
@@ -163,7 +155,7 @@ class CandidateBenchmark:
             "planned_steps": len(trainer.schedule),
             "disk_bytes": weights + len(self.ready.source.tokenizer.to_str().encode()),
             "peak_memory_bytes": peak_memory(),
-            "encode_sequences": sum(len(stage.sequences or ()) for stage in self.stages),
+            "encode_sequences": sum(len(stage.sequences) for stage in self.stages),
             "encode_measured": sum(len(part) for stage in self.stages for _, part in stage.sample),
         }
 
@@ -178,6 +170,7 @@ class CandidateBenchmark:
         for stage in self.stages:
             if len(self.stages) > 1:
                 stage.enter()
+                stage.time_step(stage.largest)
             share = len(stage.stage) / len(self.trainer.schedule)
             step += share * fmean(map(stage.time_step, stage.steps))
             encode += stage.time_encoding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +13,11 @@ from pydantic import Field, field_validator
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.config.training import Count, Strict
-from mops.data.compose import compose_recipe, relative_to
+from mops.data.compose import compose_recipe, relative_to, set_key
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import SINGLE
 from mops.plans.parser import is_plan_file, read_plan
-from mops.surveys.expansion import Block, expand, value_at
+from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale, value_at
 from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
@@ -65,14 +66,35 @@ class Survey(Strict):
     @cached_property
     def expanded(self) -> tuple[Candidate, ...]:
         """A candidate for each combination, in order; equal recipes give the same candidate."""
-        return expand(
-            self.recipe,
-            self.blocks,
-            steps=self.steps,
-            evaluations=self.evaluations,
-            is_race=self.budget is not None,
-            with_test=self.on == "test",
-        )
+        points = self.points()
+        data = [self.with_point(given) for given in points]
+        if self.steps is not None:
+            varies = [b.varies("training.max_steps") for b in self.blocks for _ in b.points()]
+            rescale(data, varies, self.steps)
+        if self.evaluations is not None:
+            limit_evaluations(data, self.evaluations, is_exact=self.budget is not None)
+        contents, drafts = [], dict[str, Candidate]()  # by content, without names
+        for plain, given in zip(data, points, strict=True):
+            label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
+            recipe = to_recipe(plain, where=f"survey, candidate {label}")
+            if self.on != "test":  # test files that do not judge are not read
+                tasks = {n: e.model_copy(update={"test": None}) for n, e in recipe.tasks.items()}
+                recipe = recipe.model_copy(update={"tasks": tasks})
+            contents.append(json.dumps(recipe.to_data(), sort_keys=True))
+            drafts.setdefault(contents[-1], Candidate("", given, recipe))
+        axes = [axis for block in self.blocks for axis in block.axes]
+        named = dict(zip(drafts, name_candidates(list(drafts.values()), axes), strict=True))
+        return tuple(named[content] for content in contents)
+
+    def with_point(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The recipe with the settings of a combination, as plain data."""
+        data = copy.deepcopy(self.recipe)
+        for key, value in given.items():
+            if key == "training.seed":
+                advice = "name them under `seeds` of the survey"
+                raise RecipeError(f"a survey does not set {key}: {advice}")
+            set_key(data, key, copy.deepcopy(value))
+        return data
 
     def points(self) -> list[dict[str, Any]]:
         """The settings of each combination, in the order of `expanded`."""
@@ -108,7 +130,7 @@ class Survey(Strict):
             for split in ("train", "validation", "test"):
                 if split in entry and not entry[split].startswith("hub:"):
                     entry[split] = str(folder.resolve() / Path(entry[split]).name)
-        return self.model_copy(update={"recipe": recipe})
+        return self.changed(recipe=recipe)
 
     def trials_of(self, entry: Round) -> list[Trial]:
         named = [c for c in self.candidates() if c.name in entry.candidates]

@@ -1,5 +1,7 @@
 """Executors train the trials of a survey: in child processes on this machine, or as Ray tasks.
 
+A child process is `python -m mops.surveys.executors FOLDER ID...` and trains the trials of one job.
+It writes its progress to stdout, one JSON object per line, and ends when nobody reads it any more.
 A Ray task runs the local executor on one job. If its worker dies, the job is submitted again and
 goes on in its own folders. On a cluster the survey's folder must lie on a disk that all machines
 see.
@@ -12,6 +14,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -22,15 +26,19 @@ from threading import current_thread, main_thread
 from typing import Any, cast
 
 from mops.data.dataset import dataset_key
-from mops.errors import RunError, UsageError
+from mops.errors import MopsError, RunError, UsageError
 from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
-from mops.surveys.worker import INTERRUPTED
-from mops.training.batched.run import batching_obstacle
-from mops.training.machine import own_cores
+from mops.training.batched.run import batching_obstacle, train_many
+from mops.training.machine import keep_freed_memory, own_cores
+from mops.training.run import Paused, Run, train_until
+from mops.training.step import StepFacts
+from mops.training.tracking import Label, Watcher
 
 MOST_DEATHS = 5  # of a job's process before its trials count as failed
 PAUSE = 0.5  # seconds between looks at other processes
 LOG_TAIL, REASON = 300, 450  # characters of a dead process's log; of the reason of a failure
+INTERVAL = 0.5  # seconds between a child's lines about steps
+INTERRUPTED = 130  # exit code of a child: asked to stop, can go on later
 GRACE = 60.0  # seconds that stopped Ray tasks have to save their states
 # A cluster of our own; nearly nothing travels through Ray's object store.
 LOCAL_CLUSTER = {"address": "local", "include_dashboard": False, "object_store_memory": 80 * 2**20}
@@ -110,7 +118,7 @@ class LocalExecutor:
     def train(self, job: Job) -> None:
         """Run one process to its end; its progress goes to the watcher."""
         self.watcher.started(job)
-        command = [sys.executable, "-P", "-m", "mops.surveys.worker", str(self.ledger.folder)]
+        command = [sys.executable, "-P", "-m", "mops.surveys.executors", str(self.ledger.folder)]
         log = self.ledger.folder / "logs" / f"{job.ids[0]}.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -204,6 +212,7 @@ class RayExecutor:
 
     ledger: Ledger
     watcher: SurveyWatcher
+    workers: int = 1
     address: str | None = None
     cpus: float = 1  # of each job
 
@@ -229,3 +238,93 @@ class RayExecutor:
         for job in running:
             closed = len(job.ids) - len(self.ledger.open_ids(job.ids))
             self.watcher.moved(job, closed / len(job.ids), "training")
+
+
+# ------------------------------------------------------------------ the child process
+
+
+class ProgressLines(Watcher):
+    """A training watcher that writes lines."""
+
+    def __init__(self) -> None:
+        self.total = 1
+        self.last = 0.0
+
+    def begin(self, total: int, done: int) -> None:
+        self.total = total
+        self.write(step=done)
+
+    def step(self, step: int, facts: StepFacts) -> None:
+        if time.monotonic() - self.last > INTERVAL:
+            self.write(step=step)
+
+    def phase(self, name: str) -> None:
+        self.write(phase=name)
+
+    def write(self, **facts: Any) -> None:
+        self.last = time.monotonic()
+        try:
+            print(json.dumps({"total": self.total, **facts}), flush=True)
+        except BrokenPipeError:  # the survey has ended; not an error of the trial
+            raise KeyboardInterrupt from None
+
+
+def train_trials(folder: Path, trial_ids: Sequence[str]) -> None:
+    """Train the open trials that no other process trains; a failure does not stop the others."""
+    ledger, watcher = Ledger(folder), ProgressLines()
+    keep_freed_memory()
+    with ledger.claim(trial_ids) as mine:
+        left = ledger.open_ids(mine)
+        if len(left) > 1:
+            train_batch(ledger, left, watcher)
+        for trial_id in filter(ledger.is_open, left):
+            try:
+                recipe, label = ledger.recipe(trial_id), trial_label(ledger, trial_id)
+                until = ledger.pause(trial_id).until
+                run = train_until(recipe, ledger.run_folder(trial_id), watcher, label, until)
+                note_result(ledger, trial_id, run)
+            except MopsError as error:
+                ledger.fail(trial_id, str(error))
+            except Exception as error:
+                ledger.fail(trial_id, f"unexpected {type(error).__name__}: {error}")
+                traceback.print_exception(error)
+
+
+def train_batch(ledger: Ledger, trial_ids: Sequence[str], watcher: Watcher) -> None:
+    """Train trials as one batch; if that breaks off as a whole, they stay open."""
+    try:
+        results = train_many(
+            [ledger.recipe(trial_id) for trial_id in trial_ids],
+            [ledger.run_folder(trial_id) for trial_id in trial_ids],
+            watcher,
+            labels=[trial_label(ledger, trial_id) for trial_id in trial_ids],
+            until=ledger.pause(trial_ids[0]).until,
+        )
+    except Exception as error:
+        traceback.print_exception(error)
+        return
+    for trial_id, result in zip(trial_ids, results, strict=True):
+        note_result(ledger, trial_id, result)
+
+
+def note_result(ledger: Ledger, trial_id: str, result: Run | Paused | RunError) -> None:
+    """A finished run has written its own record."""
+    if isinstance(result, RunError):
+        ledger.fail(trial_id, str(result))
+    elif isinstance(result, Paused):
+        until = ledger.pause(trial_id).until
+        ledger.note_pause(trial_id, reached=until, **vars(result))
+
+
+def trial_label(ledger: Ledger, trial_id: str) -> Label:
+    """Trackers group the trials of a survey, named by candidate and seed."""
+    name = ledger.names().get(trial_id, trial_id)
+    return Label(name, ledger.folder, group=ledger.folder.resolve().name)
+
+
+if __name__ == "__main__":
+    survey_folder, *ids = sys.argv[1:]
+    try:
+        train_trials(Path(survey_folder), ids)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

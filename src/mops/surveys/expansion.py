@@ -1,9 +1,7 @@
-"""Expands the settings of a survey into candidates: complete recipes with short names. No torch."""
+"""Candidates of a survey: blocks of settings, short names, other numbers of steps. No torch."""
 
 from __future__ import annotations
 
-import copy
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress, product
@@ -11,9 +9,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from mops.config.recipe import to_recipe
 from mops.config.training import Strict
-from mops.data.compose import set_key
 from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate
 
@@ -60,49 +56,6 @@ class Block(Strict):
         axis = next((axis for axis in self.axes if key in axis.split("+")), key)
         kept = {name: value for name, value in self.set.items() if name not in axis.split("+")}
         return Block(set=kept, axes={**self.axes, axis: list(values)})
-
-
-def expand(
-    base: Mapping[str, Any],
-    blocks: Iterable[Block],
-    *,
-    steps: int | None,
-    evaluations: int | None,
-    is_race: bool,
-    with_test: bool,
-) -> tuple[Candidate, ...]:
-    """A candidate for each point of each block; equal recipes give the same candidate."""
-    points = [(block, given) for block in blocks for given in block.points()]
-    data = [apply(base, given, with_test) for _, given in points]
-    if steps is not None:
-        rescale(data, [block.varies("training.max_steps") for block, _ in points], steps)
-    drafts: dict[str, Candidate] = {}  # by content, without names
-    contents = []
-    for plain, (_, given) in zip(data, points, strict=True):
-        if evaluations is not None:
-            training = plain.get("training") or {}
-            plain["training"] = limit_evaluations(training, evaluations, is_exact=is_race)
-        label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
-        recipe = to_recipe(copy.deepcopy(plain), where=f"survey, candidate {label}")
-        contents.append(json.dumps(recipe.to_data(), sort_keys=True))
-        drafts.setdefault(contents[-1], Candidate("", given, recipe))
-    axes = [axis for block in blocks for axis in block.axes]
-    named = dict(zip(drafts, name_candidates(list(drafts.values()), axes), strict=True))
-    return tuple(named[content] for content in contents)
-
-
-def apply(base: Mapping[str, Any], given: Settings, with_test: bool) -> dict[str, Any]:
-    """The base recipe with the settings of a point; test files only if they are scored."""
-    data = copy.deepcopy(dict(base))
-    for key, value in given.items():
-        if key == "training.seed":
-            raise RecipeError(f"a survey does not set {key}: name them under `seeds` of the survey")
-        set_key(data, key, copy.deepcopy(value))
-    tasks = data.get("tasks")
-    for entry in tasks.values() if isinstance(tasks, dict) and not with_test else ():
-        if isinstance(entry, dict):
-            entry.pop("test", None)
-    return data
 
 
 # ------------------------------------------------------------------ names
@@ -228,13 +181,12 @@ def scale_stages(stages: Sequence[Mapping[str, Any]], steps: int) -> list[dict[s
     return scaled
 
 
-def limit_evaluations(
-    training: Mapping[str, Any], evaluations: int, *, is_exact: bool = False
-) -> dict[str, Any]:
-    """The same training with at most, or exactly, so many evaluations, evenly spread."""
-    steps = count_steps(training)
-    if steps is None:
-        return dict(training)
-    interval = training.get("eval_steps") or training.get("steps_per_epoch") or 1
-    even = math.ceil(steps / evaluations)
-    return {**training, "eval_steps": even if is_exact else max(interval, even)}
+def limit_evaluations(data: Iterable[dict[str, Any]], most: int, *, is_exact: bool) -> None:
+    """All recipes with at most, or exactly, so many evaluations, evenly spread."""
+    for recipe in data:
+        training = recipe.get("training") or {}
+        if steps := count_steps(training):
+            even = math.ceil(steps / most)
+            interval = training.get("eval_steps") or training.get("steps_per_epoch") or 1
+            interval = even if is_exact else max(interval, even)
+            recipe["training"] = {**training, "eval_steps": interval}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -78,6 +79,25 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a trial has come, and how far it may go in this round of a race."""
+
+    until: float = 1.0  # fraction of its steps
+    reached: float = 0.0
+    score: float | None = None  # the best on the validation rows
+    seconds: float = 0.0  # wall time
+
+    @property
+    def rank(self) -> float:
+        """The score; a trial without one, as a failed one, is the last."""
+        return -math.inf if self.score is None else self.score
+
+    @property
+    def is_paused(self) -> bool:
+        return self.reached >= self.until < 1
+
+
+@dataclass(frozen=True)
 class Job:
     """One trial, or several that are trained as one batch."""
 
@@ -141,7 +161,7 @@ class Ledger:
         return self.folder / "failed" / f"{trial_id}.json"
 
     def pause_file(self, trial_id: str) -> Path:
-        """Of a trial in a race: how far it may go, how far it went, its best score, its seconds."""
+        """The progress of a trial in a race."""
         return self.folder / "paused" / f"{trial_id}.json"
 
     def register(self, trials: Iterable[Trial]) -> None:
@@ -179,7 +199,7 @@ class Ledger:
             return FINISHED
         if self.failure_file(trial_id).is_file():
             return FAILED
-        if self.is_paused(trial_id):
+        if self.pause(trial_id).is_paused:
             return PAUSED
         if not self.run_folder(trial_id).is_dir():
             return WAITING
@@ -192,26 +212,24 @@ class Ledger:
     def is_open(self, trial_id: str) -> bool:
         """Whether it still has to be trained."""
         is_over = self.is_finished(trial_id) or self.failure_file(trial_id).is_file()
-        return not is_over and not self.is_paused(trial_id)
-
-    # -------------------------------------------------------------- pauses
-
-    def pause(self, trial_id: str) -> dict[str, Any]:
-        return {"until": 1.0, "reached": 0.0} | read_json(self.pause_file(trial_id))
-
-    def is_paused(self, trial_id: str) -> bool:
-        """Whether it went as far as it may go; then it waits for the next round."""
-        pause = self.pause(trial_id)
-        return bool(pause["until"] < 1 and pause["reached"] >= pause["until"])
-
-    def note_pause(self, trial_id: str, **facts: float | None) -> None:
-        """`until` when a round begins; `reached`, `score` and `seconds` when the trial stops."""
-        write_json(self.pause_file(trial_id), self.pause(trial_id) | facts)
-
-    # -------------------------------------------------------------- failures
+        return not is_over and not self.pause(trial_id).is_paused
 
     def open_ids(self, trial_ids: Iterable[str]) -> list[str]:
         return list(filter(self.is_open, trial_ids))
+
+    def progress(self, trial_id: str) -> Progress:
+        if not self.is_finished(trial_id):
+            return self.pause(trial_id)
+        info = self.record(trial_id).train_info
+        return Progress(1.0, 1.0, info.best_score, info.run_seconds)
+
+    def pause(self, trial_id: str) -> Progress:
+        """Of a trial that is not finished: one that is paused waits for the next round."""
+        return Progress(**read_json(self.pause_file(trial_id)))
+
+    def note_pause(self, trial_id: str, **facts: Any) -> None:
+        """`until` when a round begins; `reached`, `score` and `seconds` when the trial stops."""
+        write_json(self.pause_file(trial_id), vars(replace(self.pause(trial_id), **facts)))
 
     @contextmanager
     def claim(self, trial_ids: Iterable[str]) -> Iterator[list[str]]:

@@ -74,8 +74,8 @@ def read_contents(file: Path) -> dict[str, bytes]:
     if number != FORMAT:
         raise UsageError(f"{file} has format {number}; this version of mops reads {FORMAT}")
     for name, data in contents.items():
-        is_known = any(PurePosixPath(name).match(pattern) for pattern in PATTERNS)
-        if ".." in PurePosixPath(name).parts or not is_known:
+        path = PurePosixPath("/") / name  # a pattern with a root matches the whole path
+        if ".." in path.parts or not any(path.match(f"/{pattern}") for pattern in PATTERNS):
             raise UsageError(f"{file} has a file {name!r}, which is no part of a survey")
         if hashlib.sha256(data).hexdigest() != digests.get(name):
             raise UsageError(f"{file}: the content of {name} is not what was packed")

@@ -8,7 +8,7 @@ that won the search is lucky.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,8 @@ from mops.surveys.design import Survey, to_survey
 from mops.surveys.expansion import Block, count_steps
 from mops.surveys.experiments import DEFAULT, named_survey
 from mops.surveys.ledger import Candidate, Ledger, Round, Trial
-from mops.surveys.race import RUNGS, Standing, next_rung
-from mops.surveys.results.judge import judge_trials, read_trial
-from mops.surveys.results.results import Results
-from mops.surveys.run import Executor, train_round
+from mops.surveys.results.judge import judge_survey
+from mops.surveys.run import RUNGS, Executor, next_rung, train_round
 from mops.yaml_io import read_yaml
 
 EVALUATIONS = 8  # of every trial, evenly over its own budget
@@ -122,8 +120,10 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
     training = recipe.training
     blocks: list[dict[str, dict[str, Any]]] = [{}]  # the recipe itself
     for n in range(1, trials):
-        rngs = (generator(training.seed, "tune", key, str(n)) for key in space)
-        point = {key: draw.value(rng) for (key, draw), rng in zip(space.items(), rngs, strict=True)}
+        point = {
+            key: draw.value(generator(training.seed, "tune", key, str(n)))
+            for key, draw in space.items()
+        }
         steps = point.get("training.max_steps")
         if steps and training.max_steps and training.eval_steps:
             interval = math.ceil(training.eval_steps * steps / training.max_steps)
@@ -134,28 +134,6 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
 
 
 # ------------------------------------------------------------------ the search
-
-
-def run_search(survey: Survey, ledger: Ledger, executor: Executor, workers: int = 1) -> None:
-    """Train all trials to the first rung, and the better half of them to the next one."""
-    names, seeds = tuple(c.name for c in survey.candidates()), tuple(survey.seeds)
-    entry = Round(candidates=names, seeds=seeds, until=RUNGS[0])
-    while True:
-        train_round(survey.trials_of(entry), ledger, executor, workers, entry.until)
-        if entry.until == 1:
-            return
-        scores = {trial.candidate.name: best_score(trial, ledger) for trial in survey.trials()}
-        now = Standing({}, 0.0, survey.baseline, [entry], scores, None)
-        entry = replace(next_rung(now, RUNGS[RUNGS.index(entry.until) + 1]), seeds=seeds)
-
-
-def best_score(trial: Trial, ledger: Ledger) -> float:
-    """The best score on the validation rows so far; that of a failed trial is the lowest."""
-    if ledger.is_finished(trial.id):
-        score = ledger.record(trial.id).train_info.best_score
-    else:
-        score = ledger.pause(trial.id).get("score")
-    return -math.inf if score is None else float(score)
 
 
 @dataclass(frozen=True)
@@ -182,54 +160,59 @@ class SearchResult:
     warning: str
 
 
+def run_search(survey: Survey, executor: Executor, seeds: int) -> SearchResult:
+    """Find the winner, train it and the default with fresh seeds, and compare the two."""
+    train_rungs(survey, executor)
+    trials, ledger = survey.trials(), executor.ledger
+    winner, default = pick_winner(trials, ledger), trials[0].candidate
+    by, first = trials[0].recipe.training.best_by, survey.seeds[0] + 1
+    fresh = tuple(range(first, first + seeds))
+    difference = None
+    if winner.name != default.name:
+        entry = Round(candidates=(default.name, winner.name), seeds=fresh)
+        both = survey.model_copy(update={"seeds": (), "rounds": (entry,)})
+        train_round(both.trials(), executor)
+        results = judge_survey(both, ledger.folder)
+        difference = results[winner.name].against.get(by) if winner.name in results else None
+    return SearchResult(
+        best_by=by,
+        tried=tuple(look_up(trial, ledger) for trial in trials),
+        winner=winner.name,
+        seeds=fresh,
+        difference=difference,
+        warning=find_warning(winner, default, difference),
+    )
+
+
+def train_rungs(survey: Survey, executor: Executor) -> None:
+    """Train all trials to the first rung, and the better half of them to the next one."""
+    names, progress = [c.name for c in survey.candidates()], executor.ledger.progress
+    entry = Round(candidates=tuple(names), seeds=survey.seeds, until=RUNGS[0])
+    train_round(survey.trials_of(entry), executor, entry.until)
+    while entry.until < 1:
+        scores = {t.candidate.name: progress(t.id).rank for t in survey.trials()}
+        entry = next_rung(entry, scores, survey.baseline)
+        train_round(survey.trials_of(entry), executor, entry.until)
+
+
 def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
     """The finished trial with the best validation score; the default wins a draw."""
     finished = [trial for trial in trials if ledger.is_finished(trial.id)]
     if not finished:
         reason = ledger.failure(trials[0].id).get("reason", "see failed/ in its folder")
         raise RunError(f"no trial of the search has finished; the first one: {reason}")
-    return max(finished, key=lambda trial: best_score(trial, ledger)).candidate
-
-
-def judge_search(
-    survey: Survey, winner: Candidate, seeds: Sequence[int], ledger: Ledger
-) -> SearchResult:
-    """Compare winner and default on the seeds that the search has not used."""
-    trials = survey.trials()
-    default, by = trials[0].candidate, trials[0].recipe.training.best_by
-    difference = None
-    if winner.name != default.name:
-        fresh = [candidate.trial(seed) for candidate in (default, winner) for seed in seeds]
-        design = Results(
-            folder=ledger.folder,
-            name=survey.name,
-            baseline=default.name,
-            single=None,
-            on="report",
-            seeds=tuple(seeds),
-        )
-        results = judge_trials(design, [read_trial(t, ledger.folder, "report") for t in fresh])
-        if winner.name in results:
-            difference = results[winner.name].against.get(by)
-    return SearchResult(
-        best_by=by,
-        tried=tuple(look_up(trial, ledger) for trial in trials),
-        winner=winner.name,
-        seeds=tuple(seeds),
-        difference=difference,
-        warning=find_warning(winner, default, difference),
-    )
+    return max(finished, key=lambda trial: ledger.progress(trial.id).rank).candidate
 
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
-    score, state = best_score(trial, ledger), ledger.state(trial.id)
+    progress = ledger.progress(trial.id)
     return SearchTrial(
         name=trial.candidate.name,
         id=trial.id,
         settings=trial.candidate.settings,
-        state=state,
-        reached=1.0 if ledger.is_finished(trial.id) else ledger.pause(trial.id)["reached"],
-        score=score if math.isfinite(score) else None,
+        state=ledger.state(trial.id),
+        reached=progress.reached,
+        score=progress.score,
     )
 
 
@@ -263,10 +246,10 @@ def rate_survey(survey: Survey) -> Survey:
         firsts.setdefault(family(candidate), (point, candidate))
     blocks = []
     for point, candidate in firsts.values():
-        key = rate_key(candidate)
-        own = getattr(candidate.recipe.training, key.partition(".")[2])
+        name = rate_name(candidate)
+        own = getattr(candidate.recipe.training, name)
         rates = [float(f"{own * factor:.3g}") for factor in RATE_FACTORS]
-        blocks.append(Block(set=point, axes={}).with_axis(key, rates))
+        blocks.append(Block(set=point).with_axis(f"training.{name}", rates))
     seed = 1 + max(survey.seeds)
     fields = {"blocks": blocks, "seeds": (seed,), "budget": None, "rounds": (), "on": "report"}
     return survey.changed(**fields, name=f"{survey.name}, learning rates")
@@ -274,15 +257,13 @@ def rate_survey(survey: Survey) -> Survey:
 
 def with_best_rates(survey: Survey, rates: Survey, ledger: Ledger) -> Survey:
     """Every candidate with the learning rate that was best for its family."""
-    best: dict[str, Candidate] = {}
-    for name in dict.fromkeys(family(trial.candidate) for trial in rates.trials()):
-        own = [trial for trial in rates.trials() if family(trial.candidate) == name]
-        best[name] = max(own, key=lambda trial: best_score(trial, ledger)).candidate
+    ranked = sorted(rates.trials(), key=lambda trial: -ledger.progress(trial.id).rank)
+    best = {family(trial.candidate): trial.recipe.training for trial in reversed(ranked)}
     blocks = []
     for point, candidate in zip(survey.points(), survey.expanded, strict=True):
-        key = rate_key(candidate)
-        winner = best[family(candidate)].recipe.training
-        blocks.append(Block(set={**point, key: getattr(winner, key.partition(".")[2])}, axes={}))
+        name = rate_name(candidate)
+        rate = getattr(best[family(candidate)], name)
+        blocks.append(Block(set={**point, f"training.{name}": rate}))
     return survey.changed(blocks=blocks)
 
 
@@ -290,7 +271,7 @@ def family(candidate: Candidate) -> str:
     return candidate.recipe.sharing_plan().family
 
 
-def rate_key(candidate: Candidate) -> str:
+def rate_name(candidate: Candidate) -> str:
     """The learning rate that matters: of the heads where the encoder is frozen."""
     is_frozen = family(candidate).startswith("frozen")
-    return "training.head_learning_rate" if is_frozen else "training.learning_rate"
+    return "head_learning_rate" if is_frozen else "learning_rate"

@@ -29,14 +29,12 @@ def other_references(results: Results) -> Iterator[str]:
             f"the baseline {results.baseline} has no finished trial: differences are to "
             f"{results.candidates[0].reference}"
         )
-    groups: dict[tuple[str, ...], list[CandidateResult]] = {}
-    for one in results.candidates:
-        groups.setdefault(one.tasks, []).append(one)
-    for tasks, group in list(groups.items())[1:]:
+    for group in results.groups[1:]:
+        members = [one for one in results.candidates if one.name in group.candidates]
         yield (
-            f"{list_names([one.name for one in group])} learnt {', '.join(tasks)} and not "
-            f"{', '.join(next(iter(groups)))}: judged apart, differences are to "
-            f"{group[0].reference}"
+            f"{list_names([one.name for one in members])} learnt {', '.join(group.rows)} and not "
+            f"{', '.join(results.groups[0].rows)}: judged apart, differences are to "
+            f"{members[0].reference}"
         )
 
 
@@ -121,13 +119,12 @@ def winner_below_default(results: Results) -> Iterator[str]:
 def unsuitable_budgets(results: Results) -> Iterator[str]:
     """Trainings that were still rising at their end, or that fell from the start."""
     trials = [(one.name, t.train_info) for one in results.candidates for t in one.trials]
-    last = [name for name, info in trials if info.is_best_last]
-    first = [name for name, info in trials if info.is_best_first]
-    for which, names, why in (
-        ("last", last, "a larger budget may give a better model"),
-        ("first", first, "the learning rate is too high, or the data are too few"),
-    ):
-        if names:
+    reasons = {
+        "last": "a larger budget may give a better model",
+        "first": "the learning rate is too high, or the data are too few",
+    }
+    for which, why in reasons.items():
+        if names := [name for name, info in trials if getattr(info, f"is_best_{which}")]:
             yield (
                 f"{len(names)} of {len(trials)} trials were best at their {which} evaluation "
                 f"({list_names(list(dict.fromkeys(names)))}): {why}"

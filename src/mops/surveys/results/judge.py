@@ -1,10 +1,8 @@
 """From the folder of a survey, or of one run, to `Results`: trials read, checked, compared."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -22,7 +20,7 @@ from mops.evaluate.metrics import EQUAL, Weights, score
 from mops.evaluate.predictions import JUDGING, PredictionRows, read_predictions
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
-from mops.surveys.ledger import Candidate, Ledger, Trial
+from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.results import (
     COST_PASS,
@@ -40,7 +38,6 @@ from mops.surveys.results.results import (
     Results,
     TrialResult,
 )
-from mops.tasks import Task
 
 TOLERANCE = 1e-6  # between recorded and recomputed scores: summation order
 
@@ -51,8 +48,7 @@ class FinishedTrial:
 
     trial: Trial
     record: Record
-    tasks: Mapping[str, Task]  # that it has learnt
-    judged: Mapping[str, PredictionRows]
+    judged: Mapping[str, PredictionRows]  # by task that it has learnt
     result: TrialResult
 
 
@@ -80,15 +76,12 @@ def judge_run(folder: Path) -> Results:
     on = next((on for on in JUDGING if record.scores.overall.get(on)), None)
     if on is None:
         raise UsageError(f"{folder}: no labelled row judges this run, nothing can be reported")
-    design = Results(
-        folder=folder,
-        name=folder.resolve().name,
-        baseline=record.run_info.plan,
-        single=None,
-        on=on,
-        seeds=(record.run_info.seed,),
-    )
-    return judge_trials(design, [read_run(folder.resolve(), on)])
+    run, plan = folder.resolve(), record.run_info.plan
+    recipe = to_recipe(dict(record.run_info.recipe), where=str(run))
+    trial = Candidate(plan, {}, recipe).trial(recipe.training.seed)
+    seeds = (record.run_info.seed,)
+    design = Results(folder=folder, name=run.name, baseline=plan, single=None, on=on, seeds=seeds)
+    return judge_trials(design, [check_trial(trial, run, on)])
 
 
 def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]) -> Results:
@@ -97,8 +90,8 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
     measured, problems = read_costs(design.folder / "costs.json")
     results = replace(
         design,
-        tasks={name: task.score_name for one in finished for name, task in one.tasks.items()},
-        rows={name: len(rows.targets) for one in finished for name, rows in one.judged.items()},
+        tasks={task: rows.task.score_name for one in finished for task, rows in one.judged.items()},
+        rows={task: len(rows.targets) for one in finished for task, rows in one.judged.items()},
         missing=tuple(sorted(missing, key=lambda one: STATES.index(one.state))),
     )
     for members in group_by_tasks(finished, design.baseline):
@@ -111,22 +104,19 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
 
 def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
     """A trial of the survey in this folder, or why it has no result."""
-    ledger, failure = Ledger(folder), Ledger(folder).failure_file(trial.id)
+    ledger = Ledger(folder)
     state, reason = WAITING, "not finished yet"
     if ledger.is_finished(trial.id):
         try:
             return check_trial(trial, ledger.run_folder(trial.id), on)
         except MopsError as error:
             state, reason = LEFT_OUT, str(error)
-    elif failure.is_file():
-        state, reason = FAILED, f"{failure} cannot be read"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            reason = str(ledger.failure(trial.id)["reason"])
-    elif ledger.is_paused(trial.id):
-        state, pause = PAUSED, ledger.pause(trial.id)
-        reason = f"trained to {pause['reached']:.0%} of its steps"
-        if pause.get("score") is not None:
-            reason += f"; its best validation score is {pause['score']:.3f}"
+    elif failure := ledger.failure(trial.id):
+        state, reason = FAILED, failure["reason"]
+    elif (pause := ledger.pause(trial.id)).is_paused:
+        state, reason = PAUSED, f"trained to {pause.reached:.0%} of its steps"
+        if pause.score is not None:
+            reason += f"; its best validation score is {pause.score:.3f}"
     return missing_trial(trial, state, reason)
 
 
@@ -134,28 +124,19 @@ def missing_trial(trial: Trial, state: str, reason: str) -> MissingTrial:
     return MissingTrial(trial.id, trial.name, trial.candidate.name, trial.seed, state, reason)
 
 
-def read_run(run: Path, on: str, name: str = "", seed: int | None = None) -> FinishedTrial:
-    """A run as the trial of a candidate, which is named by its plan unless a name is given."""
-    record = read_record(run / "record.json")
-    recipe = to_recipe(dict(record.run_info.recipe), where=str(run))
-    candidate = Candidate(name or record.run_info.plan, {}, recipe)
-    return check_trial(candidate.trial(recipe.training.seed if seed is None else seed), run, on)
-
-
 def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
     """The trial, or an error if its predictions do not give its recorded scores."""
     record = read_record(run / "record.json")
     scores, recipe = record.scores, to_recipe(dict(record.run_info.recipe), where=str(run))
-    known = recipe.task_values()
-    tasks = {name: known[name] for name in scores.tasks if name not in scores.untrained}
+    tasks = recipe.task_values()
     digest, judged = hashlib.sha256(), {}
-    for name, task in tasks.items():
+    for name in (name for name in scores.tasks if name not in scores.untrained):
         path = run / "predictions" / f"{name}-{on}.csv"
-        rows = judged[name] = read_predictions(path, task)
+        rows = judged[name] = read_predictions(path, tasks[name])
         for problem in find_mismatches(rows, scores.tasks[name].get(on, {})):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         digest.update(f"{name}:".encode() + rows.values.tobytes())
-    main = {name: scores.tasks[name][on][scores.main[name]] for name in tasks}
+    main = {name: scores.tasks[name][on][scores.main[name]] for name in judged}
     result = TrialResult(
         id=run.name,
         seed=trial.seed,
@@ -165,7 +146,7 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
         train_info=record.train_info,
         warnings=record.warnings,
     )
-    return FinishedTrial(trial, record, tasks, judged, result)
+    return FinishedTrial(trial, record, judged, result)
 
 
 def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterator[str]:
@@ -209,7 +190,7 @@ def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> list[Mem
         by_name.setdefault(one.trial.candidate.name, []).append(one)
     groups: dict[frozenset[str], dict[str, list[FinishedTrial]]] = {}
     for name, trials in by_name.items():
-        if tasks := frozenset.intersection(*(frozenset(one.tasks) for one in trials)):
+        if tasks := frozenset.intersection(*(frozenset(one.judged) for one in trials)):
             groups.setdefault(tasks, {})[name] = trials
     order = sorted(groups, key=lambda tasks: (baseline not in groups[tasks], -len(tasks)))
     return [groups[tasks] for tasks in order]
@@ -221,12 +202,13 @@ def add_group(
     """Candidates compared with the baseline, or with the first of a group without it."""
     reference = results.baseline if results.baseline in members else next(iter(members))
     trials = list(chain.from_iterable(members.values()))
-    tasks = {n: t for n, t in trials[0].tasks.items() if all(n in one.tasks for one in trials)}
+    first = trials[0].judged
+    tasks = {n: rows.task for n, rows in first.items() if all(n in one.judged for one in trials)}
     answers = {
         name: {one.trial.seed: {task: one.judged[task].values for task in tasks} for one in own}
         for name, own in members.items()
     }
-    noise, targets = {}, {name: trials[0].judged[name].targets for name in tasks}
+    noise, targets = {}, {name: first[name].targets for name in tasks}
     for name, task in tasks.items():
         runs = {c: {seed: own[seed][name] for seed in own} for c, own in answers.items()}
         noise[name] = row_noise(task, targets[name], runs)
@@ -242,13 +224,8 @@ def add_group(
         )
         for name, own in members.items()
     ]
-    group = Group(tuple(members), noise)
-    results = replace(
-        results,
-        candidates=(*results.candidates, *candidates),
-        groups=(*results.groups, group),
-    )
-    return compare_group(results, group)
+    group, known = Group(tuple(members), noise), (*results.candidates, *candidates)
+    return compare_group(replace(results, candidates=known, groups=(*results.groups, group)), group)
 
 
 def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any) -> CandidateResult:
@@ -266,16 +243,10 @@ def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any)
     )
 
 
-# ------------------------------------------------------------------ costs
-
-
 def read_costs(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Caveat, ...]]:
     """What the cost pass has measured so far, and a caveat if its file is unreadable."""
-    if not path.is_file():
-        return {}, ()
     try:
-        data = json.loads(path.read_text("utf-8"))
-        return {name: dict(entry) for name, entry in data.items()}, ()
+        return {name: dict(entry) for name, entry in read_json(path).items()}, ()
     except (OSError, ValueError, TypeError, AttributeError) as cause:
         text = (
             f"{path} cannot be read ({cause}), so nothing that the cost pass measured is used; "
@@ -310,19 +281,16 @@ def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> R
     single = results.single if results.single in group.candidates else None
     joint, values = results.joint(group, weights), results.run_values(group)
     compared = compare(joint, values, baseline=reference, single=single)
-    base = replace(results[reference], **vars(compared[reference]))
-    members = []
-    for name in group.candidates:
-        candidate = replace(results[name], **vars(compared[name]))
-        is_same_moment = candidate.costs.source == base.costs.source  # else not comparable
-        relative = tm_relative(tm_factors(candidate), tm_factors(base)) if is_same_moment else None
-        members.append(replace(candidate, tm_relative=relative))
-    others = [one for one in results.candidates if one.name not in group.candidates]
+    members = {name: replace(results[name], **vars(compared[name])) for name in group.candidates}
+    factors = {
+        name: (one.overall.mean, one.costs.train_seconds, one.costs.weight_bytes)
+        for name, one in members.items()
+    }
+    for name, one in members.items():
+        if one.costs.source == members[reference].costs.source:  # else times of different moments
+            relative = tm_relative(factors[name], factors[reference])
+            members[name] = replace(one, tm_relative=relative)
     place = {name: n for n, own in enumerate(results.groups) for name in own.candidates}
-    ordered = sorted((*others, *members), key=lambda one: (place[one.name], -one.overall.mean))
-    return replace(results, candidates=tuple(ordered))
-
-
-def tm_factors(candidate: CandidateResult) -> tuple[float, float, float]:
-    costs = candidate.costs
-    return candidate.overall.mean, costs.train_seconds, costs.weight_bytes
+    candidates = [members.get(one.name, one) for one in results.candidates]
+    candidates.sort(key=lambda one: (place[one.name], -one.overall.mean))
+    return replace(results, candidates=tuple(candidates))

@@ -17,7 +17,7 @@ from mops.evaluate.joint import Joint
 from mops.evaluate.metrics import EQUAL, Weights
 from mops.evaluate.posterior import Posterior, posterior, seeds_to_settle
 from mops.surveys.results.judge import compare_group
-from mops.surveys.results.results import WAITING, CandidateCosts, CandidateResult, Results
+from mops.surveys.results.results import WAITING, CandidateResult, Results
 from mops.tables import format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
@@ -119,20 +119,18 @@ def recommend(
         raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
     if weights:
         results = compare_group(results, results.groups[0], check_weights(results, weights))
-    names = results.groups[0].candidates
-    home = [one for one in results.candidates if one.name in names]
-    excluded = {one.name: why for one in home if (why := exceeded(one.costs, limits))}
+    tasks = results.candidates[0].tasks  # of the baseline's group
+    home = [one for one in results.candidates if one.tasks == tasks]
+    why_not = {one.name: find_obstacle(one, tasks, limits) for one in results.candidates}
+    excluded = {name: why for name, why in why_not.items() if why}
     allowed = [one for one in home if one.name not in excluded]
-    excluded |= {
-        one.name: f"it has learnt {', '.join(one.tasks)} and not {', '.join(home[0].tasks)}"
-        for one in results.candidates
-        if one.name not in names
-    }
     rule = Decision(
         worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=pareto_front(home)
     )
     if not allowed:
-        return replace(rule, lines=(describe_nearest(home, limits),))
+        closest = min(home, key=lambda one: excess(one, limits)).name
+        line = f"No candidate meets the limits; the nearest is {closest}: {excluded[closest]}."
+        return replace(rule, lines=(line,))
     joint = results.joint(weights=weights)["overall"]
     joint = joint.among([name for name in joint.names if name not in excluded])
     return decide(rule, results, allowed, joint)
@@ -249,15 +247,16 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
     )
 
 
-# ------------------------------------------------------------------ limits
-
-
-def exceeded(costs: CandidateCosts, limits: Mapping[str, float]) -> str:
-    """Which limits are exceeded, and by how much; empty if none is."""
+def find_obstacle(
+    candidate: CandidateResult, tasks: tuple[str, ...], limits: Mapping[str, float]
+) -> str:
+    """Why a candidate cannot be chosen: other tasks, or limits and by how much; else empty."""
+    if candidate.tasks != tasks:
+        return f"it has learnt {', '.join(candidate.tasks)} and not {', '.join(tasks)}"
     problems = []
     for option, limit in limits.items():
         cost, name, form = LIMITS[option]
-        value = getattr(costs, cost)
+        value = getattr(candidate.costs, cost)
         if value is None:
             problems.append(f"its {name} was not measured")
         elif value > limit:
@@ -266,14 +265,10 @@ def exceeded(costs: CandidateCosts, limits: Mapping[str, float]) -> str:
     return "; ".join(problems)
 
 
-def describe_nearest(compared: Sequence[CandidateResult], limits: Mapping[str, float]) -> str:
-    """No candidate meets the limits: which one is closest."""
-    closest = min(
-        compared,
-        key=lambda one: max(known(getattr(one.costs, LIMITS[k][0])) / limits[k] for k in limits),
-    )
-    why = exceeded(closest.costs, limits)
-    return f"No candidate meets the limits; the nearest is {closest.name}: {why}."
+def excess(candidate: CandidateResult, limits: Mapping[str, float]) -> float:
+    """The largest ratio of a cost to its limit."""
+    costs = candidate.costs
+    return max(known(getattr(costs, LIMITS[key][0])) / limit for key, limit in limits.items())
 
 
 # ------------------------------------------------------------------ in words

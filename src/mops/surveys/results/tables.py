@@ -32,9 +32,6 @@ INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
 PLAIN = "{0.mean:+.3f}"
 
 
-# ------------------------------------------------------------------ cells
-
-
 def estimate_cell(estimate: Estimate | None) -> Cell:
     return score_cell(estimate.mean, estimate.stderr) if estimate else EMPTY
 
@@ -77,9 +74,6 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
     return Cell(text, one.name)
 
 
-# ------------------------------------------------------------------ tables
-
-
 def score_table(results: Results) -> Table:
     """The best score first, with the set that contains the best candidate."""
     keys = ("overall", "overall_normalised", *results.tasks)
@@ -101,11 +95,11 @@ def score_table(results: Results) -> Table:
 
 
 def best_note(results: Results) -> str:
+    if all(one.is_best for one in results.candidates):
+        return "Any of these may be the best, at 95 % confidence."
     return (
         "Best?: the best candidate is among these with 95 % confidence; for each of the others, "
         "another one is better."
-        if any(not one.is_best for one in results.candidates)
-        else "Any of these may be the best, at 95 % confidence."
     )
 
 
