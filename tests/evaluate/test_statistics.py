@@ -14,7 +14,6 @@ from mops.evaluate import statistics as resampling
 from mops.evaluate.statistics import (
     holm,
     mcnemar,
-    off_zero,
     row_covariance,
     student_quantile,
     student_tail,
@@ -34,14 +33,6 @@ def test_students_distribution_with_any_degrees_of_freedom(freedom: float) -> No
     for tail in (0.025, 0.3):
         wanted = stats.t.isf(tail, freedom)
         assert student_quantile(tail, freedom) == pytest.approx(wanted, rel=1e-12)
-
-
-def test_a_mean_off_zero_is_tested_on_both_sides() -> None:
-    values = np.array([0.3, 0.1, 0.5, -0.1])
-    wanted = stats.ttest_1samp(values, 0).pvalue
-    assert off_zero(values.mean(), stats.sem(values), 3) == pytest.approx(wanted)
-    assert off_zero(-values.mean(), stats.sem(values), 3) == pytest.approx(wanted)
-    assert (off_zero(0.0, 0.0, 3), off_zero(0.1, 0.0, 3), off_zero(0.0, 0.1, 3)) == (1, 0, 1)
 
 
 def test_holm_by_hand() -> None:
