@@ -112,17 +112,16 @@ class Layout:
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """Owner -> the tasks whose answers depend on it."""
-        return {
-            owner: tuple(task for task, route in self.routes.items() if owner in route.owners)
-            for owner in self.sizes
-        }
+        return self.tasks_of({task: route.owners for task, route in self.routes.items()})
 
     @cached_property
     def trained_by(self) -> Mapping[str, tuple[str, ...]]:
         """Owner -> the tasks whose losses train it."""
+        return self.tasks_of({task: route.trained for task, route in self.routes.items()})
+
+    def tasks_of(self, owners: Mapping[str, Owners]) -> dict[str, tuple[str, ...]]:
         return {
-            owner: tuple(task for task, route in self.routes.items() if owner in route.trained)
-            for owner in self.sizes
+            owner: tuple(t for t, own in owners.items() if owner in own) for owner in self.sizes
         }
 
     @cached_property

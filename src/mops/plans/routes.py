@@ -12,7 +12,6 @@ from mops.plans.rows import (
     GATE,
     LAYER_PARTS,
     ON_TOP,
-    PER_LAYER,
     Addition,
     Copies,
     Feed,
@@ -186,7 +185,7 @@ def plain_route(plan: SharingPlan, task: str, encoder: EncoderShape, pool: str) 
 
     def owner(part: str, layer: int | None = None) -> str:
         """The name after the first row that covers the part here; by default one per layer."""
-        rows = (*plan.copies, Copies(part="*", per=PER_LAYER))
+        rows = (*plan.copies, Copies(part="*", per=("layer",)))
         fitting = (row for row in rows if fnmatchcase(part, row.part))
         row = next(row for row in fitting if covers(row.layers, layer, depth))
         where = "" if layer is None else f"layer{layer:02d}"

@@ -1,7 +1,7 @@
 """The rows of a sharing plan: which weights exist, in how many copies, and how fast they learn.
 
 `catalog.py` lists the short forms a person types; `layout.py` applies a plan to tasks and an
-encoder. A plan from outside is validated against the types here by pydantic (`parser.read_plan`);
+encoder. A plan from outside is validated against the types here by pydantic (`catalog.read_plan`);
 `find_problems` adds what types cannot express.
 """
 
@@ -22,10 +22,6 @@ PARTS = ("embeddings", *LAYER_PARTS, "pooler")
 
 # "One copy per ...": the same weights serve everything that is not named.
 Per = tuple[Literal["layer", "task"], ...]
-ONE: Per = ()
-PER_LAYER: Per = ("layer",)
-PER_TASK: Per = ("task",)
-PER_LAYER_AND_TASK: Per = ("layer", "task")
 
 IN_LAYER = (  # sites within a layer, in the order in which tokens pass them
     "in_attention",  # on the queries, keys and values
@@ -66,7 +62,6 @@ KINDS = {  # equations: model/adapters.py; sizes: routes.py
 class Copies:
     """How many copies of some pretrained weights exist in some layers. First match wins."""
 
-    __pydantic_config__ = STRICT
     part: str  # a pattern over PARTS
     per: Per
     layers: LayerRange | None = None  # default: everywhere
@@ -77,7 +72,6 @@ class Copies:
 class Late:
     """One dense layer between the pooled vector and the heads."""
 
-    __pydantic_config__ = STRICT
     per: Per
     groups: Groups = ()
     width: Annotated[int, Field(ge=0)] = 0  # 0: as wide as the encoder
@@ -88,7 +82,6 @@ class Late:
 class Addition:
     """A small new function: its kind, where it is placed, its size, and who owns each part."""
 
-    __pydantic_config__ = STRICT
     name: str  # the prefix of its owners: pal_down/sentiment
     kind: Literal["pal", "task_embedding", "lora", "bottleneck"]
     sites: tuple[str, ...]  # several: the same function at each of them
@@ -105,7 +98,6 @@ class Addition:
 class Feed:
     """The output of an earlier task is an input of a later task's head."""
 
-    __pydantic_config__ = STRICT
     source: str  # a task, or *: each task feeds all later ones, single texts before pairs
     target: str
     what: Literal["logits", "hidden"] = "logits"  # hidden: the last hidden vector of the head
@@ -117,7 +109,6 @@ class Feed:
 class Rate:
     """A factor on the learning rate of all owners that match; 0 freezes. First match wins."""
 
-    __pydantic_config__ = STRICT
     owner: str  # a pattern over the names of owners
     factor: Annotated[float, Field(ge=0)]
 
@@ -126,7 +117,6 @@ class Rate:
 class L2Pull:
     """An L2 penalty: strength x the squared distance of matching owners to a common point."""
 
-    __pydantic_config__ = STRICT
     owner: str
     strength: Annotated[float, Field(gt=0)]
     towards: Literal["copies", "start"] = "copies"  # the mean of a part's copies, or initial values
@@ -139,7 +129,7 @@ TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
 class SharingPlan:
     """For every weight: how many copies exist, and which copy serves layer l of task t."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = STRICT  # of its rows too
     name: str
     about: str = ""
     source: str = ""
