@@ -30,25 +30,13 @@ ODD = 0.01  # level of the test for a candidate that scatters more, over all can
 # ------------------------------------------------------------------ tests
 
 
-def student_tail(t: float, freedom: float) -> float:
-    """P(T > t) of Student's distribution; infinite freedom is the normal distribution."""
-    from scipy.special import stdtr  # here: scipy takes longer to import than most commands run
-
-    return float(stdtr(freedom, -t))
-
-
-def student_quantile(tail: float, freedom: float) -> float:
-    """The t with P(T > t) = tail."""
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(freedom, tail))
-
-
 def below_zero(mean: float, stderr: float, count: int) -> float:
     """One-sided p-value of a mean of `count` values this low if the true mean is 0."""
+    from scipy.special import stdtr  # here: scipy takes longer to import than most commands run
+
     if stderr == 0:
         return 0.0 if mean < 0 else 1.0
-    return student_tail(-mean / stderr, count - 1)
+    return float(stdtr(count - 1, mean / stderr))  # Student's distribution
 
 
 def mcnemar(right: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> float:
@@ -196,15 +184,17 @@ class RunNoise:
 
 def run_noise(values: RunValues, within_C: Values) -> RunNoise:
     """Variances over seeds: pooled over candidates that scatter alike, but at least of rows."""
+    from scipy.special import stdtrit  # the quantile of Student's distribution
+
     own = {c: float(np.var(list(v.values()), ddof=1)) for c, v in values.items() if len(v) > 1}
     odd = scattered(own, {name: len(values[name]) - 1 for name in own})
     alike = {name: by_seed for name, by_seed in values.items() if name not in odd}
     pooled, block, freedom, adjusted = two_way(alike)
     own |= {name: variance for name, variance in adjusted.items() if name in own}
     if freedom:  # so few runs tell little about their own variance
-        quantile = student_quantile(LEVEL / 2, freedom)
+        quantile = float(stdtrit(freedom, LEVEL / 2))
         for name in odd:
-            own[name] *= (student_quantile(LEVEL / 2, len(values[name]) - 1) / quantile) ** 2
+            own[name] *= (float(stdtrit(len(values[name]) - 1, LEVEL / 2)) / quantile) ** 2
     own_C = np.array([own.get(name, 0.0) for name in values])
     is_own_C = np.array([name in odd or len(values) > MANY for name in values])
     variance_C = np.maximum(np.where(is_own_C, np.maximum(pooled, own_C), pooled), within_C)
