@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from mops.config.training import SUM
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
 from mops.data.tokens import TokenTable
-from mops.plans.layout import Layout
-from mops.plans.routes import AdapterSite, Route
+from mops.plans.layout import Layout, Route
+from mops.plans.rows import AdapterSite
 from mops.plans.shapes import EncoderShape
 
 FLOAT_BYTES = 4

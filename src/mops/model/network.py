@@ -23,9 +23,9 @@ from mops.model.attention import Dropout
 from mops.model.blocks import ACTIVATIONS, Dense
 from mops.model.encoder import build_trunk, encode
 from mops.model.packing import Pack
-from mops.plans.layout import HeadInput, Layout
+from mops.plans.layout import Layout
 from mops.plans.rows import Feed
-from mops.plans.shapes import Reading
+from mops.plans.shapes import HeadInput, Reading
 from mops.tasks import Task
 
 

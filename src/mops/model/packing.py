@@ -36,8 +36,7 @@ from torch import Tensor
 from mops.data.batches import Segment
 from mops.model.adapters import Equation, equation_of
 from mops.model.attention import Buckets, Device, Ints, count_within, make_buckets, to_device
-from mops.plans.layout import Layout
-from mops.plans.routes import Route
+from mops.plans.layout import Layout, Route
 from mops.plans.rows import LAYER_PARTS, SITES
 
 Owner = TypeVar("Owner")
