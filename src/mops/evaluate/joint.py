@@ -136,10 +136,7 @@ class Joint:
     def draws_DC(self) -> Values:
         """Studentised noise of the means: what they would be if all candidates were equal."""
         draw = generator(0, "joint", *self.names)
-        noise_DC = draw.standard_normal((DRAWS, len(self.names))) @ root(self.covariance_CC).T
-        if math.isinf(self.freedom):
-            return noise_DC
-        return noise_DC / np.sqrt(draw.chisquare(self.freedom, (DRAWS, 1)) / self.freedom)
+        return student_noise(draw, self.covariance_CC, self.freedom, DRAWS)
 
     def chance(self, at: int, others: Sequence[int]) -> Values:
         """Draws of studentised leads of other candidates over one, if all were equal."""
@@ -190,6 +187,16 @@ def root(covariance_CC: Values) -> Values:
     """A matrix whose square is the covariance, without its negative eigenvalues."""
     variances, axes_CC = np.linalg.eigh(covariance_CC)
     return np.asarray(axes_CC * np.sqrt(np.maximum(variances, 0.0)))
+
+
+def student_noise(
+    draw: np.random.Generator, covariance_CC: Values, freedom: float, count: int
+) -> Values:
+    """Draws of noise, scaled like Student's t, because the covariance is itself estimated."""
+    noise_DC = draw.standard_normal((count, len(covariance_CC))) @ root(covariance_CC).T
+    if math.isinf(freedom):
+        return noise_DC
+    return noise_DC / np.sqrt(draw.chisquare(freedom, (count, 1)) / freedom)
 
 
 def estimate_joint(values: RunValues, shared_CC: Values, within_C: Values) -> Joint:
