@@ -16,9 +16,9 @@ import numpy as np
 from mops.config.recipe import to_recipe
 from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.cost import tm_relative
+from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
 from mops.evaluate.joint import compare
 from mops.evaluate.metrics import EQUAL, Weights, score
-from mops.evaluate.predictions import JUDGING, PredictionRows, read_predictions
 from mops.evaluate.statistics import mcnemar_by_task, row_noise
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
