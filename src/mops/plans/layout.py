@@ -17,10 +17,10 @@ from mops.plans.rows import (
     Feed,
     Groups,
     L2Pull,
+    LayerRange,
     Per,
     Rate,
     SharingPlan,
-    covers,
     mismatches,
     refuse,
     unmatched,
@@ -158,6 +158,14 @@ def adapters_at(
                     for part, per in addition.per.items()
                 }
                 yield AdapterSite(addition, site, parts, encoder)
+
+
+def covers(layers: LayerRange | None, layer: int | None, depth: int) -> bool:
+    """Embeddings and pooler have no layer: only rows without a range cover them."""
+    if layers is None or layer is None:
+        return layers is None
+    first, last = (n + depth if n < 0 else n for n in layers)
+    return first <= layer <= last
 
 
 def name_owner(part: str, per: Per, where: str, task: str, groups: Groups) -> str:

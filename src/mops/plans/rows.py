@@ -223,14 +223,6 @@ def contradictions(addition: Addition) -> Iterator[str]:
 # ------------------------------------------------------------------ plans that do not fit
 
 
-def covers(layers: LayerRange | None, layer: int | None, depth: int) -> bool:
-    """Embeddings and pooler have no layer: only rows without a range cover them."""
-    if layers is None or layer is None:
-        return layers is None
-    first, last = (n + depth if n < 0 else n for n in layers)
-    return first <= layer <= last
-
-
 def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[str]:
     """Rows for layers or tasks that do not exist."""
     if plan.depth not in (0, depth):
