@@ -108,7 +108,7 @@ def pack_segments(
 
 
 @dataclass(frozen=True)
-class Run:
+class SegmentRun:
     """Neighbouring segments on the same route: they have the same owners at every stage."""
 
     route: Route
@@ -124,7 +124,7 @@ class Streams:
     leaves: list[int]  # stream -> its first leaf
     lengths: Ints
     starts: Ints  # the first token of each stream
-    runs: list[Run]
+    runs: list[SegmentRun]
 
 
 @dataclass
@@ -202,7 +202,7 @@ class PackBuilder:
         for top, group in groupby(self.leaves[leaf][0] for leaf in leaves):
             here = lengths[stream : (stream := stream + len(list(group)))]
             tokens = slice(token, token := token + int(here.sum()))
-            runs.append(Run(self.layout.routes[self.task_at[top]], here, tokens))
+            runs.append(SegmentRun(self.layout.routes[self.task_at[top]], here, tokens))
         return Streams(of_leaf, leaves, lengths, np.cumsum(lengths) - lengths, runs)
 
     def sequences(self, streams: Streams) -> list[tuple[Segment, str]]:
@@ -245,7 +245,7 @@ class PackBuilder:
         return PackStage(gather_T, spans, adapters)
 
     def spans(
-        self, runs: Sequence[Run], owners: Iterable[Owner], is_attending: bool = False
+        self, runs: Sequence[SegmentRun], owners: Iterable[Owner], is_attending: bool = False
     ) -> tuple[Span[Owner], ...]:
         """One span for neighbouring runs with the same owner."""
         spans = []
@@ -255,7 +255,7 @@ class PackBuilder:
             spans.append(Span(owner, tokens, (self.buckets(group),) if is_attending else ()))
         return tuple(spans)
 
-    def buckets(self, runs: Sequence[Run]) -> Buckets:
+    def buckets(self, runs: Sequence[SegmentRun]) -> Buckets:
         """Segments with the same lengths have the same buckets, at all layers and for all tasks."""
         lengths = np.concatenate([run.lengths for run in runs])
         key = lengths.tobytes()
