@@ -20,8 +20,8 @@ from mops.data.batches import Segment, tokenise
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource
+from mops.plans.catalog import read_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import read_plan
 from mops.plans.shapes import Reading
 from mops.predict.bundle import Bundle, Predictor
 from mops.tasks import Task

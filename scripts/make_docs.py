@@ -21,8 +21,8 @@ from mops.model.sources import find_encoder
 from mops.papers import NAMES, WRONG, paper_cell, read_paper
 from mops.papers.findings import ABSENT, FAILS, HOLDS, OPEN, SMALLER
 from mops.papers.paper import Finding, Paper
+from mops.plans.catalog import SHORT_FORMS, every_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import SHORT_FORMS, every_plan
 from mops.plans.picture import draw
 from mops.plans.shapes import EncoderShape, Reading
 from mops.surveys.design import Survey

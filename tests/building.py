@@ -19,8 +19,8 @@ from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource
+from mops.plans.catalog import read_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import read_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 

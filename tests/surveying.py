@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.evaluate.compare import Estimate
-from mops.evaluate.joint import RowNoise
+from mops.evaluate.joint import Estimate
 from mops.evaluate.metrics import OVERALL, score
+from mops.evaluate.statistics import RowNoise
 from mops.record import (
     MetaInfo,
     Record,

@@ -15,7 +15,7 @@ import pytest
 
 import mops
 from mops.errors import MopsError
-from mops.evaluate.predictions import read_predictions
+from mops.evaluate.evaluate import read_predictions
 from mops.surveys.pack import read_pack
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import recommend

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mops.data.compose import compose_recipe as recipe
     from mops.errors import MopsError
     from mops.evaluate.conflicts import Conflicts
-    from mops.plans.parser import read_plan
+    from mops.plans.catalog import read_plan
     from mops.plans.rows import SharingPlan
     from mops.predict.bundle import Predictor, load
     from mops.record import Record, read_record
@@ -45,7 +45,7 @@ _HOMES = {
     "conflicts": "mops.training.conflicts:conflicts",
     "load": "mops.predict.bundle:load",
     "pretrain": "mops.training.mlm.run:pretrain",
-    "read_plan": "mops.plans.parser:read_plan",
+    "read_plan": "mops.plans.catalog:read_plan",
     "read_record": "mops.record:read_record",
     "recipe": "mops.data.compose:compose_recipe",
     "train": "mops.training.run:train",

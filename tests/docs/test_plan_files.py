@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from building import THREE_TASKS, build_network, tiny_shape
-from mops.plans.parser import read_plan
+from mops.plans.catalog import read_plan
 from mops.plans.rows import KINDS, SITES
 from mops.yaml_io import parse_yaml
 

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from mops.cli.main import COMMANDS, cli
-from mops.plans.parser import SHORT_FORMS
+from mops.plans.catalog import SHORT_FORMS
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

@@ -13,9 +13,9 @@ from scipy import stats
 
 from building import THREE_TASKS
 from mops.evaluate import metrics as scores
-from mops.evaluate.compare import CandidateComparison, compare, joint_scores, mcnemar_by_task
-from mops.evaluate.joint import row_noise
+from mops.evaluate.joint import CandidateComparison, compare, joint_scores
 from mops.evaluate.metrics import metrics_of
+from mops.evaluate.statistics import mcnemar_by_task, row_noise
 
 TASKS = {task.name: task for task in THREE_TASKS}
 ROWS = {"sentiment": 200, "paraphrase": 300, "similarity": 150}
@@ -69,7 +69,7 @@ def judge(*candidates: Answered, **options: Any) -> dict[str, CandidateCompariso
         }
     metrics = {name: task.score_name for name, task in TASKS.items()}
     weights = options.pop("weights", {})
-    return compare(joint_scores(metrics, values, rows, weights), values, **options)
+    return compare(joint_scores(metrics, values, rows, weights), **options)
 
 
 def numbers_are_finite(judged: CandidateComparison) -> bool:

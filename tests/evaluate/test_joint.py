@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from building import THREE_TASKS
-from mops.evaluate.joint import Joint, estimate_joint, row_noise, run_noise, two_way
+from mops.evaluate.joint import Joint, estimate_joint
+from mops.evaluate.statistics import row_noise, run_noise, two_way
 
 PARAPHRASE = THREE_TASKS[1]
 
@@ -37,7 +38,7 @@ def test_without_noise_of_rows_two_plans_are_the_paired_test() -> None:
     values_CS = np.array([[0.50, 0.53, 0.49, 0.52], [0.55, 0.56, 0.53, 0.57]])
     estimate = joint(runs(values_CS))
     wanted = stats.ttest_rel(values_CS[1], values_CS[0])
-    mean, stderr = estimate.contrast({"plan1": 1, "plan0": -1})
+    mean, stderr = estimate.mean_C[1] - estimate.mean_C[0], estimate.pooled_CC[1, 0]
     assert estimate.freedom == pytest.approx(wanted.df)
     assert mean / stderr == pytest.approx(wanted.statistic)
     difference = estimate.against("plan0")["plan1"]
@@ -137,7 +138,7 @@ def test_no_difference_is_tested_with_less_than_its_own_noise_of_runs() -> None:
 
 def test_a_wild_seed_and_one_plan_alone() -> None:
     alone = joint(runs([[0.1, 0.3, 0.2]]))
-    assert alone.contrast({"plan0": 1.0})[1] == pytest.approx(0.1 / math.sqrt(3))
+    assert alone.estimate("plan0").stderr == pytest.approx(0.1 / math.sqrt(3))
     assert alone.best_set() == ("plan0",) and alone.against("plan0") == {}
 
 

@@ -65,7 +65,7 @@ def test_fewer_degrees_of_freedom_are_less_sure() -> None:
 
 
 def test_some_of_the_candidates() -> None:
-    chances = posterior(made([0.9, 0.70, 0.60]), ["plan1", "plan2"]).within(0.01)
+    chances = posterior(made([0.9, 0.70, 0.60]).among(["plan1", "plan2"])).within(0.01)
     assert list(chances) == ["plan1", "plan2"] and chances["plan1"] > 0.99
 
 

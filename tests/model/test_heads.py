@@ -23,11 +23,18 @@ from building import (
 )
 from mops.errors import RecipeError
 from mops.model.attention import Dropout
-from mops.model.heads import build_head
-from mops.model.network import Network
+from mops.model.network import Network, build_head
 from mops.model.packing import pack_segments
-from mops.plans.layout import HeadInput, head_size
-from mops.plans.shapes import FEATURES, Activation, CosineScale, HeadShape, Pool, Reading
+from mops.plans.shapes import (
+    FEATURES,
+    Activation,
+    CosineScale,
+    HeadInput,
+    HeadShape,
+    Pool,
+    Reading,
+    head_size,
+)
 from mops.yaml_io import to_value
 
 TASKS = {task.name: task for task in THREE_TASKS}

@@ -11,7 +11,7 @@ import numpy as np
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.compose import tasks_in
-from mops.evaluate.joint import RowNoise
+from mops.evaluate.statistics import RowNoise
 from mops.papers.paper import METRICS, TASKS, OurResults, PaperModel
 from mops.record import Record, RunScores
 from mops.surveys.experiments import named_survey

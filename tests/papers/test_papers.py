@@ -15,8 +15,8 @@ from mops.errors import UsageError
 from mops.papers import NAMES, claim_table, compare_with, read_paper
 from mops.papers.findings import ABSENT
 from mops.papers.paper import TASKS, OurResults, Paper, PaperModel, PaperRow, PaperTable
+from mops.plans.catalog import parse_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import parse_plan
 from mops.plans.shapes import EncoderShape, HeadShape, Reading
 from mops.surveys.experiments import EXPERIMENTS
 

@@ -23,7 +23,7 @@ from mops.config.training import Training
 from mops.data.batches import Batch
 from mops.model.blocks import ACTIVATIONS
 from mops.model.network import Network
-from mops.plans.parser import read_plan
+from mops.plans.catalog import read_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import load_bundle, save_bundle

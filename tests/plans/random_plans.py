@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
-from mops.plans.layout import all_owners, first_factors
-from mops.plans.routes import find_routes
+from mops.plans.layout import all_owners, find_routes, first_factors
 from mops.plans.rows import (
     GATE,
     KINDS,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from building import THREE_TASKS, as_plan, tiny_shape
+from mops.plans.catalog import parse_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import parse_plan
 from mops.plans.shapes import Reading
 
 CROSS = Reading()

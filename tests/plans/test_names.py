@@ -14,8 +14,8 @@ import mops
 from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
 from mops.errors import PlanError
 from mops.plans import catalog as table
+from mops.plans.catalog import SHORT_FORMS, every_plan, parse_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import SHORT_FORMS, every_plan, parse_plan
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(mops.__file__).parent

@@ -22,8 +22,8 @@ from torch import Tensor
 from written_plans import WRITTEN
 
 from building import DEPTH, NAMES, THREE_TASKS, as_plan, build_network, mixed_segments, tiny_shape
+from mops.plans.catalog import every_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import every_plan
 from mops.plans.rows import SharingPlan
 
 TYPED = (

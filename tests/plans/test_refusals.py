@@ -8,8 +8,8 @@ import pytest
 
 from building import DEPTH, THREE_TASKS, as_plan, tiny_shape
 from mops.errors import PlanError
+from mops.plans.catalog import parse_plan
 from mops.plans.layout import lay_out
-from mops.plans.parser import parse_plan
 from mops.plans.shapes import HeadShape, Reading
 
 CROSS, BI = Reading(), Reading(pair="bi")

@@ -11,8 +11,8 @@ import pytest
 from building import NAMES, THREE_TASKS, as_plan
 from mops.errors import PlanError
 from mops.evaluate.cost import forward_flops
+from mops.plans.catalog import SHORT_FORMS, every_plan, parse_plan, read_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.parser import SHORT_FORMS, every_plan, parse_plan, read_plan
 from mops.plans.picture import LEGEND, draw
 from mops.plans.rows import Rate, SharingPlan
 from mops.plans.shapes import EncoderShape, HeadShape, Reading

@@ -14,7 +14,7 @@ from building import DEPTH, NAMES, THREE_TASKS, build_network, outputs_of, shake
 from mops.data.batches import Segment, TokenTable
 from mops.model.network import Network
 from mops.model.packing import Pack, pack_segments
-from mops.plans.parser import every_plan
+from mops.plans.catalog import every_plan
 from mops.plans.rows import Addition, SharingPlan
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict import inference

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mops.data.compose import compose_recipe
-from mops.plans.parser import parse_plan
+from mops.plans.catalog import parse_plan
 from mops.reports.cards import Card, make_cards
 from mops.reports.source import Source, read_source
 from mops.yaml_io import parse_yaml

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mops.evaluate.predictions import PredictionRows
+from mops.evaluate.evaluate import PredictionRows
 from mops.reports.figures.answers import (
     CELLS,
     calibration_error,

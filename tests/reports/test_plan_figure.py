@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mops.plans.catalog import every_plan, parse_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.parser import every_plan, parse_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.reports.cards import LEFT, RIGHT, SHARED, WIDTH, Diagram, draw_plan, make_cards

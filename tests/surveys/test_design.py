@@ -10,7 +10,7 @@ import pytest
 from designs import BOTH, RATES, STAGES, names, recipe, survey
 
 from mops.errors import MopsError
-from mops.plans.parser import read_plan
+from mops.plans.catalog import read_plan
 from mops.surveys.design import read_survey, to_survey
 from mops.yaml_io import format_yaml
 from running import run_python

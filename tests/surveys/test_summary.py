@@ -13,8 +13,7 @@ import pytest
 
 from mops.data.dataset import Row
 from mops.errors import UsageError
-from mops.evaluate.evaluate import judge, write_predictions
-from mops.evaluate.predictions import read_predictions
+from mops.evaluate.evaluate import judge, read_predictions, write_predictions
 from mops.predict.inference import Predictions
 from mops.record import read_record
 from mops.surveys.ledger import Candidate, Ledger, Round

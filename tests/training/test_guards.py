@@ -81,7 +81,7 @@ def test_an_owner_without_gradient_is_named_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One broken part is found among healthy ones."""
-    from mops.model.heads import DenseHead
+    from mops.model.network import DenseHead
 
     forward = DenseHead.forward
 

@@ -18,7 +18,7 @@ from mops.data.schedule import SAMPLERS, plan_steps
 from mops.errors import RecipeError
 from mops.model.network import Network
 from mops.model.sources import find_encoder
-from mops.plans.parser import every_plan, parse_plan
+from mops.plans.catalog import every_plan, parse_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task

@@ -16,7 +16,7 @@ from mops.config.training import Training
 from mops.data.batches import Batch
 from mops.errors import PlanError
 from mops.model.network import Network
-from mops.plans.parser import parse_plan
+from mops.plans.catalog import parse_plan
 from mops.plans.shapes import Reading
 from mops.training.optim import build_optimizer, keep_anchors, pull
 from mops.training.prepare import prepare

@@ -11,8 +11,8 @@ from mops.config.recipe import Recipe
 from mops.data.dataset import read_dataset
 from mops.errors import UsageError
 from mops.model.sources import find_encoder
+from mops.plans.catalog import every_plan, read_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.parser import every_plan, read_plan
 from mops.plans.picture import draw
 from mops.tables import format_count
 from mops.yaml_io import format_yaml

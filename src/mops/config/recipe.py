@@ -9,9 +9,8 @@ from pydantic import Field
 
 from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Strict, TaskEntry, Training
 from mops.errors import RecipeError, nearest
-from mops.plans.catalog import DEFAULT
+from mops.plans.catalog import DEFAULT, read_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.parser import read_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, check_length
 from mops.tasks import Task

@@ -7,7 +7,7 @@ from typing import Any
 from mops.config.recipe import BY_TASK, Recipe, to_recipe
 from mops.data.folders import FILE_SETS, recognise
 from mops.errors import RecipeError, UsageError, nearest
-from mops.plans.parser import is_plan_file, read_plan
+from mops.plans.catalog import is_plan_file, read_plan
 from mops.yaml_io import read_yaml
 
 SAMPLE = "sample"  # the embedded data

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from mops.config.training import SUM
 from mops.data.batches import TokenTable
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
-from mops.plans.layout import Layout
-from mops.plans.routes import AdapterSite, Route
+from mops.plans.layout import Layout, Route
+from mops.plans.rows import AdapterSite
 from mops.plans.shapes import EncoderShape
 
 FLOAT_BYTES = 4
@@ -89,10 +89,6 @@ def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[Route
 Pieces = Mapping[str, Sequence[RoutePiece]]  # task -> its route
 
 
-def all_pieces(layout: Layout, tables: Mapping[str, TokenTable]) -> Pieces:
-    return {task: list(route_pieces(layout, task, table)) for task, table in tables.items()}
-
-
 def stage_flops(
     layout: Layout, schedule: Schedule, stage: PlannedStage, pieces: Pieces, passes: float = 1.0
 ) -> Iterator[tuple[float, float]]:
@@ -131,7 +127,7 @@ def analytic_costs(
 ) -> dict[str, Any]:
     """Weights, bytes and FLOPs. Weight bytes and training state are never added up."""
     trained = trained_parameters(layout, schedule)
-    pieces = all_pieces(layout, tables)
+    pieces = {task: list(route_pieces(layout, task, table)) for task, table in tables.items()}
     total = 0.0  # summed in this order: records compare to the last digit
     for stage in schedule.stages:
         for flops, _ in stage_flops(layout, schedule, stage, pieces):
@@ -174,7 +170,7 @@ def training_work(
     layout: Layout, schedule: Schedule, tables: Mapping[str, TokenTable]
 ) -> TrainingWork:
     """The work of all stages."""
-    pieces = all_pieces(layout, tables)
+    pieces = {task: list(route_pieces(layout, task, table)) for task, table in tables.items()}
     trunk = len(next(iter(layout.routes.values())).stages)
     flops = frozen_flops = 0.0
     updates = frozen_steps = 0

@@ -39,134 +39,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.statistics import LEVEL, row_covariance, student_quantile
-from mops.tasks import Task
+from mops.evaluate.metrics import EQUAL, OVERALL, Weights
+from mops.evaluate.statistics import LEVEL, RowNoise, RunValues, run_noise
+from mops.tasks import CORRELATIONS
 
 Values = NDArray[np.float64]
-RunValues = Mapping[str, Mapping[int, float]]  # candidate -> seed -> score
 DRAWS = 20_000
 TINY = 1e-6  # a difference that is rounding
-# The leader of more candidates than this is likely to be one whose runs scatter more than they seem
-# to; then no candidate has less than its own variance.
-MANY = 12
-ODD = 0.01  # level of the test for a candidate that scatters more, over all candidates
-
-
-@dataclass(frozen=True)
-class RowNoise:
-    """What finite rows add to the noise of a score; candidates in the order of the survey."""
-
-    shared: tuple[tuple[float, ...], ...]  # C x C: covariance between runs of different seeds
-    within: tuple[float, ...]  # C: variance of a single run beyond that
-
-    def scaled(self, factor: float) -> tuple[Values, Values]:
-        """Both parts of a score that is `factor` times as large."""
-        return factor**2 * np.array(self.shared), factor**2 * np.array(self.within)
-
-
-def row_noise(
-    task: Task, targets_N: Values, answers: Mapping[str, Mapping[int, Values]]
-) -> RowNoise:
-    """From the predictions of all runs on the same rows: candidate -> seed -> predictions."""
-    seeds_R = np.array([seed for by_seed in answers.values() for seed in by_seed])
-    member_RC = np.repeat(np.eye(len(answers)), [len(seeds) for seeds in answers.values()], axis=0)
-    runs_RN = np.stack([y_N for by_seed in answers.values() for y_N in by_seed.values()])
-    covariance_RR = row_covariance(task, targets_N, runs_RN)
-    is_apart_RR = seeds_R[:, None] != seeds_R
-    pairs_CC = member_RC.T @ is_apart_RR @ member_RC
-    shared_CC = member_RC.T @ (covariance_RR * is_apart_RR) @ member_RC / np.maximum(pairs_CC, 1)
-    sizes_C = member_RC.sum(0)
-    all_CC = member_RC.T @ covariance_RR @ member_RC / np.outer(sizes_C, sizes_C)
-    shared_CC = np.where(pairs_CC > 0, shared_CC, all_CC)  # two candidates with one common seed
-    total_C = np.diag(covariance_RR) @ member_RC / sizes_C
-    within_C = np.maximum(0.0, total_C - np.diag(shared_CC))
-    if (is_several_C := sizes_C > 1).any():  # one run cannot tell both parts apart
-        within_C = np.where(is_several_C, within_C, within_C[is_several_C].mean())
-    np.fill_diagonal(shared_CC, np.maximum(0.0, total_C - within_C))
-    return RowNoise(tuple(map(tuple, shared_CC.tolist())), tuple(within_C.tolist()))
-
-
-# ------------------------------------------------------------------ runs
-
-
-@dataclass(frozen=True)
-class RunNoise:
-    """How far single runs scatter."""
-
-    variance_C: Values  # of one run of each candidate
-    own_C: Values  # the same from its own seeds alone; 0 with one
-    block: float  # variance of the effect that a seed has on all candidates
-    freedom: int  # degrees of freedom of the pooled variance; 0: one seed each
-
-
-def run_noise(values: RunValues, within_C: Values) -> RunNoise:
-    """Variances over seeds: pooled over candidates that scatter alike, but at least of rows."""
-    own = {c: float(np.var(list(v.values()), ddof=1)) for c, v in values.items() if len(v) > 1}
-    odd = scattered(own, {name: len(values[name]) - 1 for name in own})
-    alike = {name: by_seed for name, by_seed in values.items() if name not in odd}
-    pooled, block, freedom, adjusted = two_way(alike)
-    own |= {name: variance for name, variance in adjusted.items() if name in own}
-    if freedom:  # so few runs tell little about their own variance
-        quantile = student_quantile(LEVEL / 2, freedom)
-        for name in odd:
-            own[name] *= (student_quantile(LEVEL / 2, len(values[name]) - 1) / quantile) ** 2
-    own_C = np.array([own.get(name, 0.0) for name in values])
-    is_own_C = np.array([name in odd or len(values) > MANY for name in values])
-    variance_C = np.maximum(np.where(is_own_C, np.maximum(pooled, own_C), pooled), within_C)
-    return RunNoise(variance_C if own else own_C, own_C, block, freedom)
-
-
-def two_way(values: RunValues) -> tuple[float, float, int, dict[str, float]]:
-    """The analysis of variance of candidates x seeds, where cells may be missing.
-
-    Returns the residual variance, the variance of the seeds' effects, the degrees of freedom of
-    the residual, and each candidate's own variance around the seeds' effects. Where seeds and runs
-    are confounded (one candidate, or no seed in common), seeds have no effect.
-    """
-    runs = [(n, seed, v) for n, own in enumerate(values.values()) for seed, v in own.items()]
-    candidates_R, seeds_R, values_R = np.array(runs).T if runs else np.zeros((3, 0))
-    by_candidate = np.equal.outer(candidates_R, np.arange(len(values))).astype(float)
-    by_seed = np.equal.outer(seeds_R, np.unique(seeds_R)).astype(float)
-    counts_C = np.maximum(1, by_candidate.sum(0))
-    without_R = values_R - by_candidate @ (by_candidate.T @ values_R / counts_C)
-    left_R, freedom, block = without_R, len(runs) - len(values), 0.0
-    design = np.hstack([by_candidate, by_seed])
-    rank = int(np.linalg.matrix_rank(design)) if runs else 0
-    if len(runs) > rank:
-        left_R = values_R - design @ np.linalg.lstsq(design, values_R, rcond=None)[0]
-        freedom = len(runs) - rank
-        gained = float(without_R @ without_R - left_R @ left_R) / max(1, rank - len(values))
-        residual = float(left_R @ left_R) / freedom
-        block = max(0.0, gained - residual) * by_seed.shape[1] / len(runs)
-    if not freedom:
-        return 0.0, 0.0, 0, {}
-    own_C = by_candidate.T @ left_R**2 * len(runs) / freedom / counts_C
-    residual = float(left_R @ left_R) / freedom
-    return residual, block, freedom, dict(zip(values, own_C.tolist(), strict=True))
-
-
-def scattered(own: Mapping[str, float], freedom: Mapping[str, int]) -> set[str]:
-    """Candidates whose variance is clearly above the common one that the median suggests.
-
-    The median, because a learning rate that is too high may wreck several candidates; it is
-    corrected by that of chi-squared, about k (1 - 2/9k)^3 (Wilson and Hilferty 1931).
-    """
-    from scipy.special import fdtrc
-
-    if not own:
-        return set()
-    usual = float(np.median([v / (1 - 2 / (9 * freedom[name])) ** 3 for name, v in own.items()]))
-    if usual == 0:
-        return {name for name, variance in own.items() if variance > 0}
-    all_freedom, level = sum(freedom.values()), ODD / len(own)
-    return {
-        name
-        for name, variance in own.items()
-        if fdtrc(freedom[name], all_freedom, variance / usual) < level
-    }
-
-
-# ------------------------------------------------------------------ the estimate
 
 
 @dataclass(frozen=True)
@@ -188,6 +67,16 @@ class Difference:
     @property
     def in_words(self) -> str:
         return f"{self.mean:+.3f}, 95 % interval {self.low:+.3f} to {self.high:+.3f}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A score over seeds; with one seed its error is over rows alone."""
+
+    mean: float
+    stderr: float
+    spread: float | None  # standard deviation over seeds; None with one
+    seeds: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,11 +114,10 @@ class Joint:
             spread=tuple(self.spread[at] for at in chosen),
         )
 
-    def contrast(self, weights: Mapping[str, float]) -> tuple[float, float]:
-        """The weighted sum of the candidates' means, and its standard error."""
-        weight_C = np.array([weights.get(name, 0.0) for name in self.names])
-        variance = float(weight_C @ self.covariance_CC @ weight_C)
-        return float(weight_C @ self.mean_C), math.sqrt(max(0.0, variance))
+    def estimate(self, name: str) -> Estimate:
+        at = self.index(name)
+        stderr = math.sqrt(max(0.0, self.covariance_CC[at, at]))
+        return Estimate(float(self.mean_C[at]), stderr, self.spread[at], int(self.seeds_C[at]))
 
     @cached_property
     def pooled_CC(self) -> Values:
@@ -248,10 +136,7 @@ class Joint:
     def draws_DC(self) -> Values:
         """Studentised noise of the means: what they would be if all candidates were equal."""
         draw = generator(0, "joint", *self.names)
-        noise_DC = draw.standard_normal((DRAWS, len(self.names))) @ root(self.covariance_CC).T
-        if math.isinf(self.freedom):
-            return noise_DC
-        return noise_DC / np.sqrt(draw.chisquare(self.freedom, (DRAWS, 1)) / self.freedom)
+        return student_noise(draw, self.covariance_CC, self.freedom, DRAWS)
 
     def chance(self, at: int, others: Sequence[int]) -> Values:
         """Draws of studentised leads of other candidates over one, if all were equal."""
@@ -304,6 +189,16 @@ def root(covariance_CC: Values) -> Values:
     return np.asarray(axes_CC * np.sqrt(np.maximum(variances, 0.0)))
 
 
+def student_noise(
+    draw: np.random.Generator, covariance_CC: Values, freedom: float, count: int
+) -> Values:
+    """Draws of noise, scaled like Student's t, because the covariance is itself estimated."""
+    noise_DC = draw.standard_normal((count, len(covariance_CC))) @ root(covariance_CC).T
+    if math.isinf(freedom):
+        return noise_DC
+    return noise_DC / np.sqrt(draw.chisquare(freedom, (count, 1)) / freedom)
+
+
 def estimate_joint(values: RunValues, shared_CC: Values, within_C: Values) -> Joint:
     """The joint estimate of a score from the values of all runs and the noise of their rows."""
     names, runs = tuple(values), run_noise(values, within_C)
@@ -336,3 +231,67 @@ def centred(covariance_CC: Values) -> Values:
     """The covariance of deviations from the mean over candidates."""
     by_row = covariance_CC - covariance_CC.mean(0)
     return np.asarray(by_row - by_row.mean(1, keepdims=True))
+
+
+# ------------------------------------------------------------------ comparison
+
+
+def joint_scores(
+    metrics: Mapping[str, str],
+    values: Mapping[str, RunValues],
+    rows: Mapping[str, RowNoise],
+    weights: Weights = EQUAL,
+) -> dict[str, Joint]:
+    """The joint estimate of each task and of both overall scores.
+
+    `metrics` names the main metric of each task. An overall score is linear in the scores of the
+    tasks, whose rows are drawn independently.
+    """
+    joint = {task: estimate_joint(values[task], *rows[task].scaled(1.0)) for task in metrics}
+    total = sum(weights.get(task, 1.0) for task in metrics)
+    halved = {task for task, metric in metrics.items() if metric in CORRELATIONS}
+    for key, correlations in (("overall", set()), ("overall_normalised", halved)):
+        part = {task: weights.get(task, 1.0) / total for task in metrics}
+        start = sum(part[task] / 2 for task in correlations)  # (r + 1) / 2
+        slope = {task: part[task] / (2 if task in correlations else 1) for task in metrics}
+        runs = {
+            name: {s: start + sum(slope[t] * values[t][name][s] for t in metrics) for s in by_seed}
+            for name, by_seed in next(iter(values.values())).items()
+        }
+        noise = [rows[task].scaled(slope[task]) for task in metrics]
+        shared_CC, within_C = (np.sum(parts, axis=0) for parts in zip(*noise, strict=True))
+        joint[key] = estimate_joint(runs, shared_CC, within_C)
+    return joint
+
+
+@dataclass(frozen=True)
+class CandidateComparison:
+    """One candidate, compared. What it did not answer has no key."""
+
+    scores: Mapping[str, Estimate]  # each task, "overall" and "overall_normalised"
+    against: Mapping[str, Difference]  # minus the baseline, by the same keys
+    gains: Mapping[str, Difference]  # minus the single-task candidate, by task
+    is_best: bool  # whether the set that contains the best candidate, at 95 %, has this one
+
+
+def compare(
+    joint: Mapping[str, Joint], *, baseline: str, single: str | None = None
+) -> dict[str, CandidateComparison]:
+    """Each candidate, compared with the baseline and with a model per task.
+
+    Each question is one family: the set of the best over all candidates, the differences from the
+    baseline over all candidates for each score, the gains over `single` for each task.
+    """
+    against = {key: estimate.against(baseline) for key, estimate in joint.items()}
+    tasks = [key for key in joint if key not in OVERALL]
+    gains = {task: joint[task].against(single) for task in tasks} if single else {}
+    best = joint["overall"].best_set()
+    return {
+        name: CandidateComparison(
+            scores={key: estimate.estimate(name) for key, estimate in joint.items()},
+            against={key: tested[name] for key, tested in against.items() if name in tested},
+            gains={task: tested[name] for task, tested in gains.items() if name in tested},
+            is_best=name in best,
+        )
+        for name in joint["overall"].names
+    }

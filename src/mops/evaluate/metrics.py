@@ -104,25 +104,19 @@ def standard_error(task: Task, targets: Values, predictions: Values) -> float:
     return float(np.std([metric(targets[pick], predictions[pick]) for pick in picks], ddof=1))
 
 
-def overall(
-    tasks: Mapping[str, Task], scores: Mapping[str, float], weights: Weights = EQUAL
-) -> float:
+def overall(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
     """The mean of the tasks' own scores."""
-    names = [name for name in tasks if name in scores]
-    counted = [weights.get(name, 1.0) for name in names] if weights else None  # same bits as ever
-    return float(np.average([scores[name] for name in names], weights=counted))
+    return float(np.mean([scores[name] for name in tasks if name in scores]))
 
 
-def overall_normalised(
-    tasks: Mapping[str, Task], scores: Mapping[str, float], weights: Weights = EQUAL
-) -> float:
+def overall_normalised(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
     """The mean with (r + 1) / 2 in place of a correlation r."""
     moved = {
         name: (scores[name] + 1) / 2 if task.score_name in CORRELATIONS else scores[name]
         for name, task in tasks.items()
         if name in scores
     }
-    return overall(tasks, moved, weights)
+    return overall(tasks, moved)
 
 
 OVERALL = {"overall": overall, "overall_normalised": overall_normalised}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.joint import Joint, root
+from mops.evaluate.joint import Joint, student_noise
 
 Values = NDArray[np.float64]
 DRAWS = 4000
@@ -58,23 +58,18 @@ class Posterior:
         return dict(zip(self.names, self.mean_C.tolist(), strict=True))
 
 
-def posterior(joint: Joint, names: Sequence[str] | None = None, draws: int = DRAWS) -> Posterior:
-    """The posterior of the true means of all candidates, or of some."""
-    joint = joint if names is None else joint.among(names)
-    mean_C, covariance_CC = joint.mean_C, joint.covariance_CC
-    given = [given_tau(mean_C, covariance_CC, float(tau)) for tau in TAUS]
+def posterior(joint: Joint, draws: int = DRAWS) -> Posterior:
+    """The posterior of the true means of all candidates."""
+    given = [given_tau(joint.mean_C, joint.covariance_CC, float(tau)) for tau in TAUS]
     logs = np.array([log for _, _, log in given]) - 0.5 * (TAUS / SPREAD) ** 2 + np.log(TAUS)
     weights = np.exp(logs - logs.max())  # x tau: the grid is geometric
     weights /= weights.sum()
     draw = generator(0, "posterior", *joint.names)
-    parts = []
-    for count, (centre_C, spread_CC, _) in zip(
-        draw.multinomial(draws, weights), given, strict=True
-    ):
-        noise_DC = draw.standard_normal((count, len(mean_C))) @ root(spread_CC).T
-        if math.isfinite(joint.freedom):
-            noise_DC /= np.sqrt(draw.chisquare(joint.freedom, (count, 1)) / joint.freedom)
-        parts.append(centre_C + noise_DC)
+    counts = draw.multinomial(draws, weights)
+    parts = [
+        centre_C + student_noise(draw, spread_CC, joint.freedom, count)
+        for count, (centre_C, spread_CC, _) in zip(counts, given, strict=True)
+    ]
     centre_C = np.sum([w * c for w, (c, _, _) in zip(weights, given, strict=True)], axis=0)
     return Posterior(joint.names, centre_C, np.concatenate(parts))
 

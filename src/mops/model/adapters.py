@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from mops.model.attention import Buckets, Dropout, attend
 from mops.model.blocks import Dense, product
-from mops.plans.routes import AdapterSite
-from mops.plans.rows import GATE
+from mops.plans.rows import GATE, AdapterSite
 
 Parts = Mapping[str, nn.Module]
 Equation = Callable[[Parts, Tensor, Buckets], Tensor]

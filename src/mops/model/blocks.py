@@ -1,10 +1,12 @@
 """The blocks of BERT on packed tokens; each is one owner of the bank (Devlin et al. 2019).
 
 Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I the inner width of
-the feed-forward, S segments.
+the feed-forward.
 """
 
-import torch
+from collections import OrderedDict
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -94,30 +96,22 @@ class FeedForward(nn.Module):
         return self.dropout(self.output(self.activation(inner_TI)))
 
 
-class Norms(nn.Module):
+def build_norms(shape: EncoderShape, _: float) -> nn.Module:
     """The two normalisations of a layer: after attention and after the feed-forward."""
-
-    def __init__(self, shape: EncoderShape, _: float) -> None:
-        super().__init__()
-        self.attention = nn.LayerNorm(shape.width, eps=shape.epsilon)
-        self.feedforward = nn.LayerNorm(shape.width, eps=shape.epsilon)
+    names = ("attention", "feedforward")
+    return nn.ModuleDict({name: nn.LayerNorm(shape.width, eps=shape.epsilon) for name in names})
 
 
-class Pooler(nn.Module):
+def build_pooler(shape: EncoderShape, _: float) -> nn.Module:
     """tanh(W h_first)."""
-
-    def __init__(self, shape: EncoderShape, _: float) -> None:
-        super().__init__()
-        self.dense = Dense(shape.width, shape.width)
-
-    def forward(self, first_SD: Tensor) -> Tensor:
-        return torch.tanh(self.dense(first_SD))
+    dense = Dense(shape.width, shape.width)
+    return nn.Sequential(OrderedDict(dense=dense, activation=ACTIVATIONS["tanh"]))
 
 
-PARTS: dict[str, type[nn.Module]] = {
+PARTS: dict[str, Callable[[EncoderShape, float], nn.Module]] = {
     "embeddings": Embeddings,
     "attention": Attention,
     "feedforward": FeedForward,
-    "norms": Norms,
-    "pooler": Pooler,
+    "norms": build_norms,
+    "pooler": build_pooler,
 }

@@ -36,8 +36,7 @@ from torch import Tensor
 from mops.data.batches import Segment
 from mops.model.adapters import Equation, equation_of
 from mops.model.attention import Buckets, Device, Ints, count_within, make_buckets, to_device
-from mops.plans.layout import Layout
-from mops.plans.routes import Route
+from mops.plans.layout import Layout, Route
 from mops.plans.rows import LAYER_PARTS, SITES
 
 Owner = TypeVar("Owner")
@@ -109,7 +108,7 @@ def pack_segments(
 
 
 @dataclass(frozen=True)
-class Run:
+class SegmentRun:
     """Neighbouring segments on the same route: they have the same owners at every stage."""
 
     route: Route
@@ -125,7 +124,7 @@ class Streams:
     leaves: list[int]  # stream -> its first leaf
     lengths: Ints
     starts: Ints  # the first token of each stream
-    runs: list[Run]
+    runs: list[SegmentRun]
 
 
 @dataclass
@@ -203,7 +202,7 @@ class PackBuilder:
         for top, group in groupby(self.leaves[leaf][0] for leaf in leaves):
             here = lengths[stream : (stream := stream + len(list(group)))]
             tokens = slice(token, token := token + int(here.sum()))
-            runs.append(Run(self.layout.routes[self.task_at[top]], here, tokens))
+            runs.append(SegmentRun(self.layout.routes[self.task_at[top]], here, tokens))
         return Streams(of_leaf, leaves, lengths, np.cumsum(lengths) - lengths, runs)
 
     def sequences(self, streams: Streams) -> list[tuple[Segment, str]]:
@@ -246,7 +245,7 @@ class PackBuilder:
         return PackStage(gather_T, spans, adapters)
 
     def spans(
-        self, runs: Sequence[Run], owners: Iterable[Owner], is_attending: bool = False
+        self, runs: Sequence[SegmentRun], owners: Iterable[Owner], is_attending: bool = False
     ) -> tuple[Span[Owner], ...]:
         """One span for neighbouring runs with the same owner."""
         spans = []
@@ -256,7 +255,7 @@ class PackBuilder:
             spans.append(Span(owner, tokens, (self.buckets(group),) if is_attending else ()))
         return tuple(spans)
 
-    def buckets(self, runs: Sequence[Run]) -> Buckets:
+    def buckets(self, runs: Sequence[SegmentRun]) -> Buckets:
         """Segments with the same lengths have the same buckets, at all layers and for all tasks."""
         lengths = np.concatenate([run.lengths for run in runs])
         key = lengths.tobytes()

@@ -1,8 +1,8 @@
-"""The catalog of plans: the short forms a person types. No other file knows a plan by its name.
+"""The catalog of plans, and the reader of plans. No other file knows a plan by its name.
 
 A new plan is one decorated function that returns a `SharingPlan` made of the rows in `rows.py`;
 the first line of its docstring describes it to users. The decorator enters it into `SHORT_FORMS`,
-from which parser, help and tests follow.
+from which `parse_plan`, help and tests follow.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 from mops.errors import PlanError, nearest
 from mops.plans.rows import (
     GATE,
-    ONE,
     PARTS,
-    PER_LAYER,
-    PER_LAYER_AND_TASK,
-    PER_TASK,
     TRUNK_FROZEN,
     Addition,
     Copies,
@@ -30,12 +28,10 @@ from mops.plans.rows import (
     Rate,
     SharingPlan,
 )
+from mops.yaml_io import read_yaml, to_value
 
 Build = Callable[[str], SharingPlan]  # receives the text after the colon
 Texts = tuple[str, ...]
-Examples = Callable[[int, Texts], Texts]  # for a depth and task names
-
-
 SHORT_FORMS: dict[str, ShortForm] = {}  # by the word before the colon
 
 
@@ -48,7 +44,7 @@ class ShortForm:
     source: str
     pattern: str = ""  # of the text after the colon
     allowed: str = "nothing"  # the pattern in words
-    examples: Texts | Examples = ()  # default: the form itself
+    examples: Texts | Callable[[int, Texts], Texts] = ()  # of a depth and tasks; default: the form
     about: str = field(init=False)
     build: Build = field(init=False)
 
@@ -57,11 +53,6 @@ class ShortForm:
         self.build, self.about = build, (build.__doc__ or "").partition("\n")[0]
         SHORT_FORMS[re.split(r"[:\[]", self.form)[0]] = self
         return build
-
-    def texts(self, depth: int, tasks: Texts) -> Texts:
-        """Examples for an encoder of this depth and these tasks."""
-        examples = self.examples or (self.form,)
-        return examples(depth, tasks) if callable(examples) else examples
 
 
 DEFAULT = "shared"
@@ -82,7 +73,7 @@ def shared(_: str) -> SharingPlan:
 @ShortForm("separate", source="single-task BERT; '3-bert' of Hybrid BERT")
 def separate(_: str) -> SharingPlan:
     """one encoder per task; nothing is shared"""
-    return SharingPlan(name="separate", copies=(Copies(part="*", per=PER_LAYER_AND_TASK),))
+    return SharingPlan(name="separate", copies=(Copies(part="*", per=("layer", "task")),))
 
 
 @ShortForm(
@@ -101,8 +92,8 @@ def hybrid(argument: str) -> SharingPlan:
         name=f"hybrid:{shared_layers}",
         about=f"embeddings and the first {shared_layers} layers shared, the rest per task",
         copies=(
-            Copies(part="pooler", per=PER_TASK),
-            Copies(part="*", layers=(shared_layers, -1), per=PER_LAYER_AND_TASK),
+            Copies(part="pooler", per=("task",)),
+            Copies(part="*", layers=(shared_layers, -1), per=("layer", "task")),
         ),
     )
 
@@ -132,8 +123,8 @@ def layers(letters: str) -> SharingPlan:
         name=f"layers:{letters}",
         depth=len(letters),
         copies=(
-            *(Copies(part=part, per=PER_TASK) for part, letter in ends.items() if letter == "I"),
-            *(Copies(part="*", layers=(i, i), per=PER_LAYER_AND_TASK) for i in own),
+            *(Copies(part=part, per=("task",)) for part, letter in ends.items() if letter == "I"),
+            *(Copies(part="*", layers=(i, i), per=("layer", "task")) for i in own),
         ),
         rates=(*(Rate(owner=owner, factor=0.0) for owner in frozen), NORMAL),
     )
@@ -156,8 +147,8 @@ def late(argument: str) -> SharingPlan:
     groups = tuple(tuple(group.split("+")) for group in subsets.split(",") if group)
     if groups and "S" not in letters:
         raise PlanError(f"plan 'late:{argument}': no layer is shared, so the groups have no effect")
-    shared_row = Late(per=PER_TASK, groups=groups) if groups else Late(per=ONE)
-    rows = {"S": shared_row, "I": Late(per=PER_TASK)}
+    shared_row = Late(per=("task",), groups=groups) if groups else Late(per=())
+    rows = {"S": shared_row, "I": Late(per=("task",))}
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))
 
 
@@ -193,15 +184,14 @@ def adding(name: str, *additions: Addition) -> SharingPlan:
 
 
 # How many copies the projections and the small attention of a PAL have.
-OVER_LAYERS: dict[str, Per] = {"down": PER_TASK, "attend": PER_LAYER_AND_TASK, "up": PER_TASK}
-SAME_EVERYWHERE: dict[str, Per] = {"down": PER_TASK, "attend": PER_TASK, "up": PER_TASK}
+OVER_LAYERS: dict[str, Per] = {"down": ("task",), "attend": ("layer", "task"), "up": ("task",)}
 PAL = Addition(name="pal", kind="pal", sites=("beside_layer",), per=OVER_LAYERS)
 PAL_TOP = replace(PAL, name="pal_top", sites=("on_top",))
-PAL_BOTH = replace(PAL, sites=("beside_layer", "on_top"), per=SAME_EVERYWHERE)
+PAL_BOTH = replace(PAL, sites=("beside_layer", "on_top"), per={**OVER_LAYERS, "attend": ("task",)})
 PALS = {
     "top": (PAL_TOP,),
     "parallel": (PAL,),
-    "parallel-weighted": (replace(PAL, per={**OVER_LAYERS, GATE: PER_LAYER}, scale=0.1),),
+    "parallel-weighted": (replace(PAL, per={**OVER_LAYERS, GATE: ("layer",)}, scale=0.1),),
     "both-same": (PAL_BOTH,),
     "both-different": (PAL, PAL_TOP),
 }
@@ -227,7 +217,7 @@ EMBEDDED = Addition(
     name="task_embedding",
     kind="task_embedding",
     sites=("in_attention",),
-    per={"vector": PER_LAYER_AND_TASK},
+    per={"vector": ("layer", "task")},
 )
 
 
@@ -244,7 +234,7 @@ def embert_pals(_: str) -> SharingPlan:
 
 
 COUNT = "[1-9][0-9]{0,3}"
-OWN_PAIR: dict[str, Per] = {"down": PER_LAYER_AND_TASK, "up": PER_LAYER_AND_TASK}
+OWN_PAIR: dict[str, Per] = {"down": ("layer", "task"), "up": ("layer", "task")}
 
 
 @ShortForm(
@@ -287,7 +277,7 @@ def bitfit(_: str) -> SharingPlan:
     plan = adding("bitfit", *rows)
     return replace(
         plan,
-        copies=(Copies(part="norms", per=PER_LAYER_AND_TASK),),
+        copies=(Copies(part="norms", per=("layer", "task")),),
         rates=(Rate(owner="norms*", factor=1.0), *TRUNK_FROZEN, *plan.rates),
     )
 
@@ -302,6 +292,57 @@ def soft(strength: str) -> SharingPlan:
     """one encoder per task, all copies pulled together by an L2 term of this strength"""
     return SharingPlan(
         name=f"soft:{strength}",
-        copies=(Copies(part="*", per=PER_LAYER_AND_TASK),),
+        copies=(Copies(part="*", per=("layer", "task")),),
         pull=tuple(L2Pull(owner=f"{part}*", strength=float(strength)) for part in PARTS),
     )
+
+
+# ------------------------------------------------------------------ reading a plan
+
+
+def parse_plan(text: str) -> SharingPlan:
+    """The plan of a short form, with or without the prefix `frozen+`."""
+    short = text.removeprefix("frozen+")
+    family, _, argument = short.partition(":")
+    if family not in SHORT_FORMS:
+        raise PlanError(
+            f"unknown plan {text!r}; known are {', '.join(s.form for s in SHORT_FORMS.values())}, "
+            f"each also with the prefix 'frozen+', or a YAML file.{nearest(family, SHORT_FORMS)}"
+        )
+    entry = SHORT_FORMS[family]
+    if not re.fullmatch(entry.pattern, argument):
+        raise PlanError(f"plan {text!r}: after the colon comes {entry.allowed}")
+    plan = entry.build(argument)
+    plan = replace(plan, about=plan.about or entry.about, source=entry.source)
+    return plan if short == text else freeze_encoder(plan)
+
+
+def freeze_encoder(plan: SharingPlan) -> SharingPlan:
+    """The same plan with frozen pretrained weights; additions and heads still learn."""
+    if plan.pull:
+        raise PlanError(f"plan 'frozen+{plan.name}': frozen weights cannot be pulled")
+    name, about = f"frozen+{plan.name}", f"{plan.about}; the encoder frozen"
+    return replace(plan, name=name, about=about, rates=(*TRUNK_FROZEN, *plan.rates))
+
+
+def is_plan_file(given: Any) -> bool:
+    return isinstance(given, str) and given.endswith((".yaml", ".yml"))
+
+
+def read_plan(given: str | dict[str, Any]) -> SharingPlan:
+    """The plan of a short form, of a YAML file, or of the mapping that such a file contains."""
+    if not isinstance(given, str):
+        return to_value(SharingPlan, given, where="plan", error=PlanError)
+    if not is_plan_file(given):
+        return parse_plan(given)
+    data = read_yaml(Path(given), PlanError)
+    return to_value(SharingPlan, data, where=f"plan {given}", error=PlanError)
+
+
+def every_plan(depth: int, tasks: tuple[str, ...]) -> list[SharingPlan]:
+    """An example of each short form that fits an encoder of this depth and these tasks."""
+    plans: list[SharingPlan] = []
+    for entry in SHORT_FORMS.values():
+        examples = entry.examples or (entry.form,)
+        plans += map(parse_plan, examples(depth, tasks) if callable(examples) else examples)
+    return plans

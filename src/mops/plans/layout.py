@@ -1,52 +1,195 @@
 """The layout: a plan applied to given tasks and an encoder, as owners, routes, sizes and rates."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
-from mops.errors import nearest
-from mops.plans.routes import Owners, Route, dense, find_routes, unique
-from mops.plans.rows import TRUNK_FROZEN, L2Pull, Rate, SharingPlan, refuse
-from mops.plans.shapes import EncoderShape, Reading
+from mops.errors import PlanError
+from mops.plans.rows import (
+    LAYER_PARTS,
+    ON_TOP,
+    TRUNK_FROZEN,
+    AdapterSite,
+    Copies,
+    Feed,
+    Groups,
+    L2Pull,
+    LayerRange,
+    Per,
+    Rate,
+    SharingPlan,
+    mismatches,
+    refuse,
+    unmatched,
+)
+from mops.plans.shapes import TRUNK_SIZES, EncoderShape, HeadInput, Reading, dense, head_size
 from mops.tasks import Task
 
-TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
-    "embeddings": lambda e: (e.words + e.positions + e.types + 2) * e.width,
-    "attention": lambda e: 4 * dense(e.width, e.width),
-    "feedforward": lambda e: dense(e.width, e.inner) + dense(e.inner, e.width),
-    "norms": lambda e: 2 * 2 * e.width,
-    "pooler": lambda e: dense(e.width, e.width),
-}
+Owners = tuple[str, ...]
+
+
+def unique(*owners: str) -> Owners:
+    return tuple(dict.fromkeys(owners))
+
+
+# ------------------------------------------------------------------ routes
 
 
 @dataclass(frozen=True)
-class HeadInput:
-    """The input of a head: the task's own vectors, and the outputs of tasks that feed it."""
+class Route:
+    """The owners that one task passes, from the bottom to the top."""
 
-    width: int  # of one vector
-    fields: tuple[int, ...]  # the width of the task's own vectors, then of each feed
-    combine: str = "concat"
+    embeddings: str
+    layers: tuple[Mapping[str, str], ...]  # for each layer: part -> owner
+    adapters: tuple[tuple[AdapterSite, ...], ...]  # of each layer, then of each place on top
+    pooler: Owners  # empty or one
+    late: Owners
+    head: str
+    feeds: tuple[Feed, ...] = ()  # into the head
+    upstream: Owners = ()  # owners of the tasks that feed this one
+    upstream_trained: Owners = ()  # those of them that this task's loss trains too
 
-    @property
-    def wide(self) -> int:
-        """The width after all fields are combined into one vector."""
-        return self.width if self.combine == "attention" else sum(self.fields)
+    @cached_property
+    def trunk(self) -> tuple[tuple[str, str, int], ...]:
+        """(owner, part, layer) of all pretrained weights, from the bottom to the top."""
+        layers = ((o, part, n) for n, layer in enumerate(self.layers) for part, o in layer.items())
+        poolers = ((owner, "pooler", 0) for owner in self.pooler)
+        return ((self.embeddings, "embeddings", 0), *layers, *poolers)
+
+    @cached_property
+    def stages(self) -> tuple[Owners, ...]:
+        """The owners of the embeddings, of each layer and of each place on top."""
+        layers: list[Owners] = [tuple(layer.values()) for layer in self.layers]
+        layers += [()] * (len(self.adapters) - len(layers))
+        added = [tuple(chain(*(site.parts.values() for site in sites))) for sites in self.adapters]
+        return ((self.embeddings,), *(a + b for a, b in zip(layers, added, strict=True)))
+
+    @cached_property
+    def slots(self) -> Owners:
+        """The owner at each place below the head; the routes of all tasks have the same places."""
+        return (*chain(*self.stages), *self.pooler, *self.late)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """All owners on which the task's answers depend."""
+        return unique(*self.slots, self.head, *self.upstream)
+
+    @cached_property
+    def trained(self) -> Owners:
+        """All owners that the task's loss trains unless they are frozen."""
+        return unique(*self.slots, self.head, *self.upstream_trained)
 
 
-def head_size(task: Task, reading: Reading, inputs: HeadInput) -> int:
-    """The number of weights of a task's head."""
-    head = reading.head(task.name)
-    size = 2 * inputs.width if head.norm else 0
-    if head.kind == "cosine":
-        size += dense(inputs.width, inputs.width) if head.project else 0
-        return size + (2 if head.scale == "learned" else 0)
-    hidden = [head.width] * head.depth if head.kind == "mlp" else []
-    widths = [inputs.wide, *hidden, task.outputs]
-    if inputs.combine == "attention":  # a projection for each field, and a query
-        size += sum(dense(width, inputs.width) for width in inputs.fields) + inputs.width
-    return size + sum(map(dense, widths, widths[1:]))
+def find_routes(
+    plan: SharingPlan, tasks: Sequence[Task], encoder: EncoderShape, pool: str
+) -> dict[str, Route]:
+    """A route per task; the routes of feeding tasks are completed before those they feed."""
+    feeds = resolve_feeds(plan, tasks)
+    sources = {task.name: [feed.source for feed in feeds[task.name]] for task in tasks}
+    routes: dict[str, Route] = {}
+    try:
+        for name in TopologicalSorter(sources).static_order():
+            route = plain_route(plan, name, encoder, pool)
+            routes[name] = with_feeds(route, feeds[name], routes)
+    except CycleError as cause:
+        cycle = ", ".join(name for name in sources if name in cause.args[1])
+        raise PlanError(f"plan {plan.name!r}: the feeds of {cycle} form a cycle") from cause
+    return {name: routes[name] for name in sources}
+
+
+def with_feeds(route: Route, feeds: tuple[Feed, ...], routes: Mapping[str, Route]) -> Route:
+    """A route with the poolers, late layers and heads of the tasks that feed it."""
+    upstream: list[str] = []
+    trained: list[str] = []
+    for feed in feeds:
+        source = routes[feed.source]
+        top = (*source.late, source.head)
+        upstream += [*source.pooler, *top, *source.upstream]
+        if feed.gradient != "stop":
+            trained += [*source.pooler, *source.upstream_trained]
+        if feed.gradient not in ("stop", "frozen-head"):
+            trained += top
+    return replace(
+        route, feeds=feeds, upstream=unique(*upstream), upstream_trained=unique(*trained)
+    )
+
+
+def plain_route(plan: SharingPlan, task: str, encoder: EncoderShape, pool: str) -> Route:
+    """The route of a task without feeds."""
+    depth = encoder.depth
+
+    def owner(part: str, layer: int | None = None) -> str:
+        """The name after the first row that covers the part here; by default one per layer."""
+        rows = (*plan.copies, Copies(part="*", per=("layer",)))
+        fitting = (row for row in rows if fnmatchcase(part, row.part))
+        row = next(row for row in fitting if covers(row.layers, layer, depth))
+        where = "" if layer is None else f"layer{layer:02d}"
+        return name_owner(part, row.per, where, task, row.groups)
+
+    tops = max((a.depth for a in plan.additions if ON_TOP in a.sites), default=0)
+    return Route(
+        embeddings=owner("embeddings"),
+        layers=tuple({part: owner(part, n) for part in LAYER_PARTS} for n in range(depth)),
+        adapters=tuple(tuple(adapters_at(plan, task, n, encoder)) for n in range(depth + tops)),
+        pooler=(owner("pooler"),) if pool == "pooler" else (),
+        late=tuple(
+            name_owner(f"late{n}", row.per, "", task, row.groups)
+            for n, row in enumerate(plan.late, start=1)
+        ),
+        head=f"head/{task}",
+    )
+
+
+def adapters_at(
+    plan: SharingPlan, task: str, stage: int, encoder: EncoderShape
+) -> Iterator[AdapterSite]:
+    """The additions in a layer or, from stage `depth` on, at a place on top of the last layer."""
+    top = stage - encoder.depth
+    where = f"top{top:02d}" if top >= 0 else f"layer{stage:02d}"
+    for addition in plan.additions:
+        in_layer = top < 0 and covers(addition.layers, stage, encoder.depth)
+        for site in addition.sites:
+            if 0 <= top < addition.depth if site == ON_TOP else in_layer:
+                parts = {
+                    part: name_owner(f"{addition.name}_{part}", per, where, task, addition.groups)
+                    for part, per in addition.per.items()
+                }
+                yield AdapterSite(addition, site, parts, encoder)
+
+
+def covers(layers: LayerRange | None, layer: int | None, depth: int) -> bool:
+    """Embeddings and pooler have no layer: only rows without a range cover them."""
+    if layers is None or layer is None:
+        return layers is None
+    first, last = (n + depth if n < 0 else n for n in layers)
+    return first <= layer <= last
+
+
+def name_owner(part: str, per: Per, where: str, task: str, groups: Groups) -> str:
+    """The part, and the layer and the task or its group where each has a copy of its own."""
+    group = next(("+".join(group) for group in groups if task in group), task)
+    axes = [where if "layer" in per else "", group if "task" in per else ""]
+    # A slash, not a dot: torch refuses dots in the names of modules.
+    return "/".join([part, *filter(None, axes)])
+
+
+def resolve_feeds(plan: SharingPlan, tasks: Sequence[Task]) -> dict[str, tuple[Feed, ...]]:
+    """Task -> the feeds into it, by name; `*` is every pair in order, single texts before pairs."""
+    names = [task.name for task in sorted(tasks, key=lambda task: task.is_pair)]
+    feeds: dict[str, dict[str, Feed]] = {name: {} for name in names}
+    for row in plan.feeds:
+        is_open = "*" in (row.source, row.target)
+        for n, source in enumerate(names):
+            for target in names[n + 1 :] if is_open else names:
+                if fnmatchcase(source, row.source) and fnmatchcase(target, row.target):
+                    feeds[target].setdefault(source, replace(row, source=source, target=target))
+    return {name: tuple(sources.values()) for name, sources in feeds.items()}
+
+
+# ------------------------------------------------------------------ the layout
 
 
 @dataclass(frozen=True)
@@ -112,18 +255,15 @@ class Layout:
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """Owner -> the tasks whose answers depend on it."""
-        return {
-            owner: tuple(task for task, route in self.routes.items() if owner in route.owners)
-            for owner in self.sizes
-        }
+        return self.tasks_of({task: route.owners for task, route in self.routes.items()})
 
     @cached_property
     def trained_by(self) -> Mapping[str, tuple[str, ...]]:
         """Owner -> the tasks whose losses train it."""
-        return {
-            owner: tuple(task for task, route in self.routes.items() if owner in route.trained)
-            for owner in self.sizes
-        }
+        return self.tasks_of({task: route.trained for task, route in self.routes.items()})
+
+    def tasks_of(self, owners: Mapping[str, Owners]) -> dict[str, tuple[str, ...]]:
+        return {o: tuple(t for t, own in owners.items() if o in own) for o in self.sizes}
 
     @cached_property
     def branches(self) -> tuple[Mapping[str, int], ...]:
@@ -159,9 +299,7 @@ class Layout:
     def frozen_stages(self, rates: Mapping[str, float]) -> int:
         """How many stages, from the bottom up, no task trains if the owners have these rates."""
         stages = zip(*(route.stages for route in self.routes.values()), strict=True)
-        is_learning = [
-            any(rates[owner] > 0 for owners in routes for owner in owners) for routes in stages
-        ]
+        is_learning = [any(rates[owner] > 0 for owner in chain(*routes)) for routes in stages]
         return (*is_learning, True).index(True)
 
 
@@ -189,50 +327,6 @@ def all_owners(plan: SharingPlan, tasks: Sequence[Task], encoder: EncoderShape) 
     """Every owner that any route may pass, including the pooler."""
     routes = find_routes(plan, tasks, encoder, "pooler").values()
     return unique(*chain(*(route.owners for route in routes)))
-
-
-# ------------------------------------------------------------------ plans that do not fit
-
-
-def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[str]:
-    """Rows for layers or tasks that do not exist."""
-    if plan.depth not in (0, depth):
-        yield (
-            f"it is written for {plan.depth} layers, the encoder has {depth}; "
-            "give one letter per layer"
-        )
-    ranges = [row.layers for row in plan.copies] + [row.layers for row in plan.additions]
-    for layers in ranges:
-        first, last = (n + depth if n < 0 else n for n in layers or (0, 0))
-        if not 0 <= first <= depth or not 0 <= last < depth or last < first < depth:
-            yield (
-                f"the layers {list(layers or ())} do not exist: the encoder has only {depth} "
-                f"(0 to {depth - 1}, the lower first; a range from {depth} on is empty)"
-            )
-    grouped = [[task for group in row.groups for task in group] for row in plan.grouped_rows]
-    if any(len(set(names)) < len(names) for names in grouped):
-        yield "a task is in two groups of one row"
-    fed = [name for feed in plan.feeds for name in (feed.source, feed.target) if name != "*"]
-    for name in (name for names in (*grouped, fed) for name in names):
-        if name not in tasks:
-            yield f"no task {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
-
-
-def unmatched(plan: SharingPlan, owners: Iterable[str], possible: Owners) -> Iterator[str]:
-    """Rate and pull rows that match no possible owner, and owners that no rate covers."""
-    rows: tuple[Rate | L2Pull, ...] = (*plan.rates, *plan.pull)
-    for row in rows:
-        if not any(fnmatchcase(owner, row.owner) for owner in possible):
-            yield (
-                f"the {'rate' if isinstance(row, Rate) else 'pull'} for {row.owner!r} matches no "
-                f"owner; owners are called {possible[0]}, {possible[1]}, ..., {possible[-1]}"
-            )
-    for owner in owners:
-        if not any(fnmatchcase(owner, row.owner) for row in plan.rates):
-            yield (
-                f"no rate covers {owner!r}; rows are {', '.join(row.owner for row in plan.rates)}. "
-                "Add '*' as the last row; 0 freezes"
-            )
 
 
 def impossible_feeds(layout: Layout) -> Iterator[str]:

@@ -1,20 +1,22 @@
 """The rows of a sharing plan: which weights exist, in how many copies, and how fast they learn.
 
 `catalog.py` lists the short forms a person types; `layout.py` applies a plan to tasks and an
-encoder. A plan from outside is validated against the types here by pydantic (`parser.read_plan`);
-`find_problems` adds what types cannot express.
+encoder. A plan from outside is validated against the types here by pydantic (`catalog.read_plan`);
+`find_problems` adds what types cannot express, `mismatches` and `unmatched` what does not fit tasks
+and encoder.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from mops.errors import PlanError, nearest
-from mops.plans.shapes import STRICT, Activation
+from mops.plans.shapes import STRICT, Activation, EncoderShape, dense
 from mops.yaml_io import type_adapter
 
 LAYER_PARTS = ("attention", "feedforward", "norms")
@@ -22,10 +24,6 @@ PARTS = ("embeddings", *LAYER_PARTS, "pooler")
 
 # "One copy per ...": the same weights serve everything that is not named.
 Per = tuple[Literal["layer", "task"], ...]
-ONE: Per = ()
-PER_LAYER: Per = ("layer",)
-PER_TASK: Per = ("task",)
-PER_LAYER_AND_TASK: Per = ("layer", "task")
 
 IN_LAYER = (  # sites within a layer, in the order in which tokens pass them
     "in_attention",  # on the queries, keys and values
@@ -52,7 +50,7 @@ class AdditionKind:
     is_sized: bool = True
 
 
-KINDS = {  # equations: model/adapters.py; sizes: routes.py
+KINDS = {  # equations: model/adapters.py; sizes: ADDITION_SIZES
     "pal": AdditionKind(("down", "attend", "up"), ("beside_layer", "after_feedforward", ON_TOP)),
     "task_embedding": AdditionKind(("vector",), IN_LAYER[:4], is_sized=False),
     "lora": AdditionKind(("down", "up"), ("in_attention",)),
@@ -66,7 +64,6 @@ KINDS = {  # equations: model/adapters.py; sizes: routes.py
 class Copies:
     """How many copies of some pretrained weights exist in some layers. First match wins."""
 
-    __pydantic_config__ = STRICT
     part: str  # a pattern over PARTS
     per: Per
     layers: LayerRange | None = None  # default: everywhere
@@ -77,7 +74,6 @@ class Copies:
 class Late:
     """One dense layer between the pooled vector and the heads."""
 
-    __pydantic_config__ = STRICT
     per: Per
     groups: Groups = ()
     width: Annotated[int, Field(ge=0)] = 0  # 0: as wide as the encoder
@@ -88,7 +84,6 @@ class Late:
 class Addition:
     """A small new function: its kind, where it is placed, its size, and who owns each part."""
 
-    __pydantic_config__ = STRICT
     name: str  # the prefix of its owners: pal_down/sentiment
     kind: Literal["pal", "task_embedding", "lora", "bottleneck"]
     sites: tuple[str, ...]  # several: the same function at each of them
@@ -105,7 +100,6 @@ class Addition:
 class Feed:
     """The output of an earlier task is an input of a later task's head."""
 
-    __pydantic_config__ = STRICT
     source: str  # a task, or *: each task feeds all later ones, single texts before pairs
     target: str
     what: Literal["logits", "hidden"] = "logits"  # hidden: the last hidden vector of the head
@@ -117,7 +111,6 @@ class Feed:
 class Rate:
     """A factor on the learning rate of all owners that match; 0 freezes. First match wins."""
 
-    __pydantic_config__ = STRICT
     owner: str  # a pattern over the names of owners
     factor: Annotated[float, Field(ge=0)]
 
@@ -126,7 +119,6 @@ class Rate:
 class L2Pull:
     """An L2 penalty: strength x the squared distance of matching owners to a common point."""
 
-    __pydantic_config__ = STRICT
     owner: str
     strength: Annotated[float, Field(gt=0)]
     towards: Literal["copies", "start"] = "copies"  # the mean of a part's copies, or initial values
@@ -139,7 +131,7 @@ TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
 class SharingPlan:
     """For every weight: how many copies exist, and which copy serves layer l of task t."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = STRICT  # of its rows too
     name: str
     about: str = ""
     source: str = ""
@@ -234,3 +226,109 @@ def contradictions(addition: Addition) -> Iterator[str]:
         yield f"`depth` has an effect only at the site {ON_TOP}; add that site or remove `depth`"
     if addition.layers is not None and set(addition.sites) == {ON_TOP}:
         yield f"`layers` has no effect at the site {ON_TOP}; remove it"
+
+
+# ------------------------------------------------------------------ plans that do not fit
+
+
+def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[str]:
+    """Rows for layers or tasks that do not exist."""
+    if plan.depth not in (0, depth):
+        yield (
+            f"it is written for {plan.depth} layers, the encoder has {depth}; "
+            "give one letter per layer"
+        )
+    ranges = [row.layers for row in plan.copies] + [row.layers for row in plan.additions]
+    for layers in ranges:
+        first, last = (n + depth if n < 0 else n for n in layers or (0, 0))
+        if not 0 <= first <= depth or not 0 <= last < depth or last < first < depth:
+            yield (
+                f"the layers {list(layers or ())} do not exist: the encoder has only {depth} "
+                f"(0 to {depth - 1}, the lower first; a range from {depth} on is empty)"
+            )
+    grouped = [[task for group in row.groups for task in group] for row in plan.grouped_rows]
+    if any(len(set(names)) < len(names) for names in grouped):
+        yield "a task is in two groups of one row"
+    fed = [name for feed in plan.feeds for name in (feed.source, feed.target) if name != "*"]
+    for name in (name for names in (*grouped, fed) for name in names):
+        if name not in tasks:
+            yield f"no task {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
+
+
+def unmatched(plan: SharingPlan, owners: Iterable[str], possible: Sequence[str]) -> Iterator[str]:
+    """Rate and pull rows that match no possible owner, and owners that no rate covers."""
+    rows: tuple[Rate | L2Pull, ...] = (*plan.rates, *plan.pull)
+    for row in rows:
+        if not any(fnmatchcase(owner, row.owner) for owner in possible):
+            yield (
+                f"the {'rate' if isinstance(row, Rate) else 'pull'} for {row.owner!r} matches no "
+                f"owner; owners are called {possible[0]}, {possible[1]}, ..., {possible[-1]}"
+            )
+    for owner in owners:
+        if not any(fnmatchcase(owner, row.owner) for row in plan.rates):
+            yield (
+                f"no rate covers {owner!r}; rows are {', '.join(row.owner for row in plan.rates)}. "
+                "Add '*' as the last row; 0 freezes"
+            )
+
+
+# ------------------------------------------------------------------ additions applied
+
+PAL_SIZE = 204 / 768  # relative to the encoder's width, as in Stickland and Murray 2019
+LAYER_HEADS, TOP_HEADS = 6, 12
+DEFAULT_SIZES = {"lora": 8, "bottleneck": 64}
+ADDITION_SIZES: dict[tuple[str, str], Callable[[int, int, int], int]] = {  # width, size, site
+    ("pal", "down"): lambda width, size, site: dense(width, size),
+    ("pal", "attend"): lambda width, size, site: dense(size, 3 * size),
+    ("pal", "up"): lambda width, size, site: dense(size, width),
+    ("bottleneck", "down"): lambda width, size, site: dense(width, size),
+    ("bottleneck", "up"): lambda width, size, site: dense(size, width),
+    ("lora", "down"): lambda width, size, site: 2 * width * size,  # for queries and values
+    ("lora", "up"): lambda width, size, site: 2 * size * width,
+    ("task_embedding", "vector"): lambda width, size, site: site,
+}
+
+
+@dataclass(frozen=True)
+class AdapterSite:
+    """An addition at one site of one layer: the owners of its parts, and their sizes."""
+
+    addition: Addition
+    site: str
+    parts: Mapping[str, str]  # part -> owner
+    encoder: EncoderShape
+
+    @property
+    def heads(self) -> int:
+        """The number of attention heads of a projected attention layer."""
+        return TOP_HEADS if self.site == ON_TOP else LAYER_HEADS
+
+    @property
+    def width(self) -> int:
+        """The width of the vectors to which the addition is added."""
+        widths = {"in_attention": 3 * self.encoder.width, "in_feedforward": self.encoder.inner}
+        return widths.get(self.site, self.encoder.width)
+
+    @cached_property
+    def size(self) -> int:
+        """The given size, or the default of its kind for an encoder of this width."""
+        addition = self.addition
+        if addition.kind != "pal":
+            return addition.size or DEFAULT_SIZES.get(addition.kind, 0)
+        heads = TOP_HEADS if ON_TOP in addition.sites else LAYER_HEADS  # 6 divides 12
+        size = addition.size or max(1, round(PAL_SIZE * self.encoder.width / heads)) * heads
+        if size % heads:
+            raise PlanError(
+                f"addition {addition.name!r}: its size {size} cannot be divided by its {heads} "
+                f"heads; take {heads * max(1, round(size / heads))}"
+            )
+        return size
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Owner -> its number of weights."""
+        widths = self.encoder.width, self.size, self.width
+        return {
+            owner: 1 if part == GATE else ADDITION_SIZES[self.addition.kind, part](*widths)
+            for part, owner in self.parts.items()
+        }

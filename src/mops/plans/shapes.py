@@ -1,12 +1,13 @@
-"""Sizes and options a network is built from: the encoder, the heads, how texts become vectors."""
+"""Shapes and sizes a network is built from: the encoder, the heads, how texts become vectors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from mops.errors import RecipeError
+from mops.tasks import Task
 
 Activation = Literal["relu", "gelu", "tanh"]
 Pool = Literal["pooler", "cls", "mean", "sum"]
@@ -85,3 +86,48 @@ def check_length(reading: Reading, encoder: EncoderShape) -> None:
             f"training.max_length is {reading.max_length}, the encoder accepts at most "
             f"{encoder.longest} tokens"
         )
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def dense(n_in: int, n_out: int) -> int:
+    """The number of weights of a linear layer."""
+    return n_in * n_out + n_out
+
+
+TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
+    "embeddings": lambda e: (e.words + e.positions + e.types + 2) * e.width,
+    "attention": lambda e: 4 * dense(e.width, e.width),
+    "feedforward": lambda e: dense(e.width, e.inner) + dense(e.inner, e.width),
+    "norms": lambda e: 2 * 2 * e.width,
+    "pooler": lambda e: dense(e.width, e.width),
+}
+
+
+@dataclass(frozen=True)
+class HeadInput:
+    """The input of a head: the task's own vectors, and the outputs of tasks that feed it."""
+
+    width: int  # of one vector
+    fields: tuple[int, ...]  # the width of the task's own vectors, then of each feed
+    combine: str = "concat"
+
+    @property
+    def wide(self) -> int:
+        """The width after all fields are combined into one vector."""
+        return self.width if self.combine == "attention" else sum(self.fields)
+
+
+def head_size(task: Task, reading: Reading, inputs: HeadInput) -> int:
+    """The number of weights of a task's head."""
+    head = reading.head(task.name)
+    size = 2 * inputs.width if head.norm else 0
+    if head.kind == "cosine":
+        size += dense(inputs.width, inputs.width) if head.project else 0
+        return size + (2 if head.scale == "learned" else 0)
+    hidden = [head.width] * head.depth if head.kind == "mlp" else []
+    widths = [inputs.wide, *hidden, task.outputs]
+    if inputs.combine == "attention":  # a projection for each field, and a query
+        size += sum(dense(width, inputs.width) for width in inputs.fields) + inputs.width
+    return size + sum(map(dense, widths, widths[1:]))

@@ -21,8 +21,8 @@ from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, write_text
 from mops.model.network import Network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
+from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.parser import read_plan
 from mops.plans.picture import draw
 from mops.plans.shapes import EncoderShape, Reading
 from mops.predict.inference import WINDOW, Predictions, compute_outputs, decide

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mops.data.dataset import read_split, read_task
 from mops.errors import MopsError
+from mops.evaluate.evaluate import PredictionRows
 from mops.evaluate.metrics import score
-from mops.evaluate.predictions import PredictionRows
 from mops.reports.source import JUDGES, Source, TrialFiles, read_answers
 from mops.tables import Cell, Table, number_cell
 

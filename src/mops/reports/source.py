@@ -10,7 +10,7 @@ from typing import Any
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.tables import HUB
 from mops.errors import MopsError, RunError, UsageError
-from mops.evaluate.predictions import PredictionRows, read_predictions
+from mops.evaluate.evaluate import PredictionRows, read_predictions
 from mops.files import file_digest
 from mops.plans.layout import Layout
 from mops.plans.shapes import EncoderShape

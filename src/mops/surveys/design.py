@@ -15,8 +15,7 @@ from mops.config.recipe import Recipe, to_recipe
 from mops.config.training import Count, Strict
 from mops.data.compose import compose_recipe, relative_to, set_key
 from mops.errors import RecipeError, nearest
-from mops.plans.catalog import SINGLE
-from mops.plans.parser import is_plan_file, read_plan
+from mops.plans.catalog import SINGLE, is_plan_file, read_plan
 from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale, value_at
 from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value

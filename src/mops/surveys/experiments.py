@@ -12,8 +12,7 @@ from mops.config.training import AGGREGATORS, ScheduleName
 from mops.data.compose import is_optional, tasks_in
 from mops.errors import RecipeError, nearest
 from mops.model.sources import find_encoder
-from mops.plans.catalog import fsi
-from mops.plans.parser import parse_plan
+from mops.plans.catalog import fsi, parse_plan
 from mops.plans.rows import Feed, Gradient
 from mops.surveys.design import Survey, to_survey
 from mops.yaml_io import read_yaml

@@ -13,11 +13,11 @@ import numpy as np
 
 from mops.config.recipe import to_recipe
 from mops.errors import MopsError, RunError, UsageError
-from mops.evaluate.compare import compare, mcnemar_by_task
 from mops.evaluate.cost import tm_relative
-from mops.evaluate.joint import row_noise
+from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
+from mops.evaluate.joint import compare
 from mops.evaluate.metrics import EQUAL, Weights, score
-from mops.evaluate.predictions import JUDGING, PredictionRows, read_predictions
+from mops.evaluate.statistics import mcnemar_by_task, row_noise
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
@@ -279,8 +279,7 @@ def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> R
     """The results with the candidates of a group compared, from the stored values and noise."""
     reference = results[group.candidates[0]].reference
     single = results.single if results.single in group.candidates else None
-    joint, values = results.joint(group, weights), results.run_values(group)
-    compared = compare(joint, values, baseline=reference, single=single)
+    compared = compare(results.joint(group, weights), baseline=reference, single=single)
     members = {name: replace(results[name], **vars(compared[name])) for name in group.candidates}
     factors = {
         name: (one.overall.mean, one.costs.train_seconds, one.costs.weight_bytes)

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from mops.errors import UsageError
-from mops.evaluate.compare import Estimate, joint_scores
-from mops.evaluate.joint import Difference, Joint, RowNoise, RunValues
+from mops.evaluate.joint import Difference, Estimate, Joint, joint_scores
 from mops.evaluate.metrics import EQUAL, Weights
+from mops.evaluate.statistics import RowNoise, RunValues
 from mops.files import write_text
 from mops.record import Metrics, PlanCosts, TrainInfo, read_format
 from mops.surveys.ledger import Round

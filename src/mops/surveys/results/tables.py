@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean
 
-from mops.evaluate.compare import Estimate
-from mops.evaluate.joint import Difference
+from mops.evaluate.joint import Difference, Estimate
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
 from mops.tables import (
