@@ -52,10 +52,10 @@ def test_a_stored_survey_is_read_and_judged_the_same(tmp_path: Path) -> None:
     assert set(names) == {"shared", "separate", "frozen+late:SI"}
     again = judge_survey(open_survey(tmp_path), tmp_path)  # its data are not here
     assert not again.missing and [c.name for c in again.candidates] == names
-    for one in again.candidates:
+    for one in stored.candidates:
         for key, score in one.scores.items():
-            assert score.mean == pytest.approx(stored[one.name].scores[key].mean, abs=1e-12)
-            assert score.stderr == pytest.approx(stored[one.name].scores[key].stderr, rel=1e-6)
+            assert score.mean == pytest.approx(again[one.name].scores[key].mean, abs=1e-12)
+            assert score.stderr == pytest.approx(again[one.name].scores[key].stderr, rel=1e-6)
     assert recommend(again).candidate == recommend(stored).candidate in names
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from building import THREE_TASKS
 from mops.evaluate import metrics as scores
 from mops.evaluate.joint import CandidateComparison, compare, joint_scores
 from mops.evaluate.metrics import metrics_of
-from mops.evaluate.statistics import mcnemar_by_task, row_noise
+from mops.evaluate.statistics import mcnemar_by_task, row_covariance, row_noise
 
 TASKS = {task.name: task for task in THREE_TASKS}
 ROWS = {"sentiment": 200, "paraphrase": 300, "similarity": 150}
@@ -62,7 +63,7 @@ def judge(*candidates: Answered, **options: Any) -> dict[str, CandidateCompariso
     rows, values = {}, {}
     for name, task in TASKS.items():
         answers = {c.name: {s: own[name] for s, own in c.by_seed.items()} for c in candidates}
-        rows[name] = row_noise(task, TARGETS[name], answers)
+        rows[name] = row_noise(partial(row_covariance, task, TARGETS[name]), answers)
         metric = metrics_of(task)[task.score_name]
         values[name] = {
             c: {s: metric(TARGETS[name], y) for s, y in own.items()} for c, own in answers.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 
 from building import THREE_TASKS
 from mops.evaluate.joint import Joint, estimate_joint
-from mops.evaluate.statistics import row_noise, run_noise, two_way
+from mops.evaluate.statistics import mean_covariance, row_covariance, row_noise, run_noise, two_way
 
 PARAPHRASE = THREE_TASKS[1]
 
@@ -157,7 +158,7 @@ def test_noise_of_rows_from_predictions() -> None:
         for seed in (1, 2):
             is_wrong = hard | taste | (draw.random(500) < 0.1)
             answers[name][seed] = np.where(is_wrong, 1 - targets, targets)
-    noise = row_noise(PARAPHRASE, targets, answers)
+    noise = row_noise(partial(row_covariance, PARAPHRASE, targets), answers)
     right = {
         (n, s): (y == targets).astype(float) for n, own in answers.items() for s, y in own.items()
     }
@@ -169,6 +170,18 @@ def test_noise_of_rows_from_predictions() -> None:
     assert noise.within[0] == pytest.approx(own, rel=0.2)
 
 
+def test_noise_of_a_mean_over_rows_is_exact() -> None:
+    """The same parts as by resampling, from the covariance of the rows' values."""
+    draw = np.random.default_rng(9)
+    taste = {name: draw.random(300) for name in "ab"}
+    values = {n: {s: (taste[n] + draw.random(300)) / 2 for s in (1, 2)} for n in "ab"}
+    noise = row_noise(mean_covariance, values)
+    covariance = np.cov(np.stack([v for own in values.values() for v in own.values()])) / 300
+    assert noise.shared[0][0] == pytest.approx(covariance[0, 1])
+    own = (covariance[0, 0] + covariance[1, 1]) / 2 - covariance[0, 1]
+    assert noise.within[0] == pytest.approx(own)
+
+
 def test_one_seed_each_has_the_error_of_rows_alone() -> None:
     draw = np.random.default_rng(8)
     targets = draw.integers(0, 2, 400).astype(float)
@@ -176,7 +189,7 @@ def test_one_seed_each_has_the_error_of_rows_alone() -> None:
         n: {1: np.where(draw.random(400) < skill, targets, 1 - targets)}
         for n, skill in (("a", 0.6), ("b", 0.9))
     }
-    noise = row_noise(PARAPHRASE, targets, answers)
+    noise = row_noise(partial(row_covariance, PARAPHRASE, targets), answers)
     values = {n: {1: float(np.mean(own[1] == targets))} for n, own in answers.items()}
     estimate = estimate_joint(values, *noise.scaled(1.0))
     assert noise.within == (0.0, 0.0) and math.isinf(estimate.freedom)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import shlex
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import click
@@ -15,11 +19,17 @@ from mops.cli.options import NUMBER, SIZE, TIME
 from mops.cli.recommend import command, parse_weights
 from mops.errors import UsageError
 from mops.evaluate import posterior as posterior_module
+from mops.evaluate.metrics import SOFT
 from mops.evaluate.posterior import posterior
+from mops.surveys.pack import read_pack
+from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, pareto_front, recommend
-from mops.surveys.results.results import CandidateResult, Results
+from mops.surveys.results.results import CandidateResult, Results, read_results
+from mops.surveys.results.tables import score_table
+from mops.surveys.run import open_survey
 from surveying import made_costs, made_standing, made_summary, made_trial
 
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 FIELDS = {  # what `--cheapest` names -> the cost behind it
     "parameters": "parameters",
     "latency": "latency_seconds",
@@ -434,3 +444,31 @@ def test_weights_as_typed() -> None:
     for wrong in ("sentiment", "sentiment=two", "a=-1", "a=1,,b=2", "a=nan"):
         with pytest.raises(UsageError, match="write TASK=NUMBER"):
             parse_weights(wrong)
+
+
+# ------------------------------------------------------------------ soft accuracy
+
+
+def test_the_soft_score_is_the_mean_probability_of_the_true_class(tmp_path: Path) -> None:
+    """It stands beside the overall score, and a decision may be made by it."""
+    read_pack(FIXTURES / "survey.mops", tmp_path)
+    results = judge_survey(open_survey(tmp_path), tmp_path)
+    one = results.candidates[0]
+    soft = []
+    for trial in one.trials:
+        means = [trial.scores["similarity"]]
+        for task in ("sentiment", "paraphrase"):
+            path = results.run_folder(trial) / "predictions" / f"{task}-report.csv"
+            rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+            known = [math.exp(-float(row["loss"])) for row in rows if row["label"]]
+            means.append(fmean(known))
+            assert trial.scores[f"{task} soft"] == pytest.approx(means[-1])
+        soft.append(fmean(means))
+    assert one.scores[SOFT].mean == pytest.approx(fmean(soft))
+    assert one.scores[SOFT].stderr > 0 and "soft" in score_table(results).columns
+    decision = recommend(results, score=SOFT)
+    chances = posterior(results.joint()[SOFT]).within(0.01)
+    assert {odd.name: odd.within for odd in decision.odds} == chances
+    old = read_results(tmp_path)  # stored before there was such a score
+    with pytest.raises(UsageError, match="has no overall_soft"):
+        recommend(old, score=SOFT)

@@ -10,6 +10,7 @@ import click
 from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
 from mops.cli.screen import OUT, print_decision, respond
 from mops.errors import UsageError
+from mops.evaluate.metrics import OVERALL, SOFT
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, recommend
 from mops.surveys.results.results import read_results
 
@@ -48,6 +49,9 @@ def parse_weights(text: str) -> dict[str, float]:
               help="The probability that it costs no more.")  # fmt: skip
 @click.option("--cheapest", type=click.Choice(list(CHEAPEST)), default="parameters",
               help="What cheap means; tm is score by time and memory.")  # fmt: skip
+@click.option("--score", type=click.Choice([*OVERALL, SOFT]), default="overall",
+              help="The score to decide by; overall_soft has the mean probability of the right "
+                   "class in place of accuracies.")  # fmt: skip
 @JSON
 def command(
     folder: Path,
@@ -56,6 +60,7 @@ def command(
     worth: float,
     sure: float,
     cheapest: str,
+    score: str,
     **limits: float | None,
 ) -> None:
     """Say which plan of a finished survey to use, how sure that is, and why.
@@ -73,6 +78,7 @@ def command(
         worth=worth,
         sure=sure,
         cheapest=cheapest,
+        score=score,
         weights=weights or {},
         **{name: limit for name, limit in limits.items() if limit is not None},
     )

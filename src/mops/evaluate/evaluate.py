@@ -173,6 +173,11 @@ class PredictionRows:
         return np.array([float(text or "nan") for text in self.columns[name]], np.float64)
 
     @cached_property
+    def probabilities(self) -> Values:
+        """Of the true classes; the loss of a class is written as -log of it."""
+        return np.exp(-self.numbers("loss"))
+
+    @cached_property
     def digest(self) -> str:
         """Identifies the rows and their targets, whatever was predicted."""
         ids = "\n".join(self.columns["id"]).encode()

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import EQUAL, OVERALL, Weights
+from mops.evaluate.metrics import EQUAL, OVERALL, SOFT, Weights, soft_key
 from mops.evaluate.statistics import LEVEL, RowNoise, RunValues, run_noise
 from mops.tasks import CORRELATIONS
 
@@ -242,33 +242,43 @@ def joint_scores(
     rows: Mapping[str, RowNoise],
     weights: Weights = EQUAL,
 ) -> dict[str, Joint]:
-    """The joint estimate of each task and of both overall scores.
+    """The joint estimate of each task and of the overall scores.
 
-    `metrics` names the main metric of each task. An overall score is linear in the scores of the
-    tasks, whose rows are drawn independently.
+    `metrics` names the main metric of each task. `values` and `rows` may also have the soft score
+    of a task (`soft_key`); then there is an overall score with these.
     """
     joint = {task: estimate_joint(values[task], *rows[task].scaled(1.0)) for task in metrics}
     total = sum(weights.get(task, 1.0) for task in metrics)
-    halved = {task for task, metric in metrics.items() if metric in CORRELATIONS}
-    for key, correlations in (("overall", set()), ("overall_normalised", halved)):
-        part = {task: weights.get(task, 1.0) / total for task in metrics}
-        start = sum(part[task] / 2 for task in correlations)  # (r + 1) / 2
-        slope = {task: part[task] / (2 if task in correlations else 1) for task in metrics}
-        runs = {
-            name: {s: start + sum(slope[t] * values[t][name][s] for t in metrics) for s in by_seed}
-            for name, by_seed in next(iter(values.values())).items()
-        }
-        noise = [rows[task].scaled(slope[task]) for task in metrics]
-        shared_CC, within_C = (np.sum(parts, axis=0) for parts in zip(*noise, strict=True))
-        joint[key] = estimate_joint(runs, shared_CC, within_C)
+    part = {task: weights.get(task, 1.0) / total for task in metrics}
+    halved = {task: part[task] / (2 if m in CORRELATIONS else 1) for task, m in metrics.items()}
+    start = sum(part[task] - halved[task] for task in metrics)  # of (r + 1) / 2
+    soft = {soft_key(task) if soft_key(task) in rows else task: part[task] for task in metrics}
+    joint["overall"] = weighted_joint(part, 0.0, values, rows)
+    joint["overall_normalised"] = weighted_joint(halved, start, values, rows)
+    if soft != part:
+        joint[SOFT] = weighted_joint(soft, 0.0, values, rows)
     return joint
+
+
+def weighted_joint(
+    weights: Weights, start: float, values: Mapping[str, RunValues], rows: Mapping[str, RowNoise]
+) -> Joint:
+    """Of a score that is linear in those of the tasks, whose rows are drawn independently."""
+    first = next(iter(values.values()))
+    runs = {
+        name: {s: start + sum(weights[t] * values[t][name][s] for t in weights) for s in by_seed}
+        for name, by_seed in first.items()
+    }
+    noise = [rows[task].scaled(weight) for task, weight in weights.items()]
+    shared_CC, within_C = (np.sum(parts, axis=0) for parts in zip(*noise, strict=True))
+    return estimate_joint(runs, shared_CC, within_C)
 
 
 @dataclass(frozen=True)
 class CandidateComparison:
     """One candidate, compared. What it did not answer has no key."""
 
-    scores: Mapping[str, Estimate]  # each task, "overall" and "overall_normalised"
+    scores: Mapping[str, Estimate]  # each task and the overall scores
     against: Mapping[str, Difference]  # minus the baseline, by the same keys
     gains: Mapping[str, Difference]  # minus the single-task candidate, by task
     is_best: bool  # whether the set that contains the best candidate, at 95 %, has this one
@@ -283,7 +293,7 @@ def compare(
     baseline over all candidates for each score, the gains over `single` for each task.
     """
     against = {key: estimate.against(baseline) for key, estimate in joint.items()}
-    tasks = [key for key in joint if key not in OVERALL]
+    tasks = [key for key in joint if key not in (*OVERALL, SOFT)]
     gains = {task: joint[task].against(single) for task in tasks} if single else {}
     best = joint["overall"].best_set()
     return {

@@ -88,13 +88,16 @@ class RowNoise:
 
 
 def row_noise(
-    task: Task, targets_N: Values, answers: Mapping[str, Mapping[int, Values]]
+    covariance: Callable[[Values], Values], answers: Mapping[str, Mapping[int, Values]]
 ) -> RowNoise:
-    """From the predictions of all runs on the same rows: candidate -> seed -> predictions."""
+    """From a value of each row in all runs: candidate -> seed -> N predictions or probabilities.
+
+    `covariance` is that of the runs' scores over rows: `row_covariance`, `mean_covariance`.
+    """
     seeds_R = np.array([seed for by_seed in answers.values() for seed in by_seed])
     member_RC = np.repeat(np.eye(len(answers)), [len(seeds) for seeds in answers.values()], axis=0)
     runs_RN = np.stack([y_N for by_seed in answers.values() for y_N in by_seed.values()])
-    covariance_RR = row_covariance(task, targets_N, runs_RN)
+    covariance_RR = covariance(runs_RN)
     is_apart_RR = seeds_R[:, None] != seeds_R
     pairs_CC = member_RC.T @ is_apart_RR @ member_RC
     shared_CC = member_RC.T @ (covariance_RR * is_apart_RR) @ member_RC / np.maximum(pairs_CC, 1)
@@ -118,6 +121,11 @@ def row_covariance(task: Task, targets_N: Values, predictions_RN: Values) -> Val
     score_BR = BY_PRODUCTS.get(name) or partial(one_by_one, metrics_of(task)[name])
     moved = [score_BR(c, targets_N, predictions_RN) for c in resamples(task.name, len(targets_N))]
     return np.atleast_2d(np.cov(np.concatenate(moved), rowvar=False))
+
+
+def mean_covariance(values_RN: Values) -> Values:
+    """R x R: the same for means over rows, where no resampling is needed."""
+    return np.asarray(np.atleast_2d(np.cov(values_RN)) / values_RN.shape[1])
 
 
 def resamples(name: str, rows: int) -> Iterator[Values]:

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -16,8 +17,13 @@ from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.cost import tm_relative
 from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
 from mops.evaluate.joint import compare
-from mops.evaluate.metrics import EQUAL, Weights, score
-from mops.evaluate.statistics import mcnemar_by_task, row_noise
+from mops.evaluate.metrics import EQUAL, Weights, score, soft_key
+from mops.evaluate.statistics import (
+    mcnemar_by_task,
+    mean_covariance,
+    row_covariance,
+    row_noise,
+)
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
@@ -141,12 +147,25 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
         id=run.name,
         seed=trial.seed,
         digest=digest.hexdigest()[:16],
-        scores=main | dict(scores.overall.get(on, {})),
+        scores={
+            **main,
+            **soft_scores(judged),
+            **scores.overall.get(on, {}),
+        },
         metrics={**scores.tasks, "overall": scores.overall},
         train_info=record.train_info,
         warnings=record.warnings,
     )
     return FinishedTrial(trial, record, judged, result)
+
+
+def soft_scores(judged: Mapping[str, PredictionRows]) -> dict[str, float]:
+    """The mean probability of the true class, for tasks that are scored by accuracy."""
+    return {
+        soft_key(name): float(rows.probabilities.mean())
+        for name, rows in judged.items()
+        if rows.task.score_name == "accuracy" and "loss" in rows.columns
+    }
 
 
 def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterator[str]:
@@ -211,7 +230,13 @@ def add_group(
     noise, targets = {}, {name: first[name].targets for name in tasks}
     for name, task in tasks.items():
         runs = {c: {seed: own[seed][name] for seed in own} for c, own in answers.items()}
-        noise[name] = row_noise(task, targets[name], runs)
+        noise[name] = row_noise(partial(row_covariance, task, targets[name]), runs)
+        if all(soft_key(name) in one.result.scores for one in trials):
+            soft = {
+                c: {one.trial.seed: one.judged[name].probabilities for one in own}
+                for c, own in members.items()
+            }
+            noise[soft_key(name)] = row_noise(mean_covariance, soft)
     candidates = [
         describe_candidate(
             name,

@@ -107,13 +107,14 @@ def recommend(
     worth: float = WORTH,
     sure: float = SURE,
     cheapest: str = "parameters",
+    score: str = "overall",
     weights: Weights = EQUAL,
     **limits: float,
 ) -> Decision:
     """The cheapest candidate within `worth` of the best, with probability `sure`.
 
     Limits are max_params, max_latency, max_train_time and max_memory; candidates over them are not
-    considered. `weights` are those of the tasks in the overall score.
+    considered. `score` is one of the overall scores, `weights` are those of the tasks in it.
     """
     if not results.candidates:
         raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
@@ -131,7 +132,10 @@ def recommend(
         closest = min(home, key=lambda one: excess(one, limits)).name
         line = f"No candidate meets the limits; the nearest is {closest}: {excluded[closest]}."
         return replace(rule, lines=(line,))
-    joint = results.joint(weights=weights)["overall"]
+    scores = results.joint(weights=weights)
+    if score not in scores:
+        raise UsageError(f"survey {results.name} has no {score}: no task is scored by accuracy")
+    joint = scores[score]
     joint = joint.among([name for name in joint.names if name not in excluded])
     return decide(rule, results, allowed, joint)
 

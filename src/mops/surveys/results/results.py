@@ -177,7 +177,7 @@ class Results:
     def joint(self, group: Group | None = None, weights: Weights = EQUAL) -> dict[str, Joint]:
         """The joint estimate of each score over a group; default: that of the baseline."""
         group = group or self.groups[0]
-        metrics = {task: self.tasks[task] for task in group.rows}
+        metrics = {task: self.tasks[task] for task in group.rows if task in self.tasks}
         return joint_scores(metrics, self.run_values(group), group.rows, weights)
 
     def to_data(self) -> dict[str, Any]:

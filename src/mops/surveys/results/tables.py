@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 
 from mops.evaluate.joint import Difference, Estimate
+from mops.evaluate.metrics import SOFT
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
 from mops.tables import (
@@ -75,21 +76,24 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
 
 def score_table(results: Results) -> Table:
     """The best score first, with the set that contains the best candidate."""
-    keys = ("overall", "overall_normalised", *results.tasks)
+    keys = {"overall": "overall", "normalised": "overall_normalised", "soft": SOFT}
+    keys |= {task: task for task in results.tasks}
+    keys = {n: k for n, k in keys.items() if any(k in one.scores for one in results.candidates)}
     rows = tuple(
         (
             best_cell(one),
             name_cell(one, results),
-            *(estimate_cell(one.scores.get(key)) for key in keys),
+            *(estimate_cell(one.scores.get(key)) for key in keys.values()),
             number_cell(one.overall.spread, "{:.3f}"),
         )
         for one in results.candidates
     )
     note = (
-        "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
+        "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds; "
+        "soft: overall with the mean probability of the right class in place of accuracies. "
         f"{best_note(results)} {seeds_note(results)}"
     )
-    columns = ("best?", "candidate", "overall", "normalised", *results.tasks, "spread")
+    columns = ("best?", "candidate", *keys, "spread")
     return Table("scores", "Scores", columns, rows, note)
 
 
