@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,11 +19,12 @@ from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows
 from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.examples import HALVES, Row, cut_halves
 from mops.data.schedule import Place, Schedule, generator, plan_steps
-from mops.data.tokens import tokenise_cached
+from mops.data.tokens import Texts, tokenise_cached
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.model.network import Network
+from mops.model.packing import Packer
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.layout import Layout
 from mops.predict.inference import compute_outputs, decide
@@ -30,7 +32,7 @@ from mops.record import MetaInfo, machine_info
 from mops.tasks import Task
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.feature_cache import StagePackers, fill_cache
+from mops.training.feature_cache import evaluations_left, fill_rows, open_cache, reused_rows
 from mops.training.machine import prepare_machine
 from mops.training.step import compute_losses
 from mops.training.tracking import refuse_missing_trackers
@@ -92,11 +94,21 @@ def meta_info(ready: Prepared) -> MetaInfo:
     )
 
 
-def selection_rows(ready: Prepared) -> dict[str, dict[Row, str]]:
-    """The validation rows of each task that choose the best state, each with its half.
+def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
+    task, texts = ready.dataset.tasks[name], [row.texts for row in rows]
+    tokens = tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading)
+    return TaskData(task, tokens, encode_targets(task, rows))
 
-    Of a large split they are a fixed sample.
-    """
+
+@dataclass(frozen=True)
+class SelectionData(TaskData):
+    """The validation rows of a task that choose the best state; a fixed sample of a large split."""
+
+    texts: Sequence[Texts]
+    halves: NDArray[np.str_]  # of the rows
+
+
+def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     selection = {}
     for name, splits in ready.dataset.splits.items():
         rows = splits["validation"].rows
@@ -105,21 +117,16 @@ def selection_rows(ready: Prepared) -> dict[str, dict[Row, str]]:
         ]
         draw = generator(ready.recipe.training.seed, "selection", name)
         chosen = np.sort(draw.permutation(len(halved))[:SELECTION_ROWS])
-        selection[name] = dict(halved[number] for number in chosen)
-        if set(selection[name].values()) != set(HALVES):
+        half_of = dict(halved[number] for number in chosen)
+        if set(half_of.values()) != set(HALVES):
             raise RecipeError(
                 f"task {name!r}: the validation rows cannot be halved: they are too few, or all of "
                 "them share sentences; add some"
             )
+        texts, halves = [row.texts for row in half_of], np.array(list(half_of.values()))
+        data = task_data(ready, name, tuple(half_of))
+        selection[name] = SelectionData(**vars(data), texts=texts, halves=halves)
     return selection
-
-
-def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
-    task = ready.dataset.tasks[name]
-    table = tokenise_cached(
-        ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading
-    )
-    return TaskData(task, table, encode_targets(task, rows))
 
 
 # ------------------------------------------------------------------ the objective
@@ -138,11 +145,12 @@ class TaskObjective:
     training: Training
     schedule: Schedule
     data: Mapping[str, TaskData]
-    selection: Mapping[str, TaskData]  # validation rows
-    halves: Mapping[str, NDArray[np.str_]]  # of each of them
+    selection: Mapping[str, SelectionData]
     take: TakeRows
     group: ProcessGroup = ALONE
-    packers: StagePackers = field(default_factory=StagePackers)
+    # How packs are made in the present stage; None: from token ids, without the cache.
+    pack_training: Packer | None = None
+    pack_selection: Packer | None = None
     logged: Sequence[str] = ("loss", "losses", "gradient_norm", "loss_weights", "learning_rate")
 
     def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
@@ -153,17 +161,35 @@ class TaskObjective:
         return replace(batch, scale=self.schedule.scale(step), parts=parts)
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return compute_losses(network, batch, self.packers.train)
+        return compute_losses(network, batch, self.pack_training)
 
     def enter_stage(
         self, network: Network, state: TrainerState, tell: Callable[[str], None]
     ) -> None:
         """Compute the frozen layers of the stage once, for rows that are used again."""
+        self.group.first_then_others(partial(self.fill_cache, network, state, tell))
 
-        def fill() -> None:
-            self.packers = fill_cache(self, network, state, tell)
-
-        self.group.first_then_others(fill)
+    def fill_cache(
+        self, network: Network, state: TrainerState, tell: Callable[[str], None]
+    ) -> None:
+        """Fill the cache for the steps and evaluations that are left in the current stage."""
+        started, stage = time.perf_counter(), self.schedule.stage_at(state.step)
+        self.pack_training = self.pack_selection = None
+        cache = open_cache(network)
+        if cache is None:
+            return
+        reused = reused_rows(cache, self.schedule, stage, state.step)
+        fill_rows(cache, self.data, reused, tell)
+        if any(map(len, reused.values())):
+            self.pack_training = cache.pack
+        if evaluations_left(self.schedule, stage, state.step) >= cache.least_uses:
+            rows = {task: np.arange(len(data)) for task, data in self.selection.items()}
+            fill_rows(cache, self.selection, rows, tell)
+            self.pack_selection = cache.pack
+        state.frozen_seconds += time.perf_counter() - started
+        state.frozen_computed += cache.computed
+        state.frozen_found += cache.found
+        tell("training")
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         predictions = self.predict_selection(network)
@@ -171,7 +197,7 @@ class TaskObjective:
         for chooser in (ALL, *HALVES):
             scores[chooser] = {}
             for name, data in self.selection.items():
-                chosen = (self.halves[name] == chooser) | (chooser == ALL)
+                chosen = (data.halves == chooser) | (chooser == ALL)
                 pair = data.targets[chosen], predictions[name][chosen]
                 scores[chooser][name] = score(data.task, *pair)
         overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
@@ -184,7 +210,7 @@ class TaskObjective:
         """The predictions of each task for its selection rows, from one pass over all of them."""
         device = next(network.parameters()).device
         tables = {name: data.tokens for name, data in self.selection.items()}
-        outputs = compute_outputs(network, tables, self.packers.evaluate, device)
+        outputs = compute_outputs(network, tables, self.pack_selection, device)
         return {n: decide(data.task, outputs[n]).values for n, data in self.selection.items()}
 
     @cached_property
@@ -215,13 +241,11 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
             seed=training.seed,
         ).take
     sizes = {name: len(own) for name, own in data.items()}
-    selection = selection_rows(ready)
     return TaskObjective(
         training=training,
         schedule=plan_steps(sizes, group.joined(training)),
         data=data,
-        selection={name: task_data(ready, name, tuple(own)) for name, own in selection.items()},
-        halves={name: np.array(list(own.values())) for name, own in selection.items()},
+        selection=selection_data(ready),
         take=take,
         group=group,
     )

@@ -144,16 +144,15 @@ def number_rows(chosen: Mapping[str, Sequence[Place]]) -> NumberedRows:
 class FeatureObjective(TaskObjective):
     """The tasks of one run, read from feature tables instead of texts."""
 
+    data: FeatureTables
     take: TakeRows = number_rows
-    tables: FeatureTables  # `data` again, with its vectors
-    selection_texts: Mapping[str, Sequence[Texts]]
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         """The losses of one network by itself."""
         assert isinstance(batch, NumberedRows)
         losses = {}
         for name, rows_R in batch.rows.items():
-            table = self.tables[name]
+            table = self.data[name]
             targets_R = torch.from_numpy(table.targets[rows_R])
             losses[name] = loss_of(table.task, table.compute_outputs(network, rows_R), targets_R)
         return losses
@@ -164,5 +163,5 @@ class FeatureObjective(TaskObjective):
         """Nothing to do: the frozen layers are computed already."""
 
     def predict_selection(self, network: Network) -> Mapping[str, Values]:
-        texts = self.selection_texts.items()
-        return {name: self.tables[name].predict(network, own).values for name, own in texts}
+        selection = self.selection.items()
+        return {name: self.data[name].predict(network, own.texts).values for name, own in selection}

@@ -32,9 +32,9 @@ from mops.training.batched.features import (
     training_rows,
 )
 from mops.training.checkpoint import STATE, saved_step
-from mops.training.feature_cache import FeatureCache, find_prefix
+from mops.training.feature_cache import FeatureCache
 from mops.training.machine import restored_threads
-from mops.training.prepare import Prepared, prepare, selection_rows, task_data
+from mops.training.prepare import Prepared, prepare, selection_data
 from mops.training.run import Paused, Run
 from mops.training.step import StepFacts
 from mops.training.tracking import Label, Watcher, label_of
@@ -182,7 +182,7 @@ def frozen_features(ready: Prepared) -> FeatureCache:
     """The pooled vectors of the frozen encoder; without a store, if the cache is off."""
     network = Network(ready.layout)
     load_pretrained(network, ready.source)
-    return FeatureCache(network.eval(), find_prefix(network), find_store())
+    return FeatureCache(network.eval(), find_store())
 
 
 def train_batch(
@@ -203,7 +203,9 @@ def train_batch(
         for _, trainer in trainers:
             trainer.state.batched = len(trainers)
         if trainers:
-            run_all([t for _, t in trainers], BatchedRuns(tables), watcher, batch[0].until)
+            run_all(
+                [t for _, t in trainers], BatchedRuns(tables).take_steps, watcher, batch[0].until
+            )
         for run, trainer in trainers:
             predictor = partial(TablePredictor, tables)
             if not trainer.is_done:
@@ -226,15 +228,8 @@ def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> T
         seed=training.seed,
         trunk={owner: encoder.bank[owner] for owner in run.trunk},
     )
-    selection = selection_rows(ready)
     objective = FeatureObjective(
-        training=training,
-        schedule=run.schedule,
-        data=tables,
-        tables=tables,
-        selection={name: task_data(ready, name, tuple(rows)) for name, rows in selection.items()},
-        halves={name: np.array(list(rows.values())) for name, rows in selection.items()},
-        selection_texts={name: [row.texts for row in rows] for name, rows in selection.items()},
+        training=training, schedule=run.schedule, data=tables, selection=selection_data(ready)
     )
     return single_run.start_trainer(run.folder, ready, network, objective)
 
@@ -283,6 +278,3 @@ class BatchedRuns:
             task: np.stack([training_rows(run.schedule, task) for run in runs])
             for task in self.tables
         }
-
-    def close(self) -> None:
-        return
