@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mops.tasks import Task
     from mops.training.batched.run import train_many
     from mops.training.conflicts import conflicts
-    from mops.training.mlm.run import Pretrained, pretrain
+    from mops.training.pretrain import Pretrained, pretrain
     from mops.training.run import Run, train
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _HOMES = {
     "Conflicts": "mops.evaluate.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",
     "Predictor": "mops.predict.predictor:Predictor",
-    "Pretrained": "mops.training.mlm.run:Pretrained",
+    "Pretrained": "mops.training.pretrain:Pretrained",
     "Recipe": "mops.config.recipe:Recipe",
     "Record": "mops.record:Record",
     "Run": "mops.training.run:Run",
@@ -44,7 +44,7 @@ _HOMES = {
     "Task": "mops.tasks:Task",
     "conflicts": "mops.training.conflicts:conflicts",
     "load": "mops.predict.predictor:load",
-    "pretrain": "mops.training.mlm.run:pretrain",
+    "pretrain": "mops.training.pretrain:pretrain",
     "read_plan": "mops.plans.parser:read_plan",
     "read_record": "mops.record:read_record",
     "recipe": "mops.data.compose:compose_recipe",

@@ -17,7 +17,7 @@ from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.worker import train_trials
 from mops.training.batched.run import train_many
 from mops.training.distributed import ProcessGroup
-from mops.training.mlm.run import pretrain
+from mops.training.pretrain import pretrain
 from mops.training.run import tracked
 from mops.training.tracking import (
     TRACKERS,

@@ -9,7 +9,7 @@ from mops.cli.main import respond
 from mops.cli.options import COUNT, DEVICE, JSON, PATH, SEED, read_recipe, source_options
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings
 from mops.training.machine import keep_freed_memory
-from mops.training.mlm.run import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
+from mops.training.pretrain import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
 from mops.units import format_seconds
 from mops.yaml_io import format_yaml
 
