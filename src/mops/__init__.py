@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mops.predict.predictor import Predictor, load
     from mops.record import Record, read_record
     from mops.tasks import Task
-    from mops.training.batched.run import train_many
+    from mops.training.batched import train_many
     from mops.training.conflicts import conflicts
     from mops.training.pretrain import Pretrained, pretrain
     from mops.training.run import Run, train
@@ -49,7 +49,7 @@ _HOMES = {
     "read_record": "mops.record:read_record",
     "recipe": "mops.data.compose:compose_recipe",
     "train": "mops.training.run:train",
-    "train_many": "mops.training.batched.run:train_many",
+    "train_many": "mops.training.batched:train_many",
 }
 
 __all__ = [

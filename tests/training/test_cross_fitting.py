@@ -16,7 +16,7 @@ import mops
 from mops.config.recipe import Recipe
 from mops.data.dataset import read_dataset
 from mops.data.examples import cut_halves
-from mops.training.batched.run import train_many
+from mops.training.batched import train_many
 from mops.training.checkpoint import BEST
 from mops.training.prepare import TaskObjective
 from running import StopAt, run_cli_with, world

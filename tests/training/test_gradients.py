@@ -23,7 +23,7 @@ from mops.config.training import (
 )
 from mops.data.batches import make_batch
 from mops.errors import RecipeError
-from mops.training.gradients import (
+from mops.training.losses import (
     Combined,
     Sum,
     build_aggregator,

@@ -15,7 +15,7 @@ from mops.config.training import Tracker, Training
 from mops.errors import RecipeError
 from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.surveys.worker import train_trials
-from mops.training.batched.run import train_many
+from mops.training.batched import train_many
 from mops.training.distributed import ProcessGroup
 from mops.training.pretrain import pretrain
 from mops.training.run import tracked

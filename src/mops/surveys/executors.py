@@ -25,7 +25,7 @@ from mops.data.dataset import dataset_key
 from mops.errors import RunError, UsageError
 from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
 from mops.surveys.worker import INTERRUPTED
-from mops.training.batched.run import batching_obstacle
+from mops.training.batched import batching_obstacle
 from mops.training.machine import own_cores
 
 MOST_DEATHS = 5  # of a job's process before its trials count as failed

@@ -13,7 +13,7 @@ from typing import Any
 
 from mops.errors import MopsError, RunError
 from mops.surveys.ledger import Ledger
-from mops.training.batched.run import train_many
+from mops.training.batched import train_many
 from mops.training.machine import keep_freed_memory
 from mops.training.run import Paused, Run, train_until
 from mops.training.step import StepFacts

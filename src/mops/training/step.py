@@ -16,8 +16,16 @@ from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
 from mops.training import optim
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.gradients import Gradients, Sum, build_gradients, shared_parameters
-from mops.training.losses import Stateful, Weighting, build_weighting, loss_of
+from mops.training.losses import (
+    Gradients,
+    Stateful,
+    Sum,
+    Weighting,
+    build_gradients,
+    build_weighting,
+    loss_of,
+    shared_parameters,
+)
 
 LossFunction = Callable[[Network, Batch], Mapping[str, Tensor]]  # task -> loss
 

@@ -22,8 +22,10 @@ from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
 from mops.store import find_store
 from mops.training import run as single_run
-from mops.training.batched.ensemble import Ensemble, Member
-from mops.training.batched.features import (
+from mops.training.checkpoint import STATE, saved_step
+from mops.training.ensemble import Ensemble, Member
+from mops.training.feature_cache import FeatureCache
+from mops.training.features import (
     FeatureObjective,
     FeatureTables,
     Ints,
@@ -31,8 +33,6 @@ from mops.training.batched.features import (
     build_table,
     training_rows,
 )
-from mops.training.checkpoint import STATE, saved_step
-from mops.training.feature_cache import FeatureCache
 from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, prepare, selection_data
 from mops.training.run import Paused, Run
