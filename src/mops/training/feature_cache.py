@@ -26,6 +26,7 @@ from mops.model.packing import CachedPrefix, Pack, pack_segments
 from mops.plans.layout import Layout
 from mops.record import processor_name
 from mops.store import Store, StoredBlock, find_store
+from mops.training.tracking import Tell
 
 FORMAT = 2  # of the cached arrays; part of every key
 KIND = "frozen"
@@ -295,10 +296,7 @@ def evaluations_left(schedule: Schedule, stage: PlannedStage, step: int) -> int:
 
 
 def fill_rows(
-    cache: FeatureCache,
-    data: Mapping[str, TaskData],
-    rows: Mapping[str, Rows],
-    tell: Callable[[str], None],
+    cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows], tell: Tell
 ) -> None:
     """Cache the sequences of some rows of each task."""
     total, before = sum(map(len, rows.values())), 0

@@ -4,7 +4,7 @@ objective of a run that reads them.
 Shapes: R rows, K sequences of a row, U distinct sequences that are needed, D width, O outputs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from mops.training.checkpoint import TrainerState
 from mops.training.feature_cache import FeatureCache
 from mops.training.losses import loss_of
 from mops.training.prepare import Prepared, TakeRows, TaskObjective, Values, task_data
+from mops.training.tracking import Tell
 
 Ints = NDArray[np.int64]
 CHUNK = 8192  # vectors that pass late layers and heads at a time; bounds memory
@@ -63,7 +64,7 @@ def build_table(
     name: str,
     schedules: Sequence[Schedule],
     cache: FeatureCache,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> FeatureTable:
     """Tokenise all rows of a task; look up or compute the vectors that runs with these schedules
     need, for each distinct sequence once.
@@ -157,9 +158,7 @@ class FeatureObjective(TaskObjective):
             losses[name] = loss_of(table.task, table.compute_outputs(network, rows_R), targets_R)
         return losses
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Nothing to do: the frozen layers are computed already."""
 
     def predict_selection(self, network: Network) -> Mapping[str, Values]:

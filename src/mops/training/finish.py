@@ -21,15 +21,14 @@ from mops.record import Record, RunCosts, RunInfo, StageTraining, TaskTraining, 
 from mops.training.checkpoint import restore_best
 from mops.training.machine import peak_memory
 from mops.training.prepare import Prepared, meta_info
+from mops.training.tracking import Tell
 from mops.training.trainer import Trainer
 
 Answering = Callable[[Bundle, str], Answerer]  # (bundle, device) -> who answers with it
 OTHER = dict(zip(HALVES, reversed(HALVES), strict=True))
 
 
-def finish(
-    ready: Prepared, trainer: Trainer, tell: Callable[[str], None], answering: Answering
-) -> Record:
+def finish(ready: Prepared, trainer: Trainer, tell: Tell, answering: Answering) -> Record:
     """Judge the bundle as a user will load it, and write everything down."""
     recipe, dataset, source, folder = ready.recipe, ready.dataset, ready.source, trainer.folder
     facts: dict[str, Any] = {
@@ -75,11 +74,7 @@ def convergence_warnings(training: TrainInfo) -> Iterator[str]:
 
 
 def judge_run(
-    ready: Prepared,
-    trainer: Trainer,
-    bundle: Bundle,
-    answering: Answering,
-    tell: Callable[[str], None],
+    ready: Prepared, trainer: Trainer, bundle: Bundle, answering: Answering, tell: Tell
 ) -> tuple[dict[str, Any], list[str]]:
     """Predictions of every split as files, their scores, and what looks wrong with them."""
     scores: dict[str, Any] = {name: {} for name in ready.dataset.tasks}

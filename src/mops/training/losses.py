@@ -1,6 +1,6 @@
 """The losses of tasks, their weights, and how the gradients of several tasks become one.
 
-Weights are fixed, learned (uncertainty) or follow the fall of the losses (dwa). Gradients are summed
+Weights are fixed, learned (uncertainty) or follow the fall of losses (dwa). Gradients are summed
 or combined by an aggregator such as PCGrad.
 
 Shapes: R rows, O outputs of a head, C classes, T tasks, P numbers in all shared weights. Dimensions

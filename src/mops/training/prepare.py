@@ -35,7 +35,7 @@ from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.feature_cache import evaluations_left, fill_rows, open_cache, reused_rows
 from mops.training.machine import prepare_machine
 from mops.training.step import compute_losses
-from mops.training.tracking import refuse_missing_trackers
+from mops.training.tracking import Tell, refuse_missing_trackers
 from mops.training.trainer import Evaluation
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
@@ -66,7 +66,7 @@ class Prepared:
 
 def prepare(
     recipe: Recipe,
-    tell: Callable[[str], None],
+    tell: Tell,
     read: Callable[[Recipe], Dataset] = read_dataset,
     find: Callable[[str], EncoderSource] = find_encoder,
 ) -> Prepared:
@@ -163,15 +163,11 @@ class TaskObjective:
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         return compute_losses(network, batch, self.pack_training)
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Compute the frozen layers of the stage once, for rows that are used again."""
         self.group.first_then_others(partial(self.fill_cache, network, state, tell))
 
-    def fill_cache(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def fill_cache(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Fill the cache for the steps and evaluations that are left in the current stage."""
         started, stage = time.perf_counter(), self.schedule.stage_at(state.step)
         self.pack_training = self.pack_selection = None
@@ -201,10 +197,8 @@ class TaskObjective:
                 pair = data.targets[chosen], predictions[name][chosen]
                 scores[chooser][name] = score(data.task, *pair)
         overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
-        return Evaluation(
-            scores={chooser: own[self.training.best_by] for chooser, own in overall.items()},
-            facts={"selection": scores[ALL], **overall[ALL]},
-        )
+        choosing = {chooser: own[self.training.best_by] for chooser, own in overall.items()}
+        return choosing, {"selection": scores[ALL], **overall[ALL]}
 
     def predict_selection(self, network: Network) -> Mapping[str, Values]:
         """The predictions of each task for its selection rows, from one pass over all of them."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -44,7 +44,7 @@ from mops.training.masked_words import (
 )
 from mops.training.prepare import Prepared, meta_info, prepare
 from mops.training.run import refuse_other_work, start_trainer, tracked
-from mops.training.tracking import Watcher, label_of
+from mops.training.tracking import Tell, Watcher, label_of
 from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
@@ -121,7 +121,7 @@ def pretraining_settings(
     return {**settings, "batch_size": batch_size, **control}
 
 
-def prepare_pretraining(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
+def prepare_pretraining(recipe: Recipe, tell: Tell) -> Prepared:
     """The plan and settings that only concern tasks are set to their defaults."""
     used = recipe.training.model_dump(include={*USED, "report_to"})
     defaults = {"plan": DEFAULT, "training": Training.model_validate(used)}
@@ -219,9 +219,7 @@ class MaskedWords:
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         return {TEXT: masked_words.masked_loss(network, cast(Sequence[Masked], batch.segments))}
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Put the initial head back: the control leaves no trace."""
         if state.step == self.schedule.stage_at(state.step).first:
             word_head(network).load_state_dict(self.initial_head)
@@ -231,7 +229,7 @@ class MaskedWords:
         losses = held_out_losses(network, self.corpus.held_out)
         is_control = self.position(step)["phase"] == CONTROL
         facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
-        return Evaluation({} if is_control else {ALL: -losses["selection"]}, facts)
+        return {} if is_control else {ALL: -losses["selection"]}, facts
 
     def position(self, step: int) -> Mapping[str, Any]:
         if step == 0:

@@ -34,7 +34,7 @@ from mops.training.checkpoint import STATE, TrainerState
 from mops.training.machine import give_back_memory, prefetch, stop_requests
 from mops.training.optim import rate_factor
 from mops.training.step import Learner, StepFacts, check_reach, gradient_shares, take_step
-from mops.training.tracking import Curve, Watcher
+from mops.training.tracking import Curve, Tell, Watcher
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between checkpoints, unless save_steps is set
@@ -48,12 +48,9 @@ class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a state, higher is better, by who chooses; without any it is never the best."""
-
-    scores: Mapping[str, float]
-    facts: Mapping[str, Any]  # for the curve and the watcher
+# The scores of a state by who chooses, higher is better (without any it is never the best), and
+# facts for the curve and the watcher.
+Evaluation = tuple[Mapping[str, float], Mapping[str, Any]]
 
 
 class Objective(Protocol):
@@ -72,9 +69,7 @@ class Objective(Protocol):
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         """Task -> loss, with a graph for autograd."""
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Called before the first step of a stage, and when a run resumes within one."""
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
@@ -124,7 +119,7 @@ class Trainer:
         if self.error:
             raise self.error
 
-    def enter_stage(self, tell: Callable[[str], None]) -> None:
+    def enter_stage(self, tell: Tell) -> None:
         """Before a step: begin its stage, where the last step was not of the same one."""
         stage = self.schedule.stage_at(self.state.step)
         if stage is self.stage:
@@ -229,27 +224,27 @@ class Trainer:
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
         now = self.state
-        evaluation = self.objective.evaluate(self.network, now.step)
+        scores, facts = self.objective.evaluate(self.network, now.step)
         now.evaluations += 1
         step = self.objective.position(now.step)["step"]
         higher = {
             chooser: (score, step)
-            for chooser, score in evaluation.scores.items()
+            for chooser, score in scores.items()
             if chooser not in now.best or score > now.best[chooser][0]
         }
         now.best |= higher
         checkpoint.save_best(self.folder, higher, self.network)
-        if (score := evaluation.scores.get(checkpoint.ALL)) is not None:
+        if (score := scores.get(checkpoint.ALL)) is not None:
             now.last_change = None if now.last_score is None else abs(score - now.last_score)
             now.last_score = score
         is_best = checkpoint.ALL in higher
         if is_best:
             now.evaluations_since_best = 0
-        elif evaluation.scores:
+        elif scores:
             now.evaluations_since_best += 1
         patience = self.training.early_stopping
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
-        line = self.log({**evaluation.facts, "best": is_best})
+        line = self.log({**facts, "best": is_best})
         watcher.evaluation(line["step"], line, is_best)
 
     def resume(self) -> None:
