@@ -35,8 +35,7 @@ from mops.data.tokens import tokenise_cached
 from mops.predict.inference import find_distinct
 from mops.training.batched import frozen_features
 from mops.training.machine import own_cores
-from mops.training.prepare import prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import build_trainer, prepare
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 BASELINE = "III"

@@ -34,7 +34,7 @@ from mops.training.features import (
     training_rows,
 )
 from mops.training.machine import restored_threads
-from mops.training.prepare import Prepared, prepare, selection_data
+from mops.training.prepare import Prepared, prepare, selection_data, start_trainer
 from mops.training.run import Paused, Run
 from mops.training.step import StepFacts
 from mops.training.tracking import Label, Watcher, label_of
@@ -231,7 +231,7 @@ def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> T
     objective = FeatureObjective(
         training=training, schedule=run.schedule, data=tables, selection=selection_data(ready)
     )
-    return single_run.start_trainer(run.folder, ready, network, objective)
+    return start_trainer(run.folder, ready, network, objective)
 
 
 class BatchedRuns:

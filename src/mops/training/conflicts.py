@@ -20,8 +20,7 @@ from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.record import machine_info
 from mops.training.machine import restored_threads
-from mops.training.prepare import Prepared, prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import Prepared, build_trainer, prepare
 from mops.training.step import compute_losses
 from mops.training.tracking import Watcher
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.model.network import Network
 from mops.model.packing import Packer
+from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.layout import Layout
 from mops.predict.inference import compute_outputs, decide
@@ -34,9 +36,9 @@ from mops.training.checkpoint import ALL, TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.feature_cache import evaluations_left, fill_rows, open_cache, reused_rows
 from mops.training.machine import prepare_machine
-from mops.training.step import compute_losses
-from mops.training.tracking import Tell, refuse_missing_trackers
-from mops.training.trainer import Evaluation
+from mops.training.step import build_learner, compute_losses
+from mops.training.tracking import Curve, Tell, refuse_missing_trackers
+from mops.training.trainer import Evaluation, Objective, Trainer
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
 
@@ -243,3 +245,49 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
         take=take,
         group=group,
     )
+
+
+# ------------------------------------------------------------------ the trainer
+
+
+def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) -> Trainer:
+    """The network with pretrained weights, or with those of an interrupted run."""
+    training = ready.recipe.training
+    dropout, head_dropout = training.dropout, training.head_dropout
+    network = Network(ready.layout, dropout=dropout, head_dropout=head_dropout, seed=training.seed)
+    load_pretrained(network, ready.source)
+    network.to(ready.device)
+    if training.torch_compile:  # blocks whose only varying size is the number of tokens
+        for owner, module in network.bank.items():
+            if owner.startswith("feedforward"):
+                module.compile(dynamic=True)
+    return start_trainer(folder, ready, network, build_objective(ready, group), group)
+
+
+def start_trainer(
+    folder: Path,
+    ready: Prepared,
+    network: Network,
+    objective: Objective,
+    group: ProcessGroup = ALONE,
+    curve: str = "curve.jsonl",
+) -> Trainer:
+    """A run at its first step, or where it was interrupted."""
+    training = ready.recipe.training
+    trainer = Trainer(
+        folder=folder,
+        learner=build_learner(network, objective.schedule, training, group),
+        objective=objective,
+        training=training,
+        curve=Curve(folder / curve),
+        key=ready.key,
+        state=TrainerState(processes=group.world),
+    )
+    trainer.resume()
+    if trainer.state.processes != group.world:  # the rows of a step depend on their number
+        raise RecipeError(
+            f"{folder} was trained by {trainer.state.processes} process(es) up to step "
+            f"{trainer.state.step}, now there are {group.world}; start as many "
+            "(torchrun --nproc-per-node), or name another folder with --out"
+        )
+    return trainer

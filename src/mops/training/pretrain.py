@@ -42,8 +42,8 @@ from mops.training.masked_words import (
     mask_sequence,
     word_head,
 )
-from mops.training.prepare import Prepared, meta_info, prepare
-from mops.training.run import refuse_other_work, start_trainer, tracked
+from mops.training.prepare import Prepared, meta_info, prepare, start_trainer
+from mops.training.run import refuse_other_work, tracked
 from mops.training.tracking import Tell, Watcher, label_of
 from mops.training.trainer import Evaluation, Trainer
 
