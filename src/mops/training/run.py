@@ -177,56 +177,24 @@ def conclude(
 ) -> Run:
     """From the best state of a training that is over to a finished run."""
     trainer.restore_best()
-    record = write_bundle(ready, trainer, watcher.phase, answering)
-    write_text(trainer.folder / "record.json", record.to_json())
-    trainer.curve.end(final_scores(record.scores))
-    shutil.rmtree(trainer.folder / "state", ignore_errors=True)
-    return Run(trainer.folder, record)
-
-
-def write_bundle(ready: Prepared, trainer: Trainer, tell: Tell, answering: Answering) -> Record:
-    """The bundle, judged as a user will load it, and the record of the run."""
-    recipe, dataset, source, folder = ready.recipe, ready.dataset, ready.source, trainer.folder
-    facts: dict[str, Any] = {
-        "encoder_name": source.name,
-        "encoder_sha256": source.digest,
-        "seed": recipe.training.seed,
-    }
-    save_bundle(folder / "model", trainer.network, source.tokenizer, recipe.tasks, facts)
-    bundle = load_bundle(folder / "model")
-    tell("scoring")
-    scores, warnings = judge_run(ready, trainer, bundle, answering, tell)
+    folder, source, tasks = trainer.folder / "model", ready.source, ready.dataset.tasks
+    facts: dict[str, Any] = {"encoder_name": source.name, "encoder_sha256": source.digest}
+    facts["seed"] = ready.recipe.training.seed
+    save_bundle(folder, trainer.network, source.tokenizer, ready.recipe.tasks, facts)
+    watcher.phase("scoring")
+    bundle = load_bundle(folder)  # judged as a user will load it
+    by_task, warnings = judge_run(ready, trainer, bundle, answering, watcher.phase)
     # Tasks without a step before the best state, which is the bundle, or without a weight.
     taken = task_budgets(trainer.schedule, trainer.state.best_step or trainer.state.step)
     untrained = [n for n, own in taken.items() if not own.batches or not trainer.training.weight(n)]
-    warnings += [f"{name}: no training step was taken for it" for name in untrained]
-    planned = schedule_warnings(trainer.schedule, recipe.training)
-    warnings += [doubt for name, doubt in planned.items() if name not in untrained]
-    training = train_info(trainer)
-    if training.is_best_last:
-        warnings.append(BEST_LAST)
-    if training.is_best_first:
-        warnings.append(BEST_FIRST)
-    facts["scores"], facts["untrained"] = scores, untrained
-    facts["main_scores"] = {name: task.score_name for name, task in dataset.tasks.items()}
-    write_facts(folder / "model", trainer.network.layout, facts)
-    started = folder / "state" / "started"
-    return Record(
-        run_info=RunInfo(
-            plan=recipe.sharing_plan().name,
-            tasks=tuple(recipe.tasks),
-            encoder=recipe.encoder,
-            seed=recipe.training.seed,
-            recipe=recipe.to_data(),
-            started=started.read_text("utf-8") if started.is_file() else "",
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        ),
-        train_info=training,
-        scores=evaluate.score_table(dataset.tasks, scores, untrained),
-        costs=run_costs(trainer, training),
-        warnings=tuple(warnings),
-        meta_info=meta_info(ready),
-    )
+    scores = evaluate.score_table(tasks, by_task, untrained)
+    facts |= {"scores": by_task, "untrained": untrained, "main_scores": scores.main}
+    write_facts(folder, trainer.network.layout, facts)
+    record = build_record(ready, trainer, scores, warnings)
+    write_text(trainer.folder / "record.json", record.to_json())
+    trainer.curve.end(final_scores(scores))
+    shutil.rmtree(trainer.folder / "state", ignore_errors=True)
+    return Run(trainer.folder, record)
 
 
 def judge_run(
@@ -279,6 +247,36 @@ def cross_fit(
         for name, answers in answerer.predict_tasks(texts).items():
             joined[name] = joined[name].with_rows(chosen[name], answers)
     return joined
+
+
+def build_record(
+    ready: Prepared, trainer: Trainer, scores: RunScores, warnings: Sequence[str]
+) -> Record:
+    recipe, training = ready.recipe, train_info(trainer)
+    planned, untrained = schedule_warnings(trainer.schedule, recipe.training), scores.untrained
+    started = trainer.folder / "state" / "started"
+    return Record(
+        run_info=RunInfo(
+            plan=recipe.sharing_plan().name,
+            tasks=tuple(recipe.tasks),
+            encoder=recipe.encoder,
+            seed=recipe.training.seed,
+            recipe=recipe.to_data(),
+            started=started.read_text("utf-8") if started.is_file() else "",
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        ),
+        train_info=training,
+        scores=scores,
+        costs=run_costs(trainer, training),
+        warnings=(
+            *warnings,
+            *(f"{name}: no training step was taken for it" for name in untrained),
+            *(warning for name, warning in planned.items() if name not in untrained),
+            *([BEST_LAST] if training.is_best_last else ()),
+            *([BEST_FIRST] if training.is_best_first else ()),
+        ),
+        meta_info=meta_info(ready),
+    )
 
 
 def train_info(trainer: Trainer) -> TrainInfo:
