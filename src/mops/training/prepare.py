@@ -59,6 +59,10 @@ class Prepared:
         data, encoder = dict(self.dataset.digests), self.source.digest
         return {"data_sha256": data, "encoder_sha256": encoder}
 
+    def is_other_data(self, meta_info: Mapping[str, Any]) -> bool:
+        """Whether a record was made of other data or another encoder."""
+        return any(meta_info[key] != digest for key, digest in self.digests.items())
+
     @cached_property
     def key(self) -> str:
         """Names the recipe, the data and the encoder, which a resumed run must find unchanged."""

@@ -146,7 +146,8 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
             f"{path} cannot be read: {cause}; delete {folder} and start again, or name another "
             "folder with --out"
         ) from cause
-    refuse_other_work(folder, "pretraining", there, record.get("meta_info"), ready)
+    is_other_data = is_there and ready.is_other_data(record["meta_info"])
+    refuse_other_work(folder, "pretraining", there, is_other_data)
     return record if is_there else {}
 
 

@@ -131,16 +131,13 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     path = folder / "record.json"
     meta_info = asdict(read_record(path).meta_info) if path.is_file() else None
     settings = read_yaml(folder / "recipe.yaml"), ready.recipe.to_data()
-    refuse_other_work(folder, "run", settings, meta_info, ready)
+    is_other_data = meta_info is not None and ready.is_other_data(meta_info)
+    refuse_other_work(folder, "run", settings, is_other_data)
     return meta_info is not None and (folder / "model" / "config.json").is_file()
 
 
 def refuse_other_work(
-    folder: Path,
-    kind: str,
-    settings: tuple[dict[str, Any], dict[str, Any]],
-    meta_info: Mapping[str, Any] | None,
-    ready: Prepared,
+    folder: Path, kind: str, settings: tuple[dict[str, Any], dict[str, Any]], is_other_data: bool
 ) -> None:
     """Refuse a folder with other settings (there, here), or finished on other data."""
     if difference := differing_key(*settings):
@@ -148,7 +145,7 @@ def refuse_other_work(
             f"{folder} holds a {kind} with other settings ({difference}); "
             "name another folder with --out, or delete this one"
         )
-    if meta_info and any(meta_info[key] != digest for key, digest in ready.digests.items()):
+    if is_other_data:
         raise RecipeError(
             f"{folder} holds this {kind}, finished, but the data or the encoder's weights have "
             "changed since; name another folder with --out"
