@@ -241,9 +241,11 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
             seed=training.seed,
         ).take
     sizes = {name: len(own) for name, own in data.items()}
+    batch_sizes = {name: group.world * training.batch_size(name) for name in data}
+    joined = training.model_copy(update={"per_task_batch_size": batch_sizes})  # of all processes
     return TaskObjective(
         training=training,
-        schedule=plan_steps(sizes, group.joined(training)),
+        schedule=plan_steps(sizes, joined),
         data=data,
         selection=selection_data(ready),
         take=take,
