@@ -33,10 +33,9 @@ from benchmarks.training_step import data_name
 from mops.config.recipe import Recipe
 from mops.data.batches import tokenise_cached
 from mops.predict.inference import find_distinct
-from mops.training.batched.run import frozen_features
+from mops.training.batched import frozen_features
 from mops.training.machine import own_cores
-from mops.training.prepare import prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import build_trainer, prepare
 
 TASKS = ("sentiment", "paraphrase", "similarity")
 BASELINE = "III"

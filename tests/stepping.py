@@ -11,8 +11,7 @@ from mops.data.batches import Batch
 from mops.data.schedule import PlannedStage
 from mops.model.network import Network
 from mops.model.packing import Packer
-from mops.training.gradients import Gradients, Sum
-from mops.training.losses import Fixed, Weighting
+from mops.training.losses import Fixed, Gradients, Sum, Weighting
 from mops.training.optim import Anchors
 from mops.training.step import Learner, StepFacts, compute_losses
 from mops.training.step import take_step as take

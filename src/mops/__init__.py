@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from mops.predict.bundle import Predictor, load
     from mops.record import Record, read_record
     from mops.tasks import Task
-    from mops.training.batched.run import train_many
+    from mops.training.batched import train_many
     from mops.training.conflicts import conflicts
-    from mops.training.mlm.run import Pretrained, pretrain
+    from mops.training.pretrain import Pretrained, pretrain
     from mops.training.run import Run, train
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _HOMES = {
     "Conflicts": "mops.evaluate.conflicts:Conflicts",
     "MopsError": "mops.errors:MopsError",
     "Predictor": "mops.predict.bundle:Predictor",
-    "Pretrained": "mops.training.mlm.run:Pretrained",
+    "Pretrained": "mops.training.pretrain:Pretrained",
     "Recipe": "mops.config.recipe:Recipe",
     "Record": "mops.record:Record",
     "Run": "mops.training.run:Run",
@@ -44,12 +44,12 @@ _HOMES = {
     "Task": "mops.tasks:Task",
     "conflicts": "mops.training.conflicts:conflicts",
     "load": "mops.predict.bundle:load",
-    "pretrain": "mops.training.mlm.run:pretrain",
+    "pretrain": "mops.training.pretrain:pretrain",
     "read_plan": "mops.plans.catalog:read_plan",
     "read_record": "mops.record:read_record",
     "recipe": "mops.data.compose:compose_recipe",
     "train": "mops.training.run:train",
-    "train_many": "mops.training.batched.run:train_many",
+    "train_many": "mops.training.batched:train_many",
 }
 
 __all__ = [

@@ -17,7 +17,7 @@ from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.plans.layout import lay_out
 from mops.tasks import Task
-from mops.training.batched.ensemble import Ensemble, Member
+from mops.training.ensemble import Ensemble, Member
 from mops.training.optim import build_optimizer
 from stepping import take_step
 

@@ -16,10 +16,10 @@ from mops.config.recipe import Recipe
 from mops.errors import RunError
 from mops.surveys import executors
 from mops.surveys.ledger import FINISHED
+from mops.training import batched as batched_run
 from mops.training import checkpoint
 from mops.training import run as single_run
-from mops.training.batched import run as batched_run
-from mops.training.batched.run import batching_obstacle, train_many
+from mops.training.batched import batching_obstacle, train_many
 from mops.training.feature_cache import FeatureCache
 from running import StopAt, world
 

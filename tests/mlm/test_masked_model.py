@@ -21,18 +21,21 @@ from mops.data.schedule import generator
 from mops.model.network import Network
 from mops.model.sources import EncoderSource
 from mops.plans.shapes import Reading
-from mops.training.mlm.corpus import Corpus, Masked, mask_sequence, read_vocabulary
-from mops.training.mlm.model import (
+from mops.training.masked_words import (
+    Corpus,
+    Masked,
     begin_head,
     build_network,
     held_out_losses,
     lay_out_words,
     load_head,
+    mask_sequence,
     masked_loss,
+    read_vocabulary,
     token_count,
     word_head,
 )
-from mops.training.mlm.model import write_encoder as write_pretrained
+from mops.training.pretrain import write_encoder as write_pretrained
 
 MASKED_MODELS = {
     "bert": "BertForMaskedLM",
@@ -93,7 +96,7 @@ def test_perplexity_is_over_all_words_not_over_batches(
 ) -> None:
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     theirs = float(their_losses(model, batch()).double().mean())
-    monkeypatch.setattr("mops.training.mlm.model.TOKENS", 24)
+    monkeypatch.setattr("mops.training.masked_words.TOKENS", 24)
     parts = list(split_batches(sorted(batch(), key=token_count), token_count, 24))
     assert len({len(part) for part in parts}) > 1
     found = held_out_losses(load(folder), {"report": batch()})["report"]

@@ -17,19 +17,19 @@ from mops.data.dataset import Dataset, normalised, read_dataset
 from mops.data.schedule import generator
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
-from mops.training.mlm.corpus import (
+from mops.training.masked_words import (
     Corpus,
-    Counts,
     Masked,
-    Texts,
     build_corpus,
     gather_texts,
     mask_sequence,
     read_vocabulary,
 )
-from mops.training.mlm.run import MaskedWords, plan_phases
+from mops.training.pretrain import MaskedWords, plan_phases
 from running import World, world
 
+Texts = dict[str, list[str]]
+Counts = dict[str, int]
 TOKENS = read_vocabulary(tiny_tokenizer(), len(VOCABULARY))
 LENGTH = 120  # 0.85^120: that no word at all is chosen does not happen
 

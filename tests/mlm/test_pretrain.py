@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import mops
 from mops.errors import RecipeError, RunError, UsageError
 from mops.model.pretrained import read_weights
-from mops.training.mlm.run import Pretrained
+from mops.training.pretrain import Pretrained
 from mops.training.step import StepFacts
 from mops.training.tracking import Watcher
 from mops.training.trainer import Interrupted, Trainer
@@ -211,7 +211,7 @@ def test_killed_around_the_record(
     """Just before it is written, and just after."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("mops.training.mlm.run.build_record", lambda *given, **more: 1 // 0)
+        patch.setattr("mops.training.pretrain.build_record", lambda *given, **more: 1 // 0)
         run(made, out)
     assert (out / "model.safetensors").is_file()
     state = Path(shutil.copytree(out / "state", tmp_path / "state"))

@@ -24,7 +24,7 @@ from mops.surveys.experiments import (
     named_survey,
     tasks_for,
 )
-from mops.training.batched.run import batching_obstacle
+from mops.training.batched import batching_obstacle
 from mops.yaml_io import parse_yaml
 from running import write_toy_data
 

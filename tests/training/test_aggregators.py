@@ -9,7 +9,7 @@ import torch
 from formulas import nearest_to_zero, pcgrad
 
 from mops.config.training import AGGREGATORS
-from mops.training.gradients import Combined, build_aggregator
+from mops.training.losses import Combined, build_aggregator
 
 USABLE = [n for n, row in AGGREGATORS.items() if all(find_spec(p) for p in row.needs)]
 G1, G2 = torch.tensor([3.0, 0.0, 1.0]), torch.tensor([-2.0, 1.0, 0.5])  # in conflict

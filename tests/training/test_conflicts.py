@@ -193,7 +193,7 @@ def test_a_finished_measurement_is_shown_again(made: World, tmp_path: Path) -> N
         ({"steps": 10, "every": 2}, "max_steps"),
     ):
         given: dict[str, Any] = {"recipe": recipe, "steps": 5, "every": 1, **changed}
-        with pytest.raises(RecipeError, match=f"another measurement .*{key}"):
+        with pytest.raises(RecipeError, match=f"a measurement with other settings .*{key}"):
             conflicts(out=tmp_path, **given)
 
 

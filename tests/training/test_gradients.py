@@ -23,7 +23,7 @@ from mops.config.training import (
 )
 from mops.data.batches import make_batch
 from mops.errors import RecipeError
-from mops.training.gradients import (
+from mops.training.losses import (
     Combined,
     Sum,
     build_aggregator,
@@ -31,8 +31,7 @@ from mops.training.gradients import (
     shared_parameters,
 )
 from mops.training.optim import build_optimizer
-from mops.training.prepare import prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import build_trainer, prepare
 from mops.training.step import compute_losses
 from mops.training.step import take_step as step_of_learner
 from running import world

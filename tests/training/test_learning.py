@@ -22,8 +22,7 @@ from mops.plans.catalog import every_plan, parse_plan
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task
-from mops.training.gradients import build_gradients
-from mops.training.losses import LOSSES, build_weighting
+from mops.training.losses import LOSSES, build_gradients, build_weighting
 from mops.training.optim import build_optimizer
 from mops.training.step import compute_losses
 from stepping import take_step

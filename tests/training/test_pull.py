@@ -19,8 +19,7 @@ from mops.model.network import Network
 from mops.plans.catalog import parse_plan
 from mops.plans.shapes import Reading
 from mops.training.optim import build_optimizer, keep_anchors, pull
-from mops.training.prepare import prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import build_trainer, prepare
 from mops.training.step import compute_losses
 from mops.training.tracking import Watcher
 from running import world

@@ -15,9 +15,9 @@ from mops.config.training import Tracker, Training
 from mops.errors import RecipeError
 from mops.surveys.executors import train_trials
 from mops.surveys.ledger import Candidate, Ledger, Trial
-from mops.training.batched.run import train_many
+from mops.training.batched import train_many
 from mops.training.distributed import ProcessGroup
-from mops.training.mlm.run import pretrain
+from mops.training.pretrain import pretrain
 from mops.training.run import tracked
 from mops.training.tracking import (
     TRACKERS,

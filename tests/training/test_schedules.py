@@ -12,8 +12,8 @@ import mops
 from building import WORDS
 from mops.data.batches import make_batch
 from mops.data.schedule import SAMPLERS
-from mops.training.prepare import prepare
-from mops.training.run import Run, begin_folder, build_trainer
+from mops.training.prepare import build_trainer, prepare
+from mops.training.run import Run, begin_folder
 from mops.training.step import compute_losses
 from mops.training.tracking import Watcher
 from mops.training.trainer import Trainer

@@ -20,8 +20,8 @@ from mops.plans.rows import Rate, SharingPlan
 from mops.training import trainer as trainer_module
 from mops.training.losses import Fixed
 from mops.training.optim import build_optimizer, owner_rates
-from mops.training.prepare import prepare
-from mops.training.run import begin_folder, build_trainer
+from mops.training.prepare import build_trainer, prepare
+from mops.training.run import begin_folder
 from mops.training.step import Learner, check_reach, compute_losses
 from mops.training.tracking import Watcher
 from mops.training.trainer import Trainer

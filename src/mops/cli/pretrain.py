@@ -9,7 +9,7 @@ from mops.cli.options import COUNT, DEVICE, JSON, PATH, SEED, read_recipe, sourc
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
 from mops.tables import format_seconds
 from mops.training.machine import keep_freed_memory
-from mops.training.mlm.run import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
+from mops.training.pretrain import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
 from mops.yaml_io import format_yaml
 
 MEANING = {

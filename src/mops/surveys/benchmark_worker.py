@@ -26,8 +26,7 @@ from mops.training.feature_cache import (
     token_chunks,
 )
 from mops.training.machine import peak_memory
-from mops.training.prepare import prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import build_trainer, prepare
 from mops.training.step import compute_losses, take_step
 from mops.training.trainer import Trainer
 

@@ -28,7 +28,7 @@ from typing import Any, cast
 from mops.data.dataset import dataset_key
 from mops.errors import MopsError, RunError, UsageError
 from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
-from mops.training.batched.run import batching_obstacle, train_many
+from mops.training.batched import batching_obstacle, train_many
 from mops.training.machine import keep_freed_memory, own_cores
 from mops.training.run import Paused, Run, train_until
 from mops.training.step import StepFacts

@@ -136,8 +136,8 @@ def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
 
 def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors under a prefix, without it."""
-    parts = {name: name.partition("/") for name in tensors}
-    return {rest: tensors[name] for name, (part, _, rest) in parts.items() if part == prefix}
+    start = f"{prefix}/"
+    return {n.removeprefix(start): tensor for n, tensor in tensors.items() if n.startswith(start)}
 
 
 def learned_weights(network: Network) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mops.config.recipe import Recipe, differing_key
+from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch
 from mops.data.schedule import generator
@@ -20,8 +20,8 @@ from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.record import machine_info
 from mops.training.machine import restored_threads
-from mops.training.prepare import Prepared, prepare
-from mops.training.run import build_trainer
+from mops.training.prepare import Prepared, build_trainer, prepare
+from mops.training.run import refuse_other_work
 from mops.training.step import compute_losses
 from mops.training.tracking import Watcher
 
@@ -63,15 +63,9 @@ def conflicts(
 def read_same(path: Path, ready: Prepared, every: int) -> Conflicts:
     """The result of an earlier call; refuses the result of another measurement."""
     result = read_conflicts(path)
-    difference = differing_key(
-        {**result.recipe, "every": result.info["every"]}, {**ready.recipe.to_data(), "every": every}
-    )
-    if difference or result.info["key"] != ready.key:
-        reason = difference or "the data or the encoder's weights have changed"
-        raise RecipeError(
-            f"{path.parent} holds another measurement ({reason}); "
-            "name another folder with --out, or delete this one"
-        )
+    there = {**result.recipe, "every": result.info["every"]}
+    here = {**ready.recipe.to_data(), "every": every}
+    refuse_other_work(path.parent, "measurement", (there, here), result.info["key"] != ready.key)
     return result
 
 

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from mops.config.training import Training
 from mops.data.batches import TaskData, split_batches
 from mops.data.schedule import Place
 from mops.errors import RunError
@@ -44,16 +43,6 @@ class ProcessGroup:
     def is_first(self) -> bool:
         """Whether this process writes, evaluates and prints."""
         return self.rank == 0
-
-    def joined(self, training: Training) -> Training:
-        """The settings of a single process that takes all rows of a step."""
-        sizes = training.per_task_batch_size
-        larger = (
-            {task: self.world * size for task, size in sizes.items()}
-            if isinstance(sizes, dict)
-            else self.world * sizes
-        )
-        return training.model_copy(update={"per_task_batch_size": larger})
 
     def own(self, chosen: Chosen) -> Chosen:
         """The rows of a step that this process takes."""

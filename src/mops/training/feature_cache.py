@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,14 +22,11 @@ from mops.data.batches import Segment, TaskData, split_batches
 from mops.data.schedule import PlannedStage, Schedule
 from mops.model.encoder import encode
 from mops.model.network import Network
-from mops.model.packing import CachedPrefix, Pack, Packer, pack_segments
+from mops.model.packing import CachedPrefix, Pack, pack_segments
 from mops.plans.layout import Layout
 from mops.record import processor_name
 from mops.store import Store, StoredBlock, find_store
-from mops.training.checkpoint import TrainerState
-
-if TYPE_CHECKING:
-    from mops.training.prepare import TaskObjective
+from mops.training.tracking import Tell
 
 FORMAT = 2  # of the cached arrays; part of every key
 KIND = "frozen"
@@ -42,7 +37,6 @@ WINDOW = 8192  # rows whose sequences are in memory at a time
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 Report = Callable[[int, int], None]  # gets the number of sequences that are done, and of all
-Tell = Callable[[str], None]  # gets what is being done
 
 
 # ------------------------------------------------------------------ the frozen prefix
@@ -117,8 +111,8 @@ def open_cache(network: Network, store: Store | None = None) -> FeatureCache | N
 
     It is valid for the learning rates now in force: another stage may need another cache.
     """
-    prefix, store = find_prefix(network), store or find_store()
-    return FeatureCache(network, prefix, store) if store and prefix.layout.encoder.depth else None
+    store, layers = store or find_store(), find_prefix(network).layout.encoder.depth
+    return FeatureCache(network, store) if store and layers else None
 
 
 class FeatureCache:
@@ -127,8 +121,9 @@ class FeatureCache:
     Other processes may add blocks to the store at any time.
     """
 
-    def __init__(self, network: Network, prefix: FrozenPrefix, store: Store | None) -> None:
-        self.network, self.prefix, self.store = network, prefix, store
+    def __init__(self, network: Network, store: Store | None) -> None:
+        self.network, self.store = network, store
+        self.prefix = prefix = find_prefix(network)
         self.is_pooled, self.device = prefix.is_pooled, next(network.parameters()).device
         # Pooled vectors are small: all are cached. Hidden states are large: only if used twice.
         self.least_uses = 1 if prefix.is_pooled else 2
@@ -201,7 +196,8 @@ class FeatureCache:
         """
         key, row_bytes, done = self.keys[task], 4 * self.network.layout.encoder.width, 0
         missing = self.missing(key, segments)
-        blocks = list(split_batches(missing, self.count_rows, BLOCK_BYTES // row_bytes))
+        rows = (lambda _: 1) if self.is_pooled else token_count
+        blocks = list(split_batches(missing, rows, BLOCK_BYTES // row_bytes))
         random.SystemRandom().shuffle(blocks)
         for block in blocks:
             self.open_new(key)
@@ -215,15 +211,12 @@ class FeatureCache:
             if left and not self.add(key, left, computed):
                 return
 
-    def count_rows(self, segment: Segment) -> int:
-        return 1 if self.is_pooled else len(segment.ids)
-
     def missing(self, key: str, segments: Iterable[Segment]) -> list[Segment]:
         """The distinct segments that are not cached, by length."""
         distinct = {digest_segment(segment): segment for segment in segments}.values()
         missing = [segment for segment in distinct if self.get(key, segment) is None]
         self.found += len(distinct) - len(missing)
-        return sorted(missing, key=lambda segment: len(segment.ids))
+        return sorted(missing, key=token_count)
 
     def compute(self, key: str, segments: Sequence[Segment]) -> list[Floats]:
         """The output of the prefix for each segment, without a graph and without dropout."""
@@ -271,41 +264,16 @@ class FeatureCache:
         return np.concatenate([empty, *self.read(self.keys[task], segments)])
 
 
-def token_chunks(segments: Sequence[Segment]) -> list[list[Segment]]:
+def token_count(segment: Segment) -> int:
+    return len(segment.ids)
+
+
+def token_chunks(segments: Iterable[Segment]) -> list[list[Segment]]:
     """Neighbouring segments that are computed as one pack."""
-    return list(split_batches(segments, lambda segment: len(segment.ids), PACK_TOKENS))
+    return list(split_batches(segments, token_count, PACK_TOKENS))
 
 
 # ------------------------------------------------------------------ filling it before a stage
-
-
-@dataclass(frozen=True)
-class StagePackers:
-    """How packs are made in a stage; None: from token ids, without the cache."""
-
-    train: Packer | None = None
-    evaluate: Packer | None = None
-
-
-def fill_cache(
-    objective: TaskObjective, network: Network, state: TrainerState, tell: Tell
-) -> StagePackers:
-    """Fill the cache for the steps and evaluations that are left in the current stage."""
-    started, step, schedule = time.perf_counter(), state.step, objective.schedule
-    cache, stage, selection = open_cache(network), schedule.stage_at(step), objective.selection
-    if cache is None:
-        return StagePackers()
-    reused = reused_rows(cache, schedule, stage, step)
-    fill_rows(cache, objective.data, reused, tell)
-    is_evaluated = evaluations_left(schedule, stage, step) >= cache.least_uses
-    if is_evaluated:
-        fill_rows(cache, selection, {t: np.arange(len(d)) for t, d in selection.items()}, tell)
-    state.frozen_seconds += time.perf_counter() - started
-    state.frozen_computed += cache.computed
-    state.frozen_found += cache.found
-    tell("training")
-    is_reused = any(map(len, reused.values()))
-    return StagePackers(cache.pack if is_reused else None, cache.pack if is_evaluated else None)
 
 
 def reused_rows(

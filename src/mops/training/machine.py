@@ -4,12 +4,13 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -129,28 +130,20 @@ def peak_memory() -> int:
 # ------------------------------------------------------------------ between two steps
 
 
-class Prefetch(Generic[T]):
-    """Makes items by number; while one is used, a thread makes the next.
+def prefetch(make: Callable[[int], T], numbers: Iterable[int]) -> Generator[T, None, None]:
+    """Make an item for each number; while one is used, a thread makes the next.
 
-    An item must depend on its number alone. Little of the work holds Python's lock while torch
-    computes, so the two threads hardly wait for each other.
+    Little of the work holds Python's lock while torch computes, so the two threads hardly wait for
+    each other.
     """
-
-    def __init__(self, make: Callable[[int], T], stop: int) -> None:
-        self.make, self.stop = make, stop  # `stop`: one past the last number
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self.waiting: dict[int, Future[T]] = {}
-
-    def take(self, number: int) -> T:
-        future = self.waiting.pop(number, None)
-        item = self.make(number) if future is None else future.result()
-        self.waiting.clear()
-        if number + 1 < self.stop:
-            self.waiting[number + 1] = self.pool.submit(self.make, number + 1)
-        return item
-
-    def close(self) -> None:
-        self.pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
+        waiting: deque[Future[T]] = deque()
+        for number in numbers:
+            waiting.append(pool.submit(make, number))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,15 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training, check_solver_installed
-from mops.data.batches import AugmentedRows, Batch, TaskData, take_rows, tokenise_cached
+from mops.data.batches import AugmentedRows, Batch, TaskData, Texts, take_rows, tokenise_cached
 from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.model.network import Network
+from mops.model.packing import Packer
+from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.layout import Layout
 from mops.predict.inference import compute_outputs, decide
@@ -28,11 +32,11 @@ from mops.record import MetaInfo, machine_info
 from mops.tasks import Task
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.feature_cache import StagePackers, fill_cache
+from mops.training.feature_cache import evaluations_left, fill_rows, open_cache, reused_rows
 from mops.training.machine import prepare_machine
-from mops.training.step import compute_losses
-from mops.training.tracking import refuse_missing_trackers
-from mops.training.trainer import Evaluation
+from mops.training.step import build_learner, compute_losses
+from mops.training.tracking import Curve, Tell, refuse_missing_trackers
+from mops.training.trainer import Evaluation, Objective, Trainer
 
 SELECTION_ROWS = 2000  # of a task, for evaluations during training; the whole set at the end
 
@@ -53,6 +57,10 @@ class Prepared:
         data, encoder = dict(self.dataset.digests), self.source.digest
         return {"data_sha256": data, "encoder_sha256": encoder}
 
+    def is_other_data(self, meta_info: Mapping[str, Any]) -> bool:
+        """Whether a record was made of other data or another encoder."""
+        return any(meta_info[key] != digest for key, digest in self.digests.items())
+
     @cached_property
     def key(self) -> str:
         """Names the recipe, the data and the encoder, which a resumed run must find unchanged."""
@@ -62,7 +70,7 @@ class Prepared:
 
 def prepare(
     recipe: Recipe,
-    tell: Callable[[str], None],
+    tell: Tell,
     read: Callable[[Recipe], Dataset] = read_dataset,
     find: Callable[[str], EncoderSource] = find_encoder,
 ) -> Prepared:
@@ -90,11 +98,21 @@ def meta_info(ready: Prepared) -> MetaInfo:
     )
 
 
-def selection_rows(ready: Prepared) -> dict[str, dict[Row, str]]:
-    """The validation rows of each task that choose the best state, each with its half.
+def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
+    task, texts = ready.dataset.tasks[name], [row.texts for row in rows]
+    tokens = tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading)
+    return TaskData(task, tokens, encode_targets(task, rows))
 
-    Of a large split they are a fixed sample.
-    """
+
+@dataclass(frozen=True)
+class SelectionData(TaskData):
+    """The validation rows of a task that choose the best state; a fixed sample of a large split."""
+
+    texts: Sequence[Texts]
+    halves: NDArray[np.str_]  # of the rows
+
+
+def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     selection = {}
     for name, splits in ready.dataset.splits.items():
         rows = splits["validation"].rows
@@ -103,21 +121,16 @@ def selection_rows(ready: Prepared) -> dict[str, dict[Row, str]]:
         ]
         draw = generator(ready.recipe.training.seed, "selection", name)
         chosen = np.sort(draw.permutation(len(halved))[:SELECTION_ROWS])
-        selection[name] = dict(halved[number] for number in chosen)
-        if set(selection[name].values()) != set(HALVES):
+        half_of = dict(halved[number] for number in chosen)
+        if set(half_of.values()) != set(HALVES):
             raise RecipeError(
                 f"task {name!r}: the validation rows cannot be halved: they are too few, or all of "
                 "them share sentences; add some"
             )
+        texts, halves = [row.texts for row in half_of], np.array(list(half_of.values()))
+        data = task_data(ready, name, tuple(half_of))
+        selection[name] = SelectionData(**vars(data), texts=texts, halves=halves)
     return selection
-
-
-def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
-    task = ready.dataset.tasks[name]
-    table = tokenise_cached(
-        ready.source.tokenizer, [row.texts for row in rows], ready.layout.reading
-    )
-    return TaskData(task, table, encode_targets(task, rows))
 
 
 # ------------------------------------------------------------------ the objective
@@ -136,11 +149,12 @@ class TaskObjective:
     training: Training
     schedule: Schedule
     data: Mapping[str, TaskData]
-    selection: Mapping[str, TaskData]  # validation rows
-    halves: Mapping[str, NDArray[np.str_]]  # of each of them
+    selection: Mapping[str, SelectionData]
     take: TakeRows
     group: ProcessGroup = ALONE
-    packers: StagePackers = field(default_factory=StagePackers)
+    # How packs are made in the present stage; None: from token ids, without the cache.
+    pack_training: Packer | None = None
+    pack_selection: Packer | None = None
     logged: Sequence[str] = ("loss", "losses", "gradient_norm", "loss_weights", "learning_rate")
 
     def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
@@ -151,17 +165,31 @@ class TaskObjective:
         return replace(batch, scale=self.schedule.scale(step), parts=parts)
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return compute_losses(network, batch, self.packers.train)
+        return compute_losses(network, batch, self.pack_training)
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Compute the frozen layers of the stage once, for rows that are used again."""
+        self.group.first_then_others(partial(self.fill_cache, network, state, tell))
 
-        def fill() -> None:
-            self.packers = fill_cache(self, network, state, tell)
-
-        self.group.first_then_others(fill)
+    def fill_cache(self, network: Network, state: TrainerState, tell: Tell) -> None:
+        """Fill the cache for the steps and evaluations that are left in the current stage."""
+        started, stage = time.perf_counter(), self.schedule.stage_at(state.step)
+        self.pack_training = self.pack_selection = None
+        cache = open_cache(network)
+        if cache is None:
+            return
+        reused = reused_rows(cache, self.schedule, stage, state.step)
+        fill_rows(cache, self.data, reused, tell)
+        if any(map(len, reused.values())):
+            self.pack_training = cache.pack
+        if evaluations_left(self.schedule, stage, state.step) >= cache.least_uses:
+            rows = {task: np.arange(len(data)) for task, data in self.selection.items()}
+            fill_rows(cache, self.selection, rows, tell)
+            self.pack_selection = cache.pack
+        state.frozen_seconds += time.perf_counter() - started
+        state.frozen_computed += cache.computed
+        state.frozen_found += cache.found
+        tell("training")
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         predictions = self.predict_selection(network)
@@ -169,20 +197,18 @@ class TaskObjective:
         for chooser in (ALL, *HALVES):
             scores[chooser] = {}
             for name, data in self.selection.items():
-                chosen = (self.halves[name] == chooser) | (chooser == ALL)
+                chosen = (data.halves == chooser) | (chooser == ALL)
                 pair = data.targets[chosen], predictions[name][chosen]
                 scores[chooser][name] = score(data.task, *pair)
         overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
-        return Evaluation(
-            scores={chooser: own[self.training.best_by] for chooser, own in overall.items()},
-            facts={"selection": scores[ALL], **overall[ALL]},
-        )
+        choosing = {chooser: own[self.training.best_by] for chooser, own in overall.items()}
+        return choosing, {"selection": scores[ALL], **overall[ALL]}
 
     def predict_selection(self, network: Network) -> Mapping[str, Values]:
         """The predictions of each task for its selection rows, from one pass over all of them."""
         device = next(network.parameters()).device
         tables = {name: data.tokens for name, data in self.selection.items()}
-        outputs = compute_outputs(network, tables, self.packers.evaluate, device)
+        outputs = compute_outputs(network, tables, self.pack_selection, device)
         return {n: decide(data.task, outputs[n]).values for n, data in self.selection.items()}
 
     @cached_property
@@ -213,13 +239,59 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
             seed=training.seed,
         ).take
     sizes = {name: len(own) for name, own in data.items()}
-    selection = selection_rows(ready)
+    batch_sizes = {name: group.world * training.batch_size(name) for name in data}
+    joined = training.model_copy(update={"per_task_batch_size": batch_sizes})  # of all processes
     return TaskObjective(
         training=training,
-        schedule=plan_steps(sizes, group.joined(training)),
+        schedule=plan_steps(sizes, joined),
         data=data,
-        selection={name: task_data(ready, name, tuple(own)) for name, own in selection.items()},
-        halves={name: np.array(list(own.values())) for name, own in selection.items()},
+        selection=selection_data(ready),
         take=take,
         group=group,
     )
+
+
+# ------------------------------------------------------------------ the trainer
+
+
+def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) -> Trainer:
+    """The network with pretrained weights, or with those of an interrupted run."""
+    training = ready.recipe.training
+    dropout, head_dropout = training.dropout, training.head_dropout
+    network = Network(ready.layout, dropout=dropout, head_dropout=head_dropout, seed=training.seed)
+    load_pretrained(network, ready.source)
+    network.to(ready.device)
+    if training.torch_compile:  # blocks whose only varying size is the number of tokens
+        for owner, module in network.bank.items():
+            if owner.startswith("feedforward"):
+                module.compile(dynamic=True)
+    return start_trainer(folder, ready, network, build_objective(ready, group), group)
+
+
+def start_trainer(
+    folder: Path,
+    ready: Prepared,
+    network: Network,
+    objective: Objective,
+    group: ProcessGroup = ALONE,
+    curve: str = "curve.jsonl",
+) -> Trainer:
+    """A run at its first step, or where it was interrupted."""
+    training = ready.recipe.training
+    trainer = Trainer(
+        folder=folder,
+        learner=build_learner(network, objective.schedule, training, group),
+        objective=objective,
+        training=training,
+        curve=Curve(folder / curve),
+        key=ready.key,
+        state=TrainerState(processes=group.world),
+    )
+    trainer.resume()
+    if trainer.state.processes != group.world:  # the rows of a step depend on their number
+        raise RecipeError(
+            f"{folder} was trained by {trainer.state.processes} process(es) up to step "
+            f"{trainer.state.step}, now there are {group.world}; start as many "
+            "(torchrun --nproc-per-node), or name another folder with --out"
+        )
+    return trainer

@@ -1,30 +1,49 @@
 """A run: from a recipe to a folder with a record, predictions and a bundle."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import numpy as np
+
 from mops.config.recipe import Recipe, differing_key
+from mops.data.dataset import HALVES, Row, cut_halves, encode_targets
 from mops.data.schedule import schedule_warnings, task_budgets
 from mops.errors import RecipeError
+from mops.evaluate import evaluate
+from mops.evaluate.cost import analytic_costs
 from mops.files import holds, remove_drafts, write_text
-from mops.model.network import Network
-from mops.model.pretrained import load_pretrained
-from mops.predict.bundle import Predictor
-from mops.record import Record, RunScores, read_record
-from mops.training.checkpoint import TrainerState
-from mops.training.distributed import ALONE, ProcessGroup, process_group
-from mops.training.finish import Answering, finish
-from mops.training.machine import restored_threads
-from mops.training.prepare import Prepared, build_objective, prepare
-from mops.training.step import build_learner
-from mops.training.tracking import Curve, Label, Watcher, final_scores, label_of
-from mops.training.trainer import Objective, Trainer
+from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
+from mops.predict.inference import Predictions
+from mops.record import (
+    Record,
+    RunCosts,
+    RunInfo,
+    RunScores,
+    StageTraining,
+    TaskTraining,
+    TrainInfo,
+    read_record,
+)
+from mops.training.checkpoint import restore_best
+from mops.training.distributed import process_group
+from mops.training.machine import peak_memory, restored_threads
+from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
+from mops.training.tracking import Label, Tell, Watcher, final_scores, label_of
+from mops.training.trainer import Trainer
 from mops.yaml_io import read_yaml
+
+Answering = Callable[[Bundle, str], evaluate.Answerer]  # (bundle, device) -> who answers with it
+Answered = Mapping[str, tuple[Sequence[Row], Predictions]]  # by task
+BEST_LAST = "the best evaluation is the last one: a larger budget may give a better model"
+BEST_FIRST = (
+    "the best evaluation is the first one: the learning rate is too high, or the data are too few"
+)
 
 
 @dataclass(frozen=True)
@@ -92,66 +111,12 @@ def train_until(
         return run or Run(folder, read_record(folder / "record.json"))
 
 
-def conclude(
-    ready: Prepared, trainer: Trainer, watcher: Watcher, answering: Answering = Predictor
-) -> Run:
-    """From the best state of a training that is over to a finished run."""
-    trainer.restore_best()
-    record = finish(ready, trainer, watcher.phase, answering)
-    trainer.curve.end(final_scores(record.scores))
-    shutil.rmtree(trainer.folder / "state", ignore_errors=True)
-    return Run(trainer.folder, record)
-
-
 def tracked(trainer: Trainer, recipe: Recipe, label: Label) -> AbstractContextManager[None]:
     """Send the curve to the recipe's trackers, from the first process."""
     if not trainer.learner.group.is_first:
         return nullcontext()
     state = trainer.folder / "state"
     return trainer.curve.tracked(recipe, label, state, trainer.state.curve_bytes)
-
-
-def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) -> Trainer:
-    """The network with pretrained weights, or with those of an interrupted run."""
-    training = ready.recipe.training
-    dropout, head_dropout = training.dropout, training.head_dropout
-    network = Network(ready.layout, dropout=dropout, head_dropout=head_dropout, seed=training.seed)
-    load_pretrained(network, ready.source)
-    network.to(ready.device)
-    if training.torch_compile:  # blocks whose only varying size is the number of tokens
-        for owner, module in network.bank.items():
-            if owner.startswith("feedforward"):
-                module.compile(dynamic=True)
-    return start_trainer(folder, ready, network, build_objective(ready, group), group)
-
-
-def start_trainer(
-    folder: Path,
-    ready: Prepared,
-    network: Network,
-    objective: Objective,
-    group: ProcessGroup = ALONE,
-    curve: str = "curve.jsonl",
-) -> Trainer:
-    """A run at its first step, or where it was interrupted."""
-    training = ready.recipe.training
-    trainer = Trainer(
-        folder=folder,
-        learner=build_learner(network, objective.schedule, training, group),
-        objective=objective,
-        training=training,
-        curve=Curve(folder / curve),
-        key=ready.key,
-        state=TrainerState(processes=group.world),
-    )
-    trainer.resume()
-    if trainer.state.processes != group.world:  # the rows of a step depend on their number
-        raise RecipeError(
-            f"{folder} was trained by {trainer.state.processes} process(es) up to step "
-            f"{trainer.state.step}, now there are {group.world}; start as many "
-            "(torchrun --nproc-per-node), or name another folder with --out"
-        )
-    return trainer
 
 
 # ------------------------------------------------------------------ the folder
@@ -164,16 +129,13 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
     path = folder / "record.json"
     meta_info = asdict(read_record(path).meta_info) if path.is_file() else None
     settings = read_yaml(folder / "recipe.yaml"), ready.recipe.to_data()
-    refuse_other_work(folder, "run", settings, meta_info, ready)
+    is_other_data = meta_info is not None and ready.is_other_data(meta_info)
+    refuse_other_work(folder, "run", settings, is_other_data)
     return meta_info is not None and (folder / "model" / "config.json").is_file()
 
 
 def refuse_other_work(
-    folder: Path,
-    kind: str,
-    settings: tuple[dict[str, Any], dict[str, Any]],
-    meta_info: Mapping[str, Any] | None,
-    ready: Prepared,
+    folder: Path, kind: str, settings: tuple[dict[str, Any], dict[str, Any]], is_other_data: bool
 ) -> None:
     """Refuse a folder with other settings (there, here), or finished on other data."""
     if difference := differing_key(*settings):
@@ -181,7 +143,7 @@ def refuse_other_work(
             f"{folder} holds a {kind} with other settings ({difference}); "
             "name another folder with --out, or delete this one"
         )
-    if meta_info and any(meta_info[key] != digest for key, digest in ready.digests.items()):
+    if is_other_data:
         raise RecipeError(
             f"{folder} holds this {kind}, finished, but the data or the encoder's weights have "
             "changed since; name another folder with --out"
@@ -200,3 +162,164 @@ def begin_folder(folder: Path, recipe: Recipe) -> None:
     started = folder / "state" / "started"
     if not started.is_file():
         write_text(started, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+# ------------------------------------------------------------------ the end of a run
+
+
+def conclude(
+    ready: Prepared, trainer: Trainer, watcher: Watcher, answering: Answering = Predictor
+) -> Run:
+    """From the best state of a training that is over to a finished run."""
+    trainer.restore_best()
+    folder, source, tasks = trainer.folder / "model", ready.source, ready.dataset.tasks
+    facts: dict[str, Any] = {"encoder_name": source.name, "encoder_sha256": source.digest}
+    facts["seed"] = ready.recipe.training.seed
+    save_bundle(folder, trainer.network, source.tokenizer, ready.recipe.tasks, facts)
+    watcher.phase("scoring")
+    bundle = load_bundle(folder)  # judged as a user will load it
+    by_task, warnings = judge_run(ready, trainer, bundle, answering, watcher.phase)
+    # Tasks without a step before the best state, which is the bundle, or without a weight.
+    taken = task_budgets(trainer.schedule, trainer.state.best_step or trainer.state.step)
+    untrained = [n for n, own in taken.items() if not own.batches or not trainer.training.weight(n)]
+    scores = evaluate.score_table(tasks, by_task, untrained)
+    facts |= {"scores": by_task, "untrained": untrained, "main_scores": scores.main}
+    write_facts(folder, trainer.network.layout, facts)
+    record = build_record(ready, trainer, scores, warnings)
+    write_text(trainer.folder / "record.json", record.to_json())
+    trainer.curve.end(final_scores(scores))
+    shutil.rmtree(trainer.folder / "state", ignore_errors=True)
+    return Run(trainer.folder, record)
+
+
+def judge_run(
+    ready: Prepared, trainer: Trainer, bundle: Bundle, answering: Answering, tell: Tell
+) -> tuple[dict[str, Any], list[str]]:
+    """Predictions of every split as files, their scores, and what looks wrong with them."""
+    scores: dict[str, Any] = {name: {} for name in ready.dataset.tasks}
+    warnings: list[str] = []
+    answerer, validation = answering(bundle, ready.device), {}
+
+    def note(name: str, split: str, rows: Sequence[Row], answers: Predictions) -> None:
+        tell(f"scored {name} {split}")
+        scores[name] |= evaluate.judge(answers, rows, split)
+        if split != "train":
+            path = trainer.folder / "predictions" / f"{name}-{split}.csv"
+            evaluate.write_predictions(path, rows, answers)
+
+    for name, split, rows, answers in evaluate.answer_dataset(
+        answerer, ready.dataset, ready.recipe.training.seed
+    ):
+        note(name, split, rows, answers)
+        if split == "validation":
+            validation[name] = rows, answers
+            targets = encode_targets(answers.task, rows)
+            known = ~np.isnan(targets)
+            warnings += evaluate.suspicious(answers.task, targets[known], answers.values[known])
+    for name, answers in cross_fit(trainer, bundle, answerer, validation).items():
+        note(name, "report", validation[name][0], answers)
+    return scores, warnings
+
+
+def cross_fit(
+    trainer: Trainer, bundle: Bundle, answerer: evaluate.Answerer, validation: Answered
+) -> dict[str, Predictions]:
+    """The validation rows, each answered by the state that the other half of them has chosen.
+
+    So no row judges a state that was chosen on it. Mostly all choose the same state, whose
+    predictions are known: those of the bundle.
+    """
+    best, joined = trainer.state.best, {n: answers for n, (_, answers) in validation.items()}
+    for half, chooser in zip(HALVES, reversed(HALVES), strict=True):
+        if chooser not in best or best[chooser][1] == trainer.state.best_step:
+            continue
+        restore_best(trainer.folder, chooser, bundle.network)
+        chosen = {
+            name: np.flatnonzero(np.array(cut_halves(rows)) == half)
+            for name, (rows, _) in validation.items()
+        }
+        texts = {n: [validation[n][0][int(row)].texts for row in own] for n, own in chosen.items()}
+        for name, answers in answerer.predict_tasks(texts).items():
+            joined[name] = joined[name].with_rows(chosen[name], answers)
+    return joined
+
+
+def build_record(
+    ready: Prepared, trainer: Trainer, scores: RunScores, warnings: Sequence[str]
+) -> Record:
+    recipe, training = ready.recipe, train_info(trainer)
+    planned, untrained = schedule_warnings(trainer.schedule, recipe.training), scores.untrained
+    started = trainer.folder / "state" / "started"
+    return Record(
+        run_info=RunInfo(
+            plan=recipe.sharing_plan().name,
+            tasks=tuple(recipe.tasks),
+            encoder=recipe.encoder,
+            seed=recipe.training.seed,
+            recipe=recipe.to_data(),
+            started=started.read_text("utf-8") if started.is_file() else "",
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        ),
+        train_info=training,
+        scores=scores,
+        costs=run_costs(trainer, training),
+        warnings=(
+            *warnings,
+            *(f"{name}: no training step was taken for it" for name in untrained),
+            *(warning for name, warning in planned.items() if name not in untrained),
+            *([BEST_LAST] if training.is_best_last else ()),
+            *([BEST_FIRST] if training.is_best_first else ()),
+        ),
+        meta_info=meta_info(ready),
+    )
+
+
+def train_info(trainer: Trainer) -> TrainInfo:
+    now, schedule = trainer.state, trainer.schedule
+    planned, taken = task_budgets(schedule), task_budgets(schedule, now.step)
+    return TrainInfo(
+        steps=now.step,
+        planned_steps=len(schedule),
+        steps_per_epoch=schedule.steps_per_epoch,
+        epochs=now.step / schedule.steps_per_epoch,
+        stopped_early=now.is_stopped,
+        best_step=now.best_step,
+        best_score=now.best_score,
+        evaluations=now.evaluations,
+        last_change=now.last_change,
+        train_seconds=now.seconds,
+        run_seconds=trainer.run_seconds,
+        batched=now.batched,
+        processes=now.processes,
+        step_seconds_median=median(now.step_seconds or [0.0]),
+        tokens=now.tokens,
+        frozen_seconds=now.frozen_seconds,
+        frozen_sequences={"computed": now.frozen_computed, "found": now.frozen_found},
+        loss_weights=trainer.learner.weighting.weights(),
+        gradient_shares={task: float(np.mean(shares)) for task, shares in now.shares.items()},
+        tasks={
+            name: TaskTraining(**asdict(share), planned_batches=planned[name].batches)
+            for name, share in taken.items()
+        },
+        stages=tuple(
+            StageTraining(
+                steps=max(0, min(now.step, stage.stop) - stage.first),
+                planned_steps=len(stage),
+                frozen=stage.is_frozen,
+                schedule=stage.training.schedule,
+            )
+            for stage in schedule.stages
+        ),
+    )
+
+
+def run_costs(trainer: Trainer, training: TrainInfo) -> RunCosts:
+    """Weights and training state apart; time of training steps only."""
+    tables = {name: data.tokens for name, data in trainer.objective.data.items()}
+    return RunCosts(
+        **analytic_costs(trainer.network.layout, trainer.schedule, tables),
+        train_seconds=training.train_seconds,
+        step_seconds_median=training.step_seconds_median,
+        peak_memory_bytes=peak_memory(),
+        bundle_bytes=sum(file.stat().st_size for file in (trainer.folder / "model").iterdir()),
+    )

@@ -16,8 +16,16 @@ from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
 from mops.training import optim
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.gradients import Gradients, Sum, build_gradients, shared_parameters
-from mops.training.losses import Stateful, Weighting, build_weighting, loss_of
+from mops.training.losses import (
+    Gradients,
+    Stateful,
+    Sum,
+    Weighting,
+    build_gradients,
+    build_weighting,
+    loss_of,
+    shared_parameters,
+)
 
 LossFunction = Callable[[Network, Batch], Mapping[str, Tensor]]  # task -> loss
 
@@ -149,17 +157,16 @@ def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:
     unreached: list[str] = []
     for task, loss in losses.items():
         owners = [o for o in network.layout.routes[task].trained if network.rates[o]]
-        places = [(owner, p) for owner in owners for p in network.bank[owner].parameters()]
-        weights = [parameter for _, parameter in places]
-        gradients = (
+        weights = [parameter for owner in owners for parameter in network.bank[owner].parameters()]
+        gradients = iter(
             torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
             if loss.requires_grad
-            else [None] * len(places)
+            else [None] * len(weights)
         )
-        is_reached = dict.fromkeys((owner for owner, _ in places), False)
-        for (owner, _), gradient in zip(places, gradients, strict=True):
-            is_reached[owner] |= gradient is not None and bool(gradient.to_dense().any())
-        unreached += [f"{task} -> {owner}" for owner in is_reached if not is_reached[owner]]
+        for owner in owners:
+            own = [next(gradients) for _ in network.bank[owner].parameters()]
+            if own and not any(grad is not None and grad.to_dense().any() for grad in own):
+                unreached.append(f"{task} -> {owner}")
     if unreached:
         raise GuardError(
             f"no gradient reaches {len(unreached)} owners that should learn "

@@ -45,6 +45,7 @@ SHORT: Mapping[str, tuple[str, ...]] = {  # keys of a line -> words of a name
 Line = Mapping[str, Any]
 Scalars = Mapping[str, float]
 Parameters = Mapping[str, Any]  # a recipe, flat
+Tell = Callable[[str], None]  # gets what is being done now
 
 
 class TrackerWarning(UserWarning):

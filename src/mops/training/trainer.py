@@ -5,7 +5,7 @@ Three values say what is trained and how:
 - an `Objective` gives batches, losses and the score that picks the best state
   (`TaskObjective`: the tasks of a recipe; `MaskedWords`: pretraining),
 - a `Strategy` computes the next step of one or more runs that are at the same step
-  (`SingleRun`; `BatchedRuns`: many small networks on one frozen encoder),
+  (`Trainer.run`: a single run; `BatchedRuns`: many small networks on one frozen encoder),
 - a `Watcher` is told how it goes.
 
 `run_all` is the loop; a `Trainer` is one run in it.
@@ -31,10 +31,10 @@ from mops.errors import RunError
 from mops.model.network import Network
 from mops.training import checkpoint
 from mops.training.checkpoint import STATE, TrainerState
-from mops.training.machine import Prefetch, give_back_memory, stop_requests
+from mops.training.machine import give_back_memory, prefetch, stop_requests
 from mops.training.optim import rate_factor
 from mops.training.step import Learner, StepFacts, check_reach, gradient_shares, take_step
-from mops.training.tracking import Curve, Watcher
+from mops.training.tracking import Curve, Tell, Watcher
 
 LOG_STEPS = 10  # steps between lines of the curve
 SAVE_SECONDS = 60.0  # between checkpoints, unless save_steps is set
@@ -48,20 +48,20 @@ class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a state, higher is better, by who chooses; without any it is never the best."""
-
-    scores: Mapping[str, float]
-    facts: Mapping[str, Any]  # for the curve and the watcher
+# The scores of a state by who chooses, higher is better (without any it is never the best), and
+# facts for the curve and the watcher.
+Evaluation = tuple[Mapping[str, float], Mapping[str, Any]]
 
 
 class Objective(Protocol):
     """What a run is trained for."""
 
     schedule: Schedule
-    data: Mapping[str, TaskData]  # the training rows of each task
     logged: Sequence[str]  # the facts of a step that its line of the curve has
+
+    @property
+    def data(self) -> Mapping[str, TaskData]:
+        """The training rows of each task."""
 
     def make_batch(self, step: int, tasks: Iterable[str] | None = None) -> Batch:
         """The rows of a step (counted from 0), of all its tasks or of some."""
@@ -69,9 +69,7 @@ class Objective(Protocol):
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         """Task -> loss, with a graph for autograd."""
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Called before the first step of a stage, and when a run resumes within one."""
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
@@ -81,14 +79,8 @@ class Objective(Protocol):
         """How lines of the curve name the moment after `step` steps; has the key `step`."""
 
 
-class Strategy(Protocol):
-    """How the next step of some runs is computed; all are at the same step."""
-
-    def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
-        """Update each run's network; the facts in the order of the runs, times divided by them."""
-
-    def close(self) -> None:
-        """No step follows."""
+# Updates the network of each run, all at the same step; returns what it did in their order.
+Strategy = Callable[[Sequence["Trainer"]], Sequence[StepFacts]]
 
 
 @dataclass(kw_only=True)
@@ -121,11 +113,13 @@ class Trainer:
 
     def run(self, watcher: Watcher, until: float = 1.0) -> None:
         """Train to the end of the budget, to a fraction of it, or until scores no longer rise."""
-        run_all([self], SingleRun(self), watcher, until)
+        steps = range(self.state.step, len(self.schedule))
+        with closing(prefetch(self.objective.make_batch, steps)) as batches:
+            run_all([self], lambda _: [self.take_step(next(batches))], watcher, until)
         if self.error:
             raise self.error
 
-    def enter_stage(self, tell: Callable[[str], None]) -> None:
+    def enter_stage(self, tell: Tell) -> None:
         """Before a step: begin its stage, where the last step was not of the same one."""
         stage = self.schedule.stage_at(self.state.step)
         if stage is self.stage:
@@ -142,6 +136,8 @@ class Trainer:
         facts = take_step(self.learner, batch, stage, self.state.step, self.objective.losses)
         seconds = time.perf_counter() - started
         tokens = self.learner.group.sum({"": sum(len(s.ids) for s in batch.segments)})[""]
+        if (self.state.step + 1) % TRIM_STEPS == 0:
+            give_back_memory()
         return replace(facts, tokens=int(tokens), seconds=seconds)
 
     def note_step(self, facts: StepFacts) -> None:
@@ -228,27 +224,27 @@ class Trainer:
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
         now = self.state
-        evaluation = self.objective.evaluate(self.network, now.step)
+        scores, facts = self.objective.evaluate(self.network, now.step)
         now.evaluations += 1
         step = self.objective.position(now.step)["step"]
         higher = {
             chooser: (score, step)
-            for chooser, score in evaluation.scores.items()
+            for chooser, score in scores.items()
             if chooser not in now.best or score > now.best[chooser][0]
         }
         now.best |= higher
         checkpoint.save_best(self.folder, higher, self.network)
-        if (score := evaluation.scores.get(checkpoint.ALL)) is not None:
+        if (score := scores.get(checkpoint.ALL)) is not None:
             now.last_change = None if now.last_score is None else abs(score - now.last_score)
             now.last_score = score
         is_best = checkpoint.ALL in higher
         if is_best:
             now.evaluations_since_best = 0
-        elif evaluation.scores:
+        elif scores:
             now.evaluations_since_best += 1
         patience = self.training.early_stopping
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
-        line = self.log({**evaluation.facts, "best": is_best})
+        line = self.log({**facts, "best": is_best})
         watcher.evaluation(line["step"], line, is_best)
 
     def resume(self) -> None:
@@ -289,25 +285,8 @@ class Trainer:
         return line
 
 
-class SingleRun:
-    """The strategy of one run by itself: the next batch is made while a step is computed."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.batches = Prefetch(trainer.objective.make_batch, len(trainer.schedule))
-
-    def take_steps(self, runs: Sequence[Trainer]) -> Sequence[StepFacts]:
-        [run] = runs
-        facts = run.take_step(self.batches.take(run.state.step))
-        if (run.state.step + 1) % TRIM_STEPS == 0:
-            give_back_memory()
-        return [facts]
-
-    def close(self) -> None:
-        self.batches.close()
-
-
 def run_all(
-    runs: Sequence[Trainer], strategy: Strategy, watcher: Watcher, until: float = 1.0
+    runs: Sequence[Trainer], take_steps: Strategy, watcher: Watcher, until: float = 1.0
 ) -> None:
     """Train runs that are at the same step to their ends, or to a fraction of their steps.
 
@@ -318,11 +297,11 @@ def run_all(
     watcher.begin(len(first.schedule), first.state.step)
     for run in runs:
         run.attempt(run.cut_curve)
-    with stop_requests() as requests, closing(strategy):
+    with stop_requests() as requests:
         while left := [run for run in runs if not run.is_done and run.state.step < stop]:
             for run in left:
                 run.enter_stage(watcher.phase)
-            steps = strategy.take_steps(left)
+            steps = take_steps(left)
             watcher.step(left[0].state.step + 1, steps[0])
             for run, facts in zip(left, steps, strict=True):
                 run.attempt(partial(run.finish_step, facts, watcher))

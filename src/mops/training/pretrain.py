@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,21 +20,30 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training
-from mops.data.batches import Batch, TaskData
+from mops.data.batches import Batch, TaskData, load_tokenizer
 from mops.data.schedule import PlannedStage, Schedule, generator
 from mops.errors import UsageError
-from mops.files import holds, remove_drafts, write_text
+from mops.files import atomic_write, holds, remove_drafts, write_text
+from mops.model import pretrained
 from mops.model.network import Network
-from mops.model.sources import EncoderSource
+from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, weights_file
 from mops.plans.catalog import DEFAULT
 from mops.record import read_curve
+from mops.training import masked_words
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.machine import restored_threads
-from mops.training.mlm import model
-from mops.training.mlm.corpus import TEXT, Corpus, Masked, build_corpus, mask_sequence
-from mops.training.prepare import Prepared, meta_info, prepare
-from mops.training.run import refuse_other_work, start_trainer, tracked
-from mops.training.tracking import Watcher, label_of
+from mops.training.masked_words import (
+    HEADS,
+    TEXT,
+    Corpus,
+    Masked,
+    held_out_losses,
+    mask_sequence,
+    word_head,
+)
+from mops.training.prepare import Prepared, meta_info, prepare, start_trainer
+from mops.training.run import refuse_other_work, tracked
+from mops.training.tracking import Tell, Watcher, label_of
 from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
@@ -87,7 +96,7 @@ def pretrain(
         trainer.run(watcher)
         trainer.restore_best()
         watcher.phase("writing")
-        model.write_encoder(folder, trainer.network, ready.source)
+        write_encoder(folder, trainer.network, ready.source)
         record = {"settings": settings, **build_record(ready, trainer, objective)}
         text = json.dumps(record, indent=2, ensure_ascii=False)
         write_text(folder / RECORD, f"{text}\n")
@@ -111,13 +120,13 @@ def pretraining_settings(
     return {**settings, "batch_size": batch_size, **control}
 
 
-def prepare_pretraining(recipe: Recipe, tell: Callable[[str], None]) -> Prepared:
+def prepare_pretraining(recipe: Recipe, tell: Tell) -> Prepared:
     """The plan and settings that only concern tasks are set to their defaults."""
     used = recipe.training.model_dump(include={*USED, "report_to"})
     defaults = {"plan": DEFAULT, "training": Training.model_validate(used)}
     recipe = recipe.model_copy(update=defaults)
     ready = prepare(recipe, tell)
-    layout = model.lay_out_words(ready.source.shape, ready.layout.reading)
+    layout = masked_words.lay_out_words(ready.source.shape, ready.layout.reading)
     return replace(ready, recipe=recipe, layout=layout)
 
 
@@ -136,7 +145,8 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
             f"{path} cannot be read: {cause}; delete {folder} and start again, or name another "
             "folder with --out"
         ) from cause
-    refuse_other_work(folder, "pretraining", there, record.get("meta_info"), ready)
+    is_other_data = is_there and ready.is_other_data(record["meta_info"])
+    refuse_other_work(folder, "pretraining", there, is_other_data)
     return record if is_there else {}
 
 
@@ -145,11 +155,14 @@ def build_trainer(
 ) -> tuple[MaskedWords, Trainer]:
     """At its first step, or at the next one of an interrupted run."""
     training, source, reading = ready.recipe.training, ready.source, ready.layout.reading
-    corpus = build_corpus(ready.dataset, source.tokenizer, source.shape.words, reading)
-    network, is_new_head = model.begin_network(ready, source, corpus)
-    if not is_new_head:  # the rate of new weights would undo what the head has learned
+    corpus = masked_words.build_corpus(ready.dataset, source.tokenizer, source.shape.words, reading)
+    network = masked_words.build_network(ready.layout, source, training.dropout)
+    is_new_head = not masked_words.load_head(word_head(network), source)
+    if is_new_head:
+        masked_words.begin_head(word_head(network), corpus, training.seed)
+    else:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
-    head = model.word_head(network).state_dict()
+    head = word_head(network.to(ready.device)).state_dict()
     objective = MaskedWords(
         corpus=corpus,
         schedule=plan_phases(training, len(corpus.train), batch_size, control_steps),
@@ -204,21 +217,19 @@ class MaskedWords:
         return Batch(tuple(mask_sequence(ids, corpus.vocabulary, draw) for ids in texts), {})
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return {TEXT: model.masked_loss(network, cast(Sequence[Masked], batch.segments))}
+        return {TEXT: masked_words.masked_loss(network, cast(Sequence[Masked], batch.segments))}
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Put the initial head back: the control leaves no trace."""
         if state.step == self.schedule.stage_at(state.step).first:
-            model.word_head(network).load_state_dict(self.initial_head)
+            word_head(network).load_state_dict(self.initial_head)
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         """The losses of both held-out halves; a state of the control is never the best."""
-        losses = model.held_out_losses(network, self.corpus.held_out)
+        losses = held_out_losses(network, self.corpus.held_out)
         is_control = self.position(step)["phase"] == CONTROL
         facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
-        return Evaluation({} if is_control else {ALL: -losses["selection"]}, facts)
+        return {} if is_control else {ALL: -losses["selection"]}, facts
 
     def position(self, step: int) -> Mapping[str, Any]:
         if step == 0:
@@ -237,11 +248,12 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     lines = {line["phase"]: line for line in curve if "held_out" in line}
     baseline = lines.get(CONTROL, lines[START])
     written = EncoderSource(str(trainer.folder), trainer.folder)
-    network, _ = model.begin_network(ready, written, corpus)
+    network = masked_words.build_network(ready.layout, written, dropout=0.0).to(ready.device)
+    masked_words.load_head(word_head(network), written)
     held_out = {
         "start": held_out_point(0, lines[START]["held_out"]),
         "baseline": held_out_point(baseline["step"], baseline["held_out"]),
-        "end": held_out_point(now.best_step, model.held_out_losses(network, corpus.held_out)),
+        "end": held_out_point(now.best_step, held_out_losses(network, corpus.held_out)),
     }
     steps = now.step - planned.first
     return {
@@ -266,9 +278,9 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
 
 
 def held_out_point(step: int, losses: Mapping[str, float]) -> dict[str, float]:
-    loss, selection = losses["report"], losses["selection"]
+    loss = losses["report"]
     facts = {"step": step, "loss": loss, "perplexity": perplexity(loss)}
-    return {**facts, "selection_loss": selection}
+    return {**facts, "selection_loss": losses["selection"]}
 
 
 def perplexity(loss: float) -> float:
@@ -294,3 +306,48 @@ def find_warnings(held_out: Mapping[str, Mapping[str, float]], planned_steps: in
     if best_step == planned_steps:
         warnings.append("the best evaluation is the last one: a larger budget may lower it further")
     return warnings
+
+
+# ------------------------------------------------------------------ the encoder as files
+
+BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts the family before these names
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.txt", "vocab.json", "merges.txt",
+)  # fmt: skip
+
+
+def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None:
+    """config.json, the tokenizer's files and the weights; each appears complete or not at all.
+
+    The configuration is the source's, with another head, tied, in float32.
+    """
+    config = json.loads((source.folder / CONFIG).read_text("utf-8"))
+    present = {"dtype": "float32", "torch_dtype": "float32", "tie_word_embeddings": True}
+    config |= {key: value for key, value in present.items() if key in config}
+    config["architectures"] = [HEADS[source.shape.family]["class"]]
+    write_text(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    for name in TOKENIZER_FILES:
+        if (source.folder / name).is_file():
+            with atomic_write(folder / name) as draft:
+                shutil.copyfile(source.folder / name, draft)
+    if not (folder / TOKENIZER_FILES[0]).is_file():
+        with atomic_write(folder / TOKENIZER_FILES[0]) as draft:
+            load_tokenizer(source.folder).save(str(draft))
+    with atomic_write(folder / WEIGHTS) as draft:
+        pretrained.write_tensors(draft, foreign_weights(network, source))
+
+
+def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor]:
+    """Our tensors under their names, and the source's tensors that mops does not use."""
+    family = source.shape.family
+    # query, key and value are views of one tensor
+    ours = {name: tensor.cpu().clone() for name, tensor in pretrained.foreign_tensors(network)}
+    ours |= {
+        name: t.cpu() for name, t in masked_words.head_tensors(word_head(network), family).items()
+    }
+    copies = [f"{HEADS[family]['output']}.{kind}" for kind in ("weight", "bias")]
+    theirs = pretrained.open_weights(weights_file(source.folder)).items()
+    plain = {pretrained.plain_name(name, family): tensor for name, tensor in theirs}
+    tensors = {name: tensor for name, tensor in plain.items() if name not in copies} | ours
+    return {f"{family}.{n}" if n.startswith(BASE) else n: tensor for n, tensor in tensors.items()}

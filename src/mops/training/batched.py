@@ -22,8 +22,10 @@ from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
 from mops.store import find_store
 from mops.training import run as single_run
-from mops.training.batched.ensemble import Ensemble, Member
-from mops.training.batched.features import (
+from mops.training.checkpoint import STATE, saved_step
+from mops.training.ensemble import Ensemble, Member
+from mops.training.feature_cache import FeatureCache
+from mops.training.features import (
     FeatureObjective,
     FeatureTables,
     Ints,
@@ -31,10 +33,8 @@ from mops.training.batched.features import (
     build_table,
     training_rows,
 )
-from mops.training.checkpoint import STATE, saved_step
-from mops.training.feature_cache import FeatureCache, find_prefix
 from mops.training.machine import restored_threads
-from mops.training.prepare import Prepared, prepare, selection_rows, task_data
+from mops.training.prepare import Prepared, prepare, selection_data, start_trainer
 from mops.training.run import Paused, Run
 from mops.training.step import StepFacts
 from mops.training.tracking import Label, Watcher, label_of
@@ -182,7 +182,7 @@ def frozen_features(ready: Prepared) -> FeatureCache:
     """The pooled vectors of the frozen encoder; without a store, if the cache is off."""
     network = Network(ready.layout)
     load_pretrained(network, ready.source)
-    return FeatureCache(network.eval(), find_prefix(network), find_store())
+    return FeatureCache(network.eval(), find_store())
 
 
 def train_batch(
@@ -203,7 +203,9 @@ def train_batch(
         for _, trainer in trainers:
             trainer.state.batched = len(trainers)
         if trainers:
-            run_all([t for _, t in trainers], BatchedRuns(tables), watcher, batch[0].until)
+            run_all(
+                [t for _, t in trainers], BatchedRuns(tables).take_steps, watcher, batch[0].until
+            )
         for run, trainer in trainers:
             predictor = partial(TablePredictor, tables)
             if not trainer.is_done:
@@ -226,17 +228,10 @@ def build_trainer(run: PlannedRun, encoder: Network, tables: FeatureTables) -> T
         seed=training.seed,
         trunk={owner: encoder.bank[owner] for owner in run.trunk},
     )
-    selection = selection_rows(ready)
     objective = FeatureObjective(
-        training=training,
-        schedule=run.schedule,
-        data=tables,
-        tables=tables,
-        selection={name: task_data(ready, name, tuple(rows)) for name, rows in selection.items()},
-        halves={name: np.array(list(rows.values())) for name, rows in selection.items()},
-        selection_texts={name: [row.texts for row in rows] for name, rows in selection.items()},
+        training=training, schedule=run.schedule, data=tables, selection=selection_data(ready)
     )
-    return single_run.start_trainer(run.folder, ready, network, objective)
+    return start_trainer(run.folder, ready, network, objective)
 
 
 class BatchedRuns:
@@ -283,6 +278,3 @@ class BatchedRuns:
             task: np.stack([training_rows(run.schedule, task) for run in runs])
             for task in self.tables
         }
-
-    def close(self) -> None:
-        return

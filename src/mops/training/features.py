@@ -4,7 +4,7 @@ objective of a run that reads them.
 Shapes: R rows, K sequences of a row, U distinct sequences that are needed, D width, O outputs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from mops.training.checkpoint import TrainerState
 from mops.training.feature_cache import FeatureCache
 from mops.training.losses import loss_of
 from mops.training.prepare import Prepared, TakeRows, TaskObjective, Values, task_data
+from mops.training.tracking import Tell
 
 Ints = NDArray[np.int64]
 CHUNK = 8192  # vectors that pass late layers and heads at a time; bounds memory
@@ -62,7 +63,7 @@ def build_table(
     name: str,
     schedules: Sequence[Schedule],
     cache: FeatureCache,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> FeatureTable:
     """Tokenise all rows of a task; look up or compute the vectors that runs with these schedules
     need, for each distinct sequence once.
@@ -143,25 +144,22 @@ def number_rows(chosen: Mapping[str, Sequence[Place]]) -> NumberedRows:
 class FeatureObjective(TaskObjective):
     """The tasks of one run, read from feature tables instead of texts."""
 
+    data: FeatureTables
     take: TakeRows = number_rows
-    tables: FeatureTables  # `data` again, with its vectors
-    selection_texts: Mapping[str, Sequence[Texts]]
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         """The losses of one network by itself."""
         assert isinstance(batch, NumberedRows)
         losses = {}
         for name, rows_R in batch.rows.items():
-            table = self.tables[name]
+            table = self.data[name]
             targets_R = torch.from_numpy(table.targets[rows_R])
             losses[name] = loss_of(table.task, table.compute_outputs(network, rows_R), targets_R)
         return losses
 
-    def enter_stage(
-        self, network: Network, state: TrainerState, tell: Callable[[str], None]
-    ) -> None:
+    def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Nothing to do: the frozen layers are computed already."""
 
     def predict_selection(self, network: Network) -> Mapping[str, Values]:
-        texts = self.selection_texts.items()
-        return {name: self.tables[name].predict(network, own).values for name, own in texts}
+        selection = self.selection.items()
+        return {name: self.data[name].predict(network, own.texts).values for name, own in selection}

@@ -1,1 +1,0 @@
-"""Many small networks on one frozen encoder, trained as one batched computation."""

@@ -1,1 +1,0 @@
-"""Masked-word pretraining of an encoder on the texts of the tasks."""
