@@ -154,11 +154,11 @@ def test_a_budget_that_is_too_small_says_so() -> None:
 
 
 def test_a_race_has_an_evaluation_at_each_of_its_rungs() -> None:
-    """Whatever the recipe says, and one training of each candidate fits into the time."""
+    """Whatever the recipe says, and one training of each candidate fits into most of the time."""
     base = survey(recipe=recipe(max_steps=100, eval_steps=50, per_task_batch_size=8))
     fitted = fit_race(base, 600, estimator=estimator())
     steps = fitted.survey.steps
-    assert fitted.survey.budget == 600 and fitted.seconds <= 600 and steps
+    assert fitted.survey.budget == 600 and fitted.seconds <= 0.7 * 600 and steps
     for candidate in fitted.survey.candidates():
         training = candidate.recipe.training
         assert training.max_steps == steps and training.eval_steps == -(-steps // 4)

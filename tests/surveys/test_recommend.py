@@ -310,14 +310,16 @@ def test_fewer_seeds_are_less_sure() -> None:
     assert not once.excluded and not any("One seed" in line for line in once.lines)
 
 
-def test_one_seed_decides_between_trained_models() -> None:
-    """Any plan may be the best; a model that is clearly worse is not chosen for its size."""
+def test_one_seed_does_not_decide_between_close_plans() -> None:
+    """Runs scatter though one seed does not show it; a clearly worse plan is still not chosen."""
     good = made_standing("good", 0.80, seeds=(1,), stderr=0.002, cost=(60, 9, 9))
     close = made_standing("close", 0.799, seeds=(1,), stderr=0.002, cost=(40, 9, 9))
     poor = made_standing("poor", 0.50, seeds=(1,), stderr=0.002, cost=(1, 1, 1))
     decision = recommend(made_summary(good, close, poor, seeds=(1,)))
-    assert decision.candidate == "close" and set(decision.best_set) == {"good", "close", "poor"}
-    assert any(line.startswith("One seed: this is a choice between") for line in decision.lines)
+    assert decision.candidate == "good" and set(decision.best_set) == {"good", "close", "poor"}
+    odds = {odd.name: odd.within for odd in decision.odds}
+    assert not decision.is_decided and odds["close"] > 0.6 and odds["poor"] == 0
+    assert any("assume a standard deviation of 0.01" in line for line in decision.lines)
     assert not any("95 % confidence" in line for line in decision.lines)
 
 

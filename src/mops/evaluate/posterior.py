@@ -23,6 +23,7 @@ from mops.evaluate.joint import Joint, student_noise
 
 Values = NDArray[np.float64]
 DRAWS = 4000
+RUN_SPREAD = 0.01  # of single runs, assumed where one seed each does not show it
 SPREAD = 0.02  # scale of the prior of tau: how far apart plans usually are
 TAUS = np.geomspace(5e-4, 0.2, 24)
 MORE_SEEDS = (1, 2, 3, 4, 6, 8, 12, 16)  # numbers that `seeds_to_settle` tries
@@ -60,7 +61,10 @@ class Posterior:
 
 def posterior(joint: Joint, draws: int = DRAWS) -> Posterior:
     """The posterior of the true means of all candidates."""
-    given = [given_tau(joint.mean_C, joint.covariance_CC, float(tau)) for tau in TAUS]
+    noise_CC = joint.covariance_CC
+    if not joint.has_run_noise:
+        noise_CC = noise_CC + RUN_SPREAD**2 * np.eye(len(joint.names))
+    given = [given_tau(joint.mean_C, noise_CC, float(tau)) for tau in TAUS]
     logs = np.array([log for _, _, log in given]) - 0.5 * (TAUS / SPREAD) ** 2 + np.log(TAUS)
     weights = np.exp(logs - logs.max())  # x tau: the grid is geometric
     weights /= weights.sum()

@@ -36,8 +36,9 @@ SAMPLE = 2000  # training rows of a task whose tokens are counted
 TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 SEARCH_ROUNDS = 6
-# A race: evaluations of every training, and passes over the largest task at most.
-RACE_EVALUATIONS, MOST_PASSES = 4, 4
+# A race: the fraction of its time in which every candidate could be trained once (the rest is
+# for more seeds of the better ones), evaluations of a training, passes over the largest task.
+FIRST_TRAININGS, RACE_EVALUATIONS, MOST_PASSES = 0.7, 4, 4
 EVALUATED = 2000  # validation rows of a task, at most
 # If evaluations take a larger fraction of a budget, so many of them are tried instead.
 MOST_EVALUATING, FEWER_EVALUATIONS = 0.25, (5, 2)
@@ -203,7 +204,7 @@ def fit_budget(survey: Survey, seconds: float, estimator: Estimator | None = Non
 
 
 def fit_race(survey: Survey, seconds: float, estimator: Estimator | None = None) -> Forecast:
-    """A race with as many steps as one training of each candidate can take in `seconds`.
+    """A race with as many steps as one training of each candidate can take in most of `seconds`.
 
     Steps that the survey names are kept. There are evaluations at all of its rungs, and at most
     MOST_PASSES over the largest task.
@@ -212,7 +213,7 @@ def fit_race(survey: Survey, seconds: float, estimator: Estimator | None = None)
     race = survey.changed(seeds=1).model_copy(update={"budget": seconds})
     if survey.steps:
         return estimator.survey(race.changed(evaluations=RACE_EVALUATIONS))
-    fitted = search_steps(estimator, race, RACE_EVALUATIONS, seconds)
+    fitted = search_steps(estimator, race, RACE_EVALUATIONS, FIRST_TRAININGS * seconds)
     training = fitted.survey.candidates()[0].recipe.training
     _, schedule, _ = estimator.lay_out(fitted.survey.candidates()[0].recipe)
     passes = (rows / training.batch_size(task) for task, rows in schedule.sizes.items())

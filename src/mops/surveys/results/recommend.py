@@ -15,7 +15,7 @@ from statistics import median
 from mops.errors import UsageError, nearest
 from mops.evaluate.joint import Joint
 from mops.evaluate.metrics import EQUAL, Weights
-from mops.evaluate.posterior import Posterior, posterior, seeds_to_settle
+from mops.evaluate.posterior import RUN_SPREAD, Posterior, posterior, seeds_to_settle
 from mops.surveys.results.judge import compare_group
 from mops.surveys.results.results import WAITING, CandidateResult, Results
 from mops.tables import format_bytes, format_count, format_seconds
@@ -341,8 +341,8 @@ def notes(results: Results, chosen: CandidateResult) -> Iterator[str]:
     """What to know beside the decision."""
     if max(len(one.trials) for one in results.candidates) == 1:
         yield (
-            "One seed: this is a choice between these trained models, compared on their rows; it "
-            "does not compare the plans"
+            "One seed does not show how far runs scatter: the probabilities assume a standard "
+            f"deviation of {RUN_SPREAD:g}"
         )
     if difference := chosen.against.get("overall"):
         yield f"Against the baseline {chosen.reference}: overall {difference.in_words}"
