@@ -31,7 +31,6 @@ from mops.reports.figures.style import (
 )
 from mops.reports.report import draw_charts
 from mops.reports.source import Source, read_source
-from mops.surveys.ledger import Round
 
 SVG = "{http://www.w3.org/2000/svg}"
 STRANGE = "<b>&\"$x_1$' {0}"
@@ -137,21 +136,6 @@ def test_filled_marks_may_be_the_best(source: Source, pictures: Pictures) -> Non
     assert hollow and hollow == {
         n for n, one in enumerate(source.results.candidates) if not one.is_best
     }
-
-
-def test_the_race_shows_who_went_how_far(source: Source) -> None:
-    """Also a candidate that was dropped before it had a result."""
-    first, second, *_ = (one.name for one in source.results.candidates)
-    rounds = (
-        Round(candidates=(first, second, "dropped"), seeds=(1,), until=0.25),
-        Round(candidates=(second, first), seeds=(1,), until=0.5),
-        Round(candidates=(second,), seeds=(1, 2)),
-    )
-    assert "rounds" not in draw(source)
-    picture = draw(replace(source, results=replace(source.results, rounds=rounds)))["rounds"]
-    names = [text for text in texts(picture.svg) if text in (first, second, "dropped")]
-    assert names == [second, first, "dropped"]
-    assert marks(picture.svg) == {0, 1}
 
 
 # ------------------------------------------------------------------ nothing is dropped silently

@@ -1,4 +1,4 @@
-"""Scores: overall score against each cost, scores by task, and the rounds of a race."""
+"""Scores: overall score against each cost, and scores by task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -131,34 +131,25 @@ def left_out(
 
 
 def draw_scores(source: Source) -> Iterator[Picture]:
+    """A panel for each score, with a row for each candidate."""
     results = source.results
     if not results.candidates:
         return
     looks = style.candidate_looks(source)
     keys = {"overall": "mean of the tasks", **results.tasks}
-    figure, panels = make_rows(list(keys), list(looks.values()))
+    figure, panels = style.make_panels(list(keys), height=FRAME + ROW * len(looks), sharey=True)
+    panels[0].set_ylim(len(looks) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(looks)), [look.name for look in looks.values()])
     for axes, (key, metric) in zip(panels, keys.items(), strict=True):
         axes.set_xlabel(metric, loc="center")
+        axes.grid(axis="y", visible=False)
+        axes.spines["left"].set_visible(False)
+        for label, look in zip(axes.get_yticklabels(), looks.values(), strict=True):
+            weight = "bold" if "recommended" in look.role else "normal"
+            label.set(color=style.INK, gid=look.gid, fontweight=weight)
         draw_panel(axes, results, key, looks)
     caption = TASK_CAPTION.format(baseline=results.baseline)
     yield style.to_picture(figure, "Scores of all candidates", caption, "scores")
-
-
-def make_rows(titles: Sequence[str], looks: Sequence[Look]) -> tuple[Figure, list[Axes]]:
-    """Panels with a row for each candidate."""
-    figure, panels = style.make_panels(
-        titles, height=FRAME + ROW * len(looks), columns=min(2, len(titles)), sharey=True
-    )
-    panels[0].set_ylim(len(looks) - 0.5, -0.5)
-    panels[0].set_yticks(range(len(looks)), [look.name for look in looks])
-    for axes in panels:
-        axes.grid(axis="y", visible=False)
-        axes.spines["left"].set_visible(False)
-    for axes in panels[::2]:
-        for label, look in zip(axes.get_yticklabels(), looks, strict=True):
-            weight = "bold" if "recommended" in look.role else "normal"
-            label.set(color=style.INK, gid=look.gid, fontweight=weight)
-    return figure, panels
 
 
 def draw_panel(axes: Axes, results: Results, key: str, looks: Mapping[str, Look]) -> None:
@@ -168,38 +159,8 @@ def draw_panel(axes: Axes, results: Results, key: str, looks: Mapping[str, Look]
         score, look = one.scores[key], looks[one.name]
         style.draw_mark(axes, score.mean, height, look, 6, xerr=score.stderr)
         if key in one.against and one.against[key].is_significant:
-            axes.text(
-                score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
-            )
+            end = score.mean + score.stderr
+            axes.text(end, height, " *", weight="bold", va="center", gid=look.gid)
         if one.name == results.baseline:
             axes.axvline(score.mean, color=style.PALE, linewidth=0.9, zorder=0.9)
     axes.locator_params(axis="x", nbins=4)
-
-
-# ------------------------------------------------------------------ by round
-
-
-def draw_rounds(source: Source) -> Iterator[Picture]:
-    """Which candidates were trained in which round; those that went farthest come first."""
-    rounds, looks = source.results.rounds, style.candidate_looks(source)
-    if len(rounds) < 2:
-        return
-    everyone = dict.fromkeys((*looks, *(name for entry in rounds for name in entry.candidates)))
-    places = {
-        name: [n for n, entry in enumerate(rounds, start=1) if name in entry.candidates]
-        for name in everyone
-    }
-    names = sorted(filter(places.get, places), key=lambda name: -len(places[name]))
-    unknown = Look("", "", style.OTHER, style.MARKERS[0], "", False, False)
-    shown = [looks.get(name) or unknown._replace(name=style.shorten(name)) for name in names]
-    figure, (axes,) = make_rows([""], shown)
-    for height, (name, look) in enumerate(zip(names, shown, strict=True)):
-        ends = places[name][0], places[name][-1]
-        axes.plot(ends, [height, height], color=look.colour, alpha=0.5, gid=look.gid)
-        for number in places[name]:
-            style.draw_mark(axes, number, height, look, 6)
-    titles = [f"round {n}\n{one.until:.0%} of steps" for n, one in enumerate(rounds, start=1)]
-    axes.set_xticks(range(1, len(rounds) + 1), titles)
-    axes.set_xlim(0.5, len(rounds) + 0.5)
-    caption = f"Each mark is a round in which a candidate was trained. {style.FILLED}"
-    yield style.to_picture(figure, "Who was trained in which round", caption, "rounds")
