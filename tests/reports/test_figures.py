@@ -166,13 +166,13 @@ def test_candidates_without_a_cost_are_named(source: Source) -> None:
     assert f"Not shown (other tasks, or cost not measured): {first.name}." in chart.caption
 
 
-def test_names_without_room_are_in_the_caption(many: Source, many_pictures: Pictures) -> None:
-    """Many candidates: the main ones and the front are named, the caption counts the others."""
+def test_of_many_candidates_the_main_ones_are_named(many: Source, many_pictures: Pictures) -> None:
+    """Those with a role and those on the front; the caption says how to find the others."""
     shown = texts(many_pictures["pareto-parameters"].svg)
     named = [look.name for look in candidate_looks(many).values() if look.name in shown]
     assert 1 < len(named) < 12
     assert {"recommended", "baseline"} <= {word for text in shown for word in text.split(", ")}
-    assert "further candidates are not named" in many_pictures["pareto-parameters"].caption
+    assert "Hover over a mark" in many_pictures["pareto-parameters"].caption
 
 
 def test_a_cost_that_nobody_measured_has_no_chart(source: Source) -> None:

@@ -150,8 +150,6 @@ def encoder_lines(source: Source) -> Iterator[str]:
     encoders = {(meta.encoder, meta.encoder_sha256): recipe for meta, recipe in metas}
     for (name, sha256), recipe in encoders.items():
         yield from describe_pretraining(name, sha256, recipe)
-    if not encoders:
-        yield "No record names its encoder."
 
 
 def describe_pretraining(name: str, sha256: str, recipe: Recipe) -> Iterator[str]:

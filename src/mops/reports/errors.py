@@ -52,7 +52,7 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
     """The analysis of each task, or a sentence that says why there is none."""
     on = source.results.on
     for task in source.results.tasks:
-        trials = source.same_seed_trials(compared_candidates(source, task))
+        trials = source.compared_trials(task, COMPARED)
         answers, left_out = read_answers(trials.values(), task, on)
         if not answers:
             yield f"No error analysis of {task}: no prediction file can be read."
@@ -77,13 +77,6 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
             tables=tuple(comparison.tables()),
             note=" ".join(notes),
         )
-
-
-def compared_candidates(source: Source, task: str) -> list[str]:
-    """The recommended one, the baseline, the model per task, then those with the best scores."""
-    names = [one.name for one in source.results.candidates if task in one.tasks]
-    ranked = dict.fromkeys((*source.main_candidates, *names))
-    return [name for name in ranked if name in names and source.trials_of(name)][:COMPARED]
 
 
 def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:

@@ -109,6 +109,13 @@ class Source:
                 return {trial.candidate: trial for trial in same}
         return {name: trials[0] for name, trials in known.items()}
 
+    def compared_trials(self, task: str, most: int) -> dict[str, TrialFiles]:
+        """Of candidates that learnt a task: those with a role first, then the best scores."""
+        names = [one.name for one in self.results.candidates if task in one.tasks]
+        ranked = dict.fromkeys((*self.main_candidates, *names))
+        known = [name for name in ranked if name in names and self.trials_of(name)]
+        return self.same_seed_trials(known[:most])
+
     @property
     def records(self) -> Mapping[str, Record]:
         """Candidate -> the record of one of its trials."""

@@ -16,7 +16,7 @@ from mops.tables import EMPTY, Cell, Table, format_seconds
 
 TOTAL = "all tasks"
 SMOOTHING = 20  # a value is the mean over one part in so many of the training
-MOST, FEW = 50, 20  # values of a notable line, and of the others
+MOST = 50  # values of a line
 MARKED = 6  # lines of at most so many values have markers
 NEARLY = 0.9  # fraction of the final score
 FEWEST_LAST = 3  # evaluations whose spread means something
@@ -63,10 +63,10 @@ def draw_curves(source: Source) -> Iterator[Picture | str]:
     looks, tasks = style.candidate_looks(source), source.results.tasks
     if missing := [name for name, trial in trials.items() if not trial.curve]:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
-    lines = {}
-    for name, trial in trials.items():
-        most = MOST if looks[name].is_notable else FEW
-        lines[name] = {key: smooth(*own, most) for key, own in loss_lines(trial).items()}
+    lines = {
+        name: {key: smooth(*own, MOST) for key, own in loss_lines(trial).items()}
+        for name, trial in trials.items()
+    }
     caption = f"Training loss by step, seed {seed}; running mean over 1/20 of the steps."
     keys = (TOTAL, *tasks)
     yield from draw_lines(looks, lines, keys, "loss", "Loss during training", caption, "steps")
