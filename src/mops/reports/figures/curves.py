@@ -16,7 +16,7 @@ from mops.tables import EMPTY, Cell, Table, format_seconds
 
 TOTAL = "all tasks"
 SMOOTHING = 20  # a value is the mean over one part in so many of the training
-MOST = 50  # values of a line
+MOST = 30  # values of a line
 MARKED = 6  # lines of at most so many values have markers
 NEARLY = 0.9  # fraction of the final score
 NOTE = "Overall score on validation rows at the stored evaluations; means over seeds."
