@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
-from mops.reports.errors import TaskErrors, compared_candidates, find_errors
+from mops.reports.errors import TaskErrors, find_errors
 from mops.reports.source import Source, TrialFiles, read_source
 from surveys import PLANS, make_survey
 
@@ -52,7 +52,7 @@ def test_who_is_compared(source: Source, found: dict[str, TaskErrors]) -> None:
     first = dict.fromkeys(
         [source.roles["recommended"], "shared", "separate", "hybrid:2", "frozen+shared"]
     )
-    plans = compared_candidates(source, "sentiment")
+    plans = list(source.compared_trials("sentiment", 4))
     assert plans == list(first) and list(found["sentiment"].candidates) == plans
     assert "seed 5" in found["sentiment"].note
 

@@ -31,7 +31,6 @@ from mops.reports.figures.style import (
 )
 from mops.reports.report import draw_charts
 from mops.reports.source import Source, read_source
-from mops.surveys.ledger import Round
 
 SVG = "{http://www.w3.org/2000/svg}"
 STRANGE = "<b>&\"$x_1$' {0}"
@@ -139,21 +138,6 @@ def test_filled_marks_may_be_the_best(source: Source, pictures: Pictures) -> Non
     }
 
 
-def test_the_race_shows_who_went_how_far(source: Source) -> None:
-    """Also a candidate that was dropped before it had a result."""
-    first, second, *_ = (one.name for one in source.results.candidates)
-    rounds = (
-        Round(candidates=(first, second, "dropped"), seeds=(1,), until=0.25),
-        Round(candidates=(second, first), seeds=(1,), until=0.5),
-        Round(candidates=(second,), seeds=(1, 2)),
-    )
-    assert "rounds" not in draw(source)
-    picture = draw(replace(source, results=replace(source.results, rounds=rounds)))["rounds"]
-    names = [text for text in texts(picture.svg) if text in (first, second, "dropped")]
-    assert names == [second, first, "dropped"]
-    assert marks(picture.svg) == {0, 1}
-
-
 # ------------------------------------------------------------------ nothing is dropped silently
 
 
@@ -182,13 +166,13 @@ def test_candidates_without_a_cost_are_named(source: Source) -> None:
     assert f"Not shown (other tasks, or cost not measured): {first.name}." in chart.caption
 
 
-def test_names_without_room_are_in_the_caption(many: Source, many_pictures: Pictures) -> None:
-    """Many candidates: the main ones and the front are named, the caption counts the others."""
+def test_of_many_candidates_the_main_ones_are_named(many: Source, many_pictures: Pictures) -> None:
+    """Those with a role and those on the front; the caption says how to find the others."""
     shown = texts(many_pictures["pareto-parameters"].svg)
     named = [look.name for look in candidate_looks(many).values() if look.name in shown]
     assert 1 < len(named) < 12
     assert {"recommended", "baseline"} <= {word for text in shown for word in text.split(", ")}
-    assert "further candidates are not named" in many_pictures["pareto-parameters"].caption
+    assert "Hover over a mark" in many_pictures["pareto-parameters"].caption
 
 
 def test_a_cost_that_nobody_measured_has_no_chart(source: Source) -> None:

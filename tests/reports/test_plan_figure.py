@@ -93,10 +93,12 @@ def test_colours_say_who_shares() -> None:
     assert "one copy for all tasks" in svg and "one copy per task" in svg and "frozen" not in svg
 
 
-def test_tasks_that_share_lie_side_by_side() -> None:
-    boxes = Diagram(laid("late:IS/mood+near"))
-    assert abs(boxes.tasks.index("mood") - boxes.tasks.index("near")) == 1
-    assert counts(boxes)["L2"] == 2 and counts(boxes)["L1"] == 3
+def test_tasks_that_share_have_one_box_or_one_colour() -> None:
+    neighbours, apart = Diagram(laid("late:IS/mood+same")), Diagram(laid("late:IS/mood+near"))
+    assert counts(neighbours)["L2"] == 2 and counts(neighbours)["L1"] == 3
+    row = next(row for row in apart.rows if row.name == "L2")
+    mood, same, near = apart.row_boxes(row)
+    assert mood.colour == near.colour != same.colour and mood.users == ("mood", "near")
 
 
 def test_what_is_frozen_is_marked() -> None:

@@ -4,9 +4,9 @@ The figure of a plan is as papers draw it: a column per task, a row per layer, a
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise, permutations
+from itertools import groupby
 from typing import NamedTuple
 
 from mops.data.compose import set_key
@@ -26,7 +26,6 @@ TALL, LOW, MANY = 19.0, 10.0, 18  # height of a row; with more than MANY rows
 HEAD = 25.0  # height of a head's row
 SIDE = 13.0  # width of an addition inside a layer's box
 LETTER = 6.7  # width of a character, about
-MOST_PERMUTED = 5  # tasks whose order is chosen by trying all
 FILL, ADDED_FILL = 0.24, 0.8  # opacity of copies and of additions
 SHARED = "#2f7fd6"  # one copy for all tasks
 TASKS = (
@@ -147,7 +146,7 @@ class Diagram:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.rows = make_rows(layout)
-        self.tasks = order_tasks(layout, self.rows)
+        self.tasks = tuple(layout.tasks)
         count = len(self.tasks)
         self.column = (WIDTH - LEFT - RIGHT - COLUMN_GAP * (count - 1)) / count
         self.colours = {task: TASKS[n % len(TASKS)] for n, task in enumerate(layout.tasks)}
@@ -274,16 +273,4 @@ def split_parts(layout: Layout, cells: Cells) -> tuple[Cells, ...]:
         forms.setdefault(form, []).append(owners)
     return tuple(
         dict(zip(cells, zip(*parts, strict=True), strict=True)) for parts in forms.values()
-    )
-
-
-def order_tasks(layout: Layout, rows: Sequence[Level]) -> tuple[str, ...]:
-    """The order that puts tasks that share side by side; the given one among equals."""
-    tasks = tuple(layout.tasks)
-    if len(tasks) > MOST_PERMUTED:
-        return tasks
-    forms = {tuple(cells.values()): cells for row in rows for cells in row.slices}.values()
-    return min(
-        permutations(tasks),
-        key=lambda order: sum(own[a] != own[b] for own in forms for a, b in pairwise(order)),
     )

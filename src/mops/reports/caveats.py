@@ -1,7 +1,7 @@
 """Caveats: facts about data, rows, statistics, machines and warnings that limit a result."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,29 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe
-from mops.data.checks import TaskReport, examine
-from mops.data.dataset import SPLITS, read_task
-from mops.errors import MopsError, RunError
+from mops.data.dataset import SPLITS
 from mops.model.sources import BUNDLED, BUNDLED_SHA256
-from mops.reports.source import Source, TrialFiles
+from mops.reports.source import Source
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import describe_rows, seeds_note
 from mops.tables import Cell, Table, number_cell
 from mops.yaml_io import read_yaml
 
-MOST_BYTES = 3_000_000  # of a task's data that is read again: about half a second
-DATA_COLUMNS = {  # column -> field of the split's report
-    "rows": "rows",
-    "skipped": "bad_rows",
-    "duplicates": "duplicates",
-    "also in train": "rows_in_train",
-    "sentence in train": "rows_sharing_a_sentence_with_train",
-    "also in validation": "rows_in_validation",
-}
 DATA_NOTE = (
-    "Rows as parsed. Duplicates: rows whose texts occurred before. Sentence in train: rows that "
-    "share a sentence with a training row. Texts are compared without punctuation and case."
+    "Rows that were trained with and scored. `mops check` looks for duplicates and for rows that "
+    "are in two splits."
 )
 MACHINE = ("processor", "platform", "device", "threads", "python")
 STATISTICS = (
@@ -80,17 +69,13 @@ def statistics_lines(results: Results) -> Sequence[str]:
     return [describe_rows(results), seeds_note(results), *STATISTICS]
 
 
-def count_of(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def describe_machines(source: Source) -> tuple[list[str], Table]:
     """Facts about machines and packages, with the number of trials that have them."""
     records = [trial.record for trial in source.trials]
-    counts: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     for meta in (record.meta_info for record in records):
         for name, value in {**{n: getattr(meta, n) for n in MACHINE}, **meta.packages}.items():
-            counts.setdefault(name, Counter())[str(value)] += 1
+            counts[name][str(value)] += 1
     rows = tuple(
         (Cell(name), Cell(value), number_cell(count, "{:,}"))
         for name, values in counts.items()
@@ -99,16 +84,15 @@ def describe_machines(source: Source) -> tuple[list[str], Table]:
     table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
     if not records:
         return ["No record can be read."], table
-    lines = [f"{count_of(len(records), 'trial')} on one kind of machine with the same versions."]
+    lines = ["All trials ran on one kind of machine with the same versions."]
     if varying := [name for name, values in counts.items() if len(values) > 1]:
         lines = [
             f"Trials differ in {', '.join(varying)}, so their training times are not comparable "
             "and the last digits of scores may differ."
         ]
     runs = [record.run_info for record in records]
-    if all(run.started and run.finished for run in runs):
-        first, last = min(run.started for run in runs), max(run.finished for run in runs)
-        lines.append(f"Trained from {first} to {last}.")
+    first, last = min(run.started for run in runs), max(run.finished for run in runs)
+    lines.append(f"Trained from {first} to {last}.")
     if any(record.train_info.batched > 1 for record in records):
         lines.append("Some trials were trained as one batch; each has an equal share of its time.")
     return lines, table
@@ -122,15 +106,15 @@ def warning_lines(results: Results) -> list[str]:
             candidates.setdefault(warning, []).append(one.name)
     lines = [caveat.text for caveat in results.caveats]
     for warning, names in candidates.items():
-        trainings = count_of(len(names), "training")
-        lines.append(f"{list_names(list(dict.fromkeys(names)))} ({trainings}): {warning}")
+        who = list_names(list(dict.fromkeys(names)))
+        lines.append(f"{who} (trainings: {len(names)}): {warning}")
     return lines or ["There are no warnings."]
 
 
 def missing_lines(results: Results, left_out: Sequence[str]) -> list[str]:
     states = Counter(trial.state for trial in results.missing).items()
     see = "see the trials without a result"
-    lines = [*left_out, *(f"{count_of(count, 'trial')} {state}: {see}" for state, count in states)]
+    lines = [*left_out, *(f"trials {state}: {count} ({see})" for state, count in states)]
     return lines or ["Nothing: every record was read, and its predictions give its scores."]
 
 
@@ -138,64 +122,23 @@ def missing_lines(results: Results, left_out: Sequence[str]) -> list[str]:
 
 
 def describe_data(source: Source) -> tuple[list[str], Table]:
-    """Rows per split, duplicates and leaks; constant baselines; rows that were skipped."""
-    rows: list[tuple[Cell, ...]] = []
-    lines: list[str] = []
-    first = {task: trial for trial in reversed(source.trials) for task in trial.recipe.tasks}
-    for task, trial in ((task, first[task]) for task in source.results.tasks if task in first):
-        try:
-            report = examine_task(trial, task)
-            splits = {name: vars(split) for name, split in report.splits.items()}
-            lines += baseline_and_leaks(report)
-        except MopsError as reason:
-            splits = recorded_rows(trial, task)
-            lines.append(f"{task}: duplicates and leaks were not looked for: {reason}")
-        for name, counts in splits.items():
-            cells = (number_cell(counts.get(key), "{:,}") for key in DATA_COLUMNS.values())
-            rows.append((Cell(task), Cell(name), *cells))
+    """What the training noted: rows of each split, and those that were skipped."""
+    counts: dict[tuple[str, str], float] = {}
+    for record in (trial.record for trial in source.trials):
+        for task, scores in record.scores.tasks.items():
+            counts |= {(task, split): own["rows"] for split, own in scores.items()}
+        counts |= {(task, "train"): own.rows for task, own in record.train_info.tasks.items()}
+    rows = tuple(
+        (Cell(task), *(number_cell(counts.get((task, split)), "{:,.0f}") for split in SPLITS))
+        for task in source.results.tasks
+    )
     metas = [trial.record.meta_info for trial in source.trials]
-    lines += dict.fromkeys(note for meta in metas for note in meta.data_notes)
+    lines = list(dict.fromkeys(note for meta in metas for note in meta.data_notes))
     files = {tuple(sorted(meta.data_sha256.items())) for meta in metas}
     if len(files) > 1:
         lines.append(f"Not all trials read the same files: there are {len(files)} different sets.")
-    return lines, Table("data", "Data", ("task", "split", *DATA_COLUMNS), tuple(rows), DATA_NOTE)
-
-
-def examine_task(trial: TrialFiles, name: str) -> TaskReport:
-    """What `mops check` finds, if the files are those of the training and not too large."""
-    entry = trial.recipe.tasks[name]
-    for reason in filter(None, map(trial.why_changed, entry.files().values())):
-        raise RunError(reason)
-    size = sum(Path(file).stat().st_size for file in entry.files().values())
-    if size > MOST_BYTES:
-        raise RunError(
-            f"{size / 1e6:.1f} MB are too much to be read again for a report; "
-            f"`mops check --config {trial.folder / 'recipe.yaml'}` looks for them"
-        )
-    return examine(*read_task(entry, entry.task(name), SPLITS))
-
-
-def recorded_rows(trial: TrialFiles, task: str) -> dict[str, dict[str, Any]]:
-    """Row counts alone, from the record."""
-    scores = trial.record.scores.tasks.get(task, {})
-    counts = {split: scores.get(split, {}).get("rows") for split in ("validation", "test")}
-    if train := trial.record.train_info.tasks.get(task):
-        counts = {"train": train.rows, **counts}
-    return {split: {"rows": int(count)} for split, count in counts.items() if count}
-
-
-def baseline_and_leaks(report: TaskReport) -> Iterator[str]:
-    if report.baseline_class is not None:
-        yield (
-            f"{report.task}: always predicting {report.baseline_class!r}, the most frequent class "
-            f"of train, has an accuracy of {report.baseline:.3f} on validation."
-        )
-    elif report.baseline is not None:
-        yield f"{report.task}: a constant prediction has correlation 0."
-    for name, split in report.splits.items():
-        if split.rows_in_train:
-            rows = f"{split.rows_in_train:,} of {split.rows:,} {name} rows"
-            yield f"{report.task}: {rows} are also in train."
+    table = Table("data", "Data", ("task", *SPLITS), rows, DATA_NOTE)
+    return lines, table.without_empty_columns()
 
 
 # ------------------------------------------------------------------ pretraining data
@@ -207,8 +150,6 @@ def encoder_lines(source: Source) -> Iterator[str]:
     encoders = {(meta.encoder, meta.encoder_sha256): recipe for meta, recipe in metas}
     for (name, sha256), recipe in encoders.items():
         yield from describe_pretraining(name, sha256, recipe)
-    if not encoders:
-        yield "No record names its encoder."
 
 
 def describe_pretraining(name: str, sha256: str, recipe: Recipe) -> Iterator[str]:

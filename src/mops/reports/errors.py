@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.dataset import read_split, read_task
-from mops.errors import MopsError
+from mops.data.tables import HUB
+from mops.errors import MopsError, RunError
 from mops.evaluate.evaluate import PredictionRows
-from mops.evaluate.metrics import score
+from mops.files import file_digest
 from mops.reports.source import JUDGES, Source, TrialFiles, read_answers
 from mops.tables import Cell, Table, number_cell
 
@@ -19,9 +21,7 @@ FAR = 0.2  # of a similarity's range: a prediction farther from its label is cal
 WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
-FEWEST = 3  # rows of a correlation
 Texts = tuple[str, ...]
-Cells = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TaskErrors:
     candidates: tuple[str, ...]
     worst: tuple[Example, ...]
     only: tuple[Example, ...]  # rows that one candidate alone gets wrong
-    tables: tuple[Table, ...]  # scores by length, where texts are known, and by label
+    tables: tuple[Table, ...]  # by length, where texts are known, and by label
     note: str
 
 
@@ -52,57 +52,49 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
     """The analysis of each task, or a sentence that says why there is none."""
     on = source.results.on
     for task in source.results.tasks:
-        trials = source.same_seed_trials(compared_candidates(source, task))
+        trials = source.compared_trials(task, COMPARED)
         answers, left_out = read_answers(trials.values(), task, on)
         if not answers:
             yield f"No error analysis of {task}: no prediction file can be read."
             continue
         first = next(iter(answers))
-        texts, why_no_texts = read_texts(trials[first], answers[first], on)
+        seeds = ", ".join(sorted({str(trials[name].result.seed) for name in answers}))
+        notes = [f"{len(answers[first].targets):,} rows ({JUDGES[on]}), seed {seeds}."]
+        texts: Sequence[Texts] = ()
+        try:
+            texts = read_texts(trials[first], answers[first], on)
+        except MopsError as reason:
+            notes.append(f"Ids are shown instead of texts: {reason}.")
         comparison = Comparison(answers, texts)
-        seeds = {trials[name].result.seed for name in answers}
-        seed = "each candidate's first seed" if len(seeds) > 1 else f"seed {seeds.pop()}"
-        notes = [f"{len(comparison.targets):,} rows ({JUDGES[on]}), {seed}."]
         if comparison.task.range:
-            notes += [f"An answer counts as wrong if it is more than {comparison.far:g} off."]
-        if why_no_texts:
-            notes += [f"Ids are shown instead of texts: {why_no_texts}."]
+            notes.append(f"An answer counts as wrong if it is more than {comparison.far:g} off.")
         notes += [f"Left out: {line}." for line in left_out]
         yield TaskErrors(
             task=task,
             candidates=tuple(answers),
             worst=tuple(comparison.worst()),
             only=tuple(comparison.errors_of_one()),
-            tables=(*comparison.scores_by_length(), comparison.scores_by_label()),
+            tables=tuple(comparison.tables()),
             note=" ".join(notes),
         )
 
 
-def compared_candidates(source: Source, task: str) -> list[str]:
-    """The recommended one, the baseline, the model per task, then those with the best scores."""
-    names = [one.name for one in source.results.candidates if task in one.tasks]
-    ranked = dict.fromkeys((*source.main_candidates, *names))
-    return [name for name in ranked if name in names and source.trials_of(name)][:COMPARED]
-
-
-def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> tuple[Sequence[Texts], str]:
-    """The texts of the rows as training read them, or none and the reason."""
+def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
+    """The texts of the rows as training read them; an error where its file is gone or changed."""
     task, split = rows.task, "test" if on == "test" else "validation"
     entry = trial.recipe.tasks[task.name]
-    file = entry.files().get(split) or entry.train or ""
-    if reason := trial.why_changed(file):
-        return (), reason
-    try:
-        if split in entry.files():
-            part = read_split(entry, task, file, needs_label=split == "validation")
-        else:  # validation was split off the training rows
-            part = read_task(entry, task, (split,))[1][split]
-        read = [part.rows[place] for place in rows.places]
-    except (MopsError, IndexError) as cause:
-        return (), f"{file} can no longer be read: {cause}"
-    if [row.id for row in read] != rows.columns["id"].tolist():
-        return (), f"the rows of {file} are not those that were answered"
-    return [row.texts for row in read], ""
+    file = entry.files().get(split) or entry.files()["train"]
+    if file.startswith(HUB):
+        raise RunError(f"{file} is on the hub, which a report does not contact")
+    if not Path(file).is_file():
+        raise RunError(f"{file} no longer exists")
+    if file_digest(file) != trial.record.meta_info.data_sha256[file]:
+        raise RunError(f"{file} has changed since the training")
+    if split in entry.files():
+        part = read_split(entry, task, file, needs_label=split == "validation")
+    else:  # validation was split off the training rows
+        part = read_task(entry, task, (split,))[1][split]
+    return [part.rows[place].texts for place in rows.places]
 
 
 class Comparison:
@@ -150,51 +142,34 @@ class Comparison:
             only=only,
         )
 
-    def scores_by_length(self) -> Iterator[Table]:
-        """The task's own score in each quarter of the rows, the shortest texts first.
-
-        Rows of equal length stay together, so quarters may be uneven or fewer than four.
-        """
-        if not self.texts:
-            return
-        words = np.array([sum(len(text.split()) for text in row) for row in self.texts])
-        bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
-        places = np.searchsorted(bounds, words)  # a bound belongs to the shorter quarter
-        name, rows = self.task.score_name, []
-        for mask in (places == n for n in np.unique(places)):
-            low, high = words[mask].min(), words[mask].max()
-            is_enough = mask.sum() >= FEWEST or not self.task.is_similarity
-            scores = [
-                score(self.task, self.targets[mask], own[mask])[name] if is_enough else None
-                for own in self.predictions
-            ]
-            rows.append(slice_row(f"{low}" if low == high else f"{low} to {high}", mask, scores))
-        note = f"{name} in quarters of the rows, by the number of words in their texts."
-        yield self.table("length", "words", rows, note)
-
-    def scores_by_label(self) -> Table:
-        """Accuracy per class; for a similarity the mean distance in equal parts of its range."""
-        values, note = 1 - self.errors, "Fraction of correct answers among the rows of a label."
-        places, names = self.targets.astype(int), list(self.task.labels)
+    def tables(self) -> Iterator[Table]:
+        """By text length in quarters of the rows, and by class or in equal parts of the range."""
+        if self.texts:
+            words = np.array([sum(len(text.split()) for text in row) for row in self.texts])
+            # Rows of equal length stay together, so quarters may be uneven or fewer than four.
+            bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
+            places = np.searchsorted(bounds, words)
+            quarters = [words[places == n] for n in np.unique(places)]
+            spans = [f"{own.min()} to {own.max()}" for own in quarters]
+            yield self.table("length", "words", places, spans)
+        places, names = self.targets.astype(int), self.task.labels
         if self.task.range:
-            note = "Mean distance between prediction and label; smaller is better."
-            values = self.errors
             edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
             places = np.searchsorted(edges[1:-1], self.targets, side="right")
-            names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+            names = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges))
+        yield self.table("label", "label", places, names)
+
+    def table(self, by: str, column: str, places: NDArray[np.int64], names: Sequence[str]) -> Table:
+        """A row for each name: rows that have its place, and what each candidate makes of them."""
+        values, note = 1 - self.errors, "Fraction of correct answers."
+        if self.task.is_similarity:
+            values = self.errors
+            note = "Mean distance between prediction and label; smaller is better."
         rows = []
         for mask, name in ((places == n, name) for n, name in enumerate(names)):
             if mask.any():
-                rows.append(slice_row(name, mask, [float(own[mask].mean()) for own in values]))
-        return self.table("label", "label", rows, note)
-
-    def table(self, by: str, column: str, rows: Sequence[Cells], note: str) -> Table:
-        name, columns = self.task.name, (column, "rows", *self.answers)
-        table = Table(f"{name}-by-{by}", f"{name} by {by}", columns, tuple(rows), note)
-        return table.with_minus_signs()
-
-
-def slice_row(words: str, mask: NDArray[np.bool_], values: Sequence[float | None]) -> Cells:
-    """Which rows, how many, and the value of each candidate on them."""
-    count = number_cell(int(mask.sum()), "{:,}")
-    return Cell(words), count, *(number_cell(value, "{:.3f}") for value in values)
+                means = values[:, mask].mean(axis=1).tolist()
+                count = number_cell(int(mask.sum()), "{:,}")
+                rows.append((Cell(name), count, *(number_cell(mean, "{:.3f}") for mean in means)))
+        task, columns = self.task.name, (column, "rows", *self.answers)
+        return Table(f"{task}-by-{by}", f"{task} by {by}", columns, tuple(rows), note)

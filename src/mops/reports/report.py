@@ -13,7 +13,7 @@ from mops.reports.figures.answers import draw_answers
 from mops.reports.figures.conflicts import draw_conflicts
 from mops.reports.figures.curves import convergence_table, draw_curves
 from mops.reports.figures.response import draw_responses
-from mops.reports.figures.scores import draw_pareto, draw_rounds, draw_scores
+from mops.reports.figures.scores import draw_pareto, draw_scores
 from mops.reports.figures.style import Picture, house_style, to_png
 from mops.reports.page import render_latex, render_markdown, render_page
 from mops.reports.source import Source, read_source
@@ -23,7 +23,7 @@ from mops.surveys.results.tables import INTERVAL, difference_cell, estimate_cell
 from mops.tables import EMPTY, Cell, Table, number_cell, to_csv, to_minus
 
 FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
-    draw_pareto, draw_rounds, draw_scores, draw_curves, draw_responses, draw_answers,
+    draw_pareto, draw_scores, draw_curves, draw_responses, draw_answers,
     draw_conflicts,
 )  # fmt: skip
 PLAN_COSTS = (

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mops.config.recipe import Recipe, to_recipe
-from mops.data.tables import HUB
 from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.evaluate import PredictionRows, read_predictions
-from mops.files import file_digest
 from mops.plans.layout import Layout
 from mops.plans.shapes import EncoderShape
 from mops.record import Record, read_curve, read_record
@@ -44,16 +42,6 @@ class TrialFiles:
     def predictions(self, task: str, on: str) -> Path:
         """The file with its predictions for the rows that judge."""
         return self.folder / "predictions" / f"{task}-{on}.csv"
-
-    def why_changed(self, file: str) -> str:
-        """Why a data file is not the one that was trained with; empty if it is."""
-        sha256 = self.record.meta_info.data_sha256.get(file)
-        if file.startswith(HUB):
-            return f"{file} is on the hub, which a report does not contact"
-        if not Path(file).is_file():
-            return f"{file} no longer exists"
-        is_same = not sha256 or file_digest(file) == sha256
-        return "" if is_same else f"{file} has changed since the training"
 
 
 def read_answers(
@@ -120,6 +108,13 @@ class Source:
             if len(same) == len(known):
                 return {trial.candidate: trial for trial in same}
         return {name: trials[0] for name, trials in known.items()}
+
+    def compared_trials(self, task: str, most: int) -> dict[str, TrialFiles]:
+        """Of candidates that learnt a task: those with a role first, then the best scores."""
+        names = [one.name for one in self.results.candidates if task in one.tasks]
+        ranked = dict.fromkeys((*self.main_candidates, *names))
+        known = [name for name in ranked if name in names and self.trials_of(name)]
+        return self.same_seed_trials(known[:most])
 
     @property
     def records(self) -> Mapping[str, Record]:

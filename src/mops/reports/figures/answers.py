@@ -13,7 +13,7 @@ from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source, TrialFiles, read_answers
 
 COMPARED = 2  # candidates side by side
-FEW, MOST = 6, 12  # so many classes have shares and counts; shares alone
+MOST = 12  # classes whose names and shares are written
 LETTERS = 9  # of a class
 CELLS = 24  # of a range, each way
 BINS = 10  # of confidence
@@ -21,15 +21,10 @@ Draw = Callable[[Axes, PredictionRows, Look], None]
 
 
 def draw_answers(source: Source) -> Iterator[Picture | str]:
-    """For each task the first two of the recommended candidate, the baseline and a model per task.
-
-    Agreement of values, or confusion and calibration of classes.
-    """
-    trials = source.same_seed_trials(one.name for one in source.results.candidates)
-    shown = [trials[name] for name in source.main_candidates if name in trials][:COMPARED]
+    """For each task: agreement of values, or confusion and calibration of classes."""
     for task in source.results.tasks:
-        own = [trial for trial in shown if task in trial.recipe.tasks]
-        answers, left_out = read_answers(own, task, source.results.on)
+        trials = source.compared_trials(task, COMPARED)
+        answers, left_out = read_answers(trials.values(), task, source.results.on)
         yield from (f"Charts of the answers to {task} leave out {line}." for line in left_out)
         if answers:
             is_similarity = next(iter(answers.values())).task.is_similarity
@@ -52,8 +47,6 @@ def draw_panels(
         if (score := trials[name].result.scores.get(task.name)) is not None:
             axes.set_title(f"{task.score_name} {score:.3f}", loc="right", weight="normal")
     caption += f" Seed {trials[first].result.seed}, {len(answers[first].targets):,} rows."
-    if draw is draw_confusion and len(task.labels) > MOST:
-        caption += f" Names and shares are left out: {len(task.labels)} classes."
     return style.to_picture(figure, title, caption, group, task.name)
 
 
@@ -74,9 +67,8 @@ def draw_confusion(axes: Axes, rows: PredictionRows, look: Look) -> None:
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(names)), names)
     for row, column in np.argwhere(counts > 0) if names else ():
-        count = f"\n{counts[row, column]:,.0f}" if len(labels) <= FEW else ""
         axes.text(
-            column, row, f"{shares[row, column]:.0%}{count}", ha="center", va="center",
+            column, row, f"{shares[row, column]:.0%}", ha="center", va="center",
             fontsize=9, weight="bold" if row == column else "normal", color=style.INK,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,10 @@ from mops.tables import EMPTY, Cell, Table, format_seconds
 
 TOTAL = "all tasks"
 SMOOTHING = 20  # a value is the mean over one part in so many of the training
-MOST, FEW = 50, 20  # values of a notable line, and of the others
+MOST = 30  # values of a line
 MARKED = 6  # lines of at most so many values have markers
 NEARLY = 0.9  # fraction of the final score
-FEWEST_LAST = 3  # evaluations whose spread means something
-NOTE = (
-    "Overall score on validation rows at the stored evaluations; means over seeds. Spread: the "
-    "standard deviation of the last quarter of a training's evaluations (at least three)."
-)
+NOTE = "Overall score on validation rows at the stored evaluations; means over seeds."
 Line = tuple[list[float], list[float]]  # x, y
 
 
@@ -63,10 +59,10 @@ def draw_curves(source: Source) -> Iterator[Picture | str]:
     looks, tasks = style.candidate_looks(source), source.results.tasks
     if missing := [name for name, trial in trials.items() if not trial.curve]:
         yield f"Learning curves leave out {', '.join(missing)}: no readable curve.jsonl."
-    lines = {}
-    for name, trial in trials.items():
-        most = MOST if looks[name].is_notable else FEW
-        lines[name] = {key: smooth(*own, most) for key, own in loss_lines(trial).items()}
+    lines = {
+        name: {key: smooth(*own, MOST) for key, own in loss_lines(trial).items()}
+        for name, trial in trials.items()
+    }
     caption = f"Training loss by step, seed {seed}; running mean over 1/20 of the steps."
     keys = (TOTAL, *tasks)
     yield from draw_lines(looks, lines, keys, "loss", "Loss during training", caption, "steps")
@@ -129,9 +125,7 @@ COLUMNS: dict[str, Callable[[float], str]] = {  # number of a training -> how it
     "steps": "{:,.0f}".format,
     "final score": "{:.3f}".format,
     "steps to 90 %": "{:,.0f}".format,
-    "share of steps": "{:.0%}".format,
     "time to 90 %": format_seconds,
-    "spread of the last": "{:.4f}".format,
 }
 
 
@@ -153,12 +147,10 @@ def measure_pace(trial: TrialFiles) -> dict[str, float]:
     steps, scores = score_lines(trial, "step").get("overall", ([], []))
     if len(scores) < 2:
         return {}
-    last, final = steps[-1], scores[-1]
-    pace: dict[str, float] = {"evaluations": len(scores), "steps": last, "final score": final}
+    final = scores[-1]
+    pace: dict[str, float] = {"evaluations": len(scores), "steps": steps[-1], "final score": final}
     if final > 0:  # nine tenths of a negative score are more than the score
         near = next(n for n, score in enumerate(scores) if score >= NEARLY * final)
         seconds, _ = score_lines(trial, "seconds")["overall"]
         pace |= {"steps to 90 %": steps[near], "time to 90 %": seconds[near]}
-        pace["share of steps"] = steps[near] / last
-    ends = scores[-max(FEWEST_LAST, len(scores) // 4) :]
-    return pace | ({"spread of the last": stdev(ends)} if len(ends) >= FEWEST_LAST else {})
+    return pace

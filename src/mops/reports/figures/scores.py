@@ -1,8 +1,7 @@
-"""Scores: overall score against each cost, scores by task, and the rounds of a race."""
+"""Scores: overall score against each cost, and scores by task."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox, BboxBase
@@ -16,15 +15,16 @@ FEW = 10  # with so many candidates each one is named
 FRAME, ROW = 60.0, 17.0  # height of a chart's title and axis, and of a candidate's row, in points
 COST_CAPTION = (
     f"Mean over seeds; bars are one standard error (rows and runs). {style.FILLED} The line is the "
-    "Pareto front."
+    "Pareto front. Hover over a mark to see which candidate it is."
 )
 TASK_CAPTION = (
     f"Mean over seeds with one standard error (rows and runs). {style.FILLED} The vertical line is "
     "{baseline}; * significantly different from it (Dunnett)."
 )
-# Where a name may stand: its offset in points.
-OFFSETS = ((8, 0), (-8, 0), (0, 8), (0, -8), (6, 10), (-6, 10), (6, -10), (-6, -10))
-ACROSS, UP = ("center", "left", "right"), ("center", "bottom", "top")  # by the offset's sign
+SIDES = (  # of a mark, where its name may stand: offset in points, alignment
+    (8, 0, "left", "center"), (-8, 0, "right", "center"),
+    (0, 8, "center", "bottom"), (0, -8, "center", "top"),
+)  # fmt: skip
 TIMES = ((3600.0, ", hours"), (60.0, ", minutes"), (1.0, ", seconds"), (1e-3, ", milliseconds"))
 Points = dict[str, tuple[float, float]]  # candidate -> cost, overall score
 COUNTS = ((1e6, ", millions"), (1.0, ""))
@@ -64,9 +64,10 @@ def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
     axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
     named = [name for name in points if is_few or looks[name].role or name in front]
     named.sort(key=lambda name: not looks[name].role)
-    unnamed = list(name_points(figure, axes, {name: looks[name] for name in named}, points))
-    notes = left_out(source.results, points, unnamed, others=len(points) - len(named))
-    caption = " ".join((COST_CAPTION, *notes))
+    name_points(figure, axes, {name: looks[name] for name in named}, points)
+    caption = COST_CAPTION
+    if missing := [one.name for one in source.results.candidates if one.name not in points]:
+        caption += f" Not shown (other tasks, or cost not measured): {', '.join(missing)}."
     yield style.to_picture(figure, f"Overall score against {label}", caption, "pareto", label)
 
 
@@ -88,10 +89,8 @@ def pareto_front(points: Points) -> list[str]:
     return front
 
 
-def name_points(
-    figure: Figure, axes: Axes, named: Mapping[str, Look], points: Points
-) -> Iterator[str]:
-    """Write each name on the first side where it covers no mark or name; yields the others."""
+def name_points(figure: Figure, axes: Axes, named: Mapping[str, Look], points: Points) -> None:
+    """Write each name on the first side of its mark that is free; roles are always written."""
     figure.draw_without_rendering()  # settles where the points lie
     figure.set_layout_engine("none")
     places = axes.transData.transform(list(points.values()))
@@ -102,8 +101,8 @@ def name_points(
             f"{look.name}\n{look.role}" if look.role else look.name, points[name], (0, 0),
             textcoords="offset points", weight="bold" if look.role else "normal", gid=look.gid,
         )  # fmt: skip
-        for x, y in (*OFFSETS, OFFSETS[0]):  # the first one again where none is free
-            text.set(position=(x, y), ha=ACROSS[np.sign(x)], va=UP[np.sign(y)])
+        for x, y, across, up in SIDES:
+            text.set(position=(x, y), ha=across, va=up)
             box = text.get_window_extent()
             is_inside = room.contains(*box.min) and room.contains(*box.max)
             if is_free := is_inside and not box.count_overlaps(taken):
@@ -112,53 +111,32 @@ def name_points(
             taken.append(box)
         else:
             text.remove()
-            yield name
-
-
-def left_out(
-    results: Results, points: Points, unnamed: Sequence[str], *, others: int
-) -> Iterator[str]:
-    """Sentences about marks and names that the chart does not have."""
-    if missing := [one.name for one in results.candidates if one.name not in points]:
-        yield f"Not shown (other tasks, or cost not measured): {', '.join(missing)}."
-    if unnamed:
-        yield f"Not named for lack of room: {', '.join(unnamed)}."
-    if others:
-        yield f"{others} further candidates are not named; hover over a mark to see which it is."
 
 
 # ------------------------------------------------------------------ by task
 
 
 def draw_scores(source: Source) -> Iterator[Picture]:
+    """A panel for each score, with a row for each candidate."""
     results = source.results
     if not results.candidates:
         return
     looks = style.candidate_looks(source)
     keys = {"overall": "mean of the tasks", **results.tasks}
-    figure, panels = make_rows(list(keys), list(looks.values()))
+    figure, panels = style.make_panels(list(keys), height=FRAME + ROW * len(looks), sharey=True)
+    panels[0].set_ylim(len(looks) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(looks)), [look.name for look in looks.values()])
     for axes, (key, metric) in zip(panels, keys.items(), strict=True):
         axes.set_xlabel(metric, loc="center")
-        draw_panel(axes, results, key, looks)
-    caption = TASK_CAPTION.format(baseline=results.baseline)
-    yield style.to_picture(figure, "Scores of all candidates", caption, "scores")
-
-
-def make_rows(titles: Sequence[str], looks: Sequence[Look]) -> tuple[Figure, list[Axes]]:
-    """Panels with a row for each candidate."""
-    figure, panels = style.make_panels(
-        titles, height=FRAME + ROW * len(looks), columns=min(2, len(titles)), sharey=True
-    )
-    panels[0].set_ylim(len(looks) - 0.5, -0.5)
-    panels[0].set_yticks(range(len(looks)), [look.name for look in looks])
-    for axes in panels:
         axes.grid(axis="y", visible=False)
         axes.spines["left"].set_visible(False)
-    for axes in panels[::2]:
-        for label, look in zip(axes.get_yticklabels(), looks, strict=True):
+        draw_panel(axes, results, key, looks)
+    for axes in panels[::2]:  # the left ones have the names
+        for label, look in zip(axes.get_yticklabels(), looks.values(), strict=True):
             weight = "bold" if "recommended" in look.role else "normal"
             label.set(color=style.INK, gid=look.gid, fontweight=weight)
-    return figure, panels
+    caption = TASK_CAPTION.format(baseline=results.baseline)
+    yield style.to_picture(figure, "Scores of all candidates", caption, "scores")
 
 
 def draw_panel(axes: Axes, results: Results, key: str, looks: Mapping[str, Look]) -> None:
@@ -168,38 +146,8 @@ def draw_panel(axes: Axes, results: Results, key: str, looks: Mapping[str, Look]
         score, look = one.scores[key], looks[one.name]
         style.draw_mark(axes, score.mean, height, look, 6, xerr=score.stderr)
         if key in one.against and one.against[key].is_significant:
-            axes.text(
-                score.mean + score.stderr, height, " *", weight="bold", va="center", gid=look.gid
-            )
+            end = score.mean + score.stderr
+            axes.text(end, height, " *", weight="bold", va="center", gid=look.gid)
         if one.name == results.baseline:
             axes.axvline(score.mean, color=style.PALE, linewidth=0.9, zorder=0.9)
     axes.locator_params(axis="x", nbins=4)
-
-
-# ------------------------------------------------------------------ by round
-
-
-def draw_rounds(source: Source) -> Iterator[Picture]:
-    """Which candidates were trained in which round; those that went farthest come first."""
-    rounds, looks = source.results.rounds, style.candidate_looks(source)
-    if len(rounds) < 2:
-        return
-    everyone = dict.fromkeys((*looks, *(name for entry in rounds for name in entry.candidates)))
-    places = {
-        name: [n for n, entry in enumerate(rounds, start=1) if name in entry.candidates]
-        for name in everyone
-    }
-    names = sorted(filter(places.get, places), key=lambda name: -len(places[name]))
-    unknown = Look("", "", style.OTHER, style.MARKERS[0], "", False, False)
-    shown = [looks.get(name) or unknown._replace(name=style.shorten(name)) for name in names]
-    figure, (axes,) = make_rows([""], shown)
-    for height, (name, look) in enumerate(zip(names, shown, strict=True)):
-        ends = places[name][0], places[name][-1]
-        axes.plot(ends, [height, height], color=look.colour, alpha=0.5, gid=look.gid)
-        for number in places[name]:
-            style.draw_mark(axes, number, height, look, 6)
-    titles = [f"round {n}\n{one.until:.0%} of steps" for n, one in enumerate(rounds, start=1)]
-    axes.set_xticks(range(1, len(rounds) + 1), titles)
-    axes.set_xlim(0.5, len(rounds) + 0.5)
-    caption = f"Each mark is a round in which a candidate was trained. {style.FILLED}"
-    yield style.to_picture(figure, "Who was trained in which round", caption, "rounds")
