@@ -167,16 +167,6 @@ def test_another_baseline_or_machine_invalidates_all(
     assert fake.started[4:] == ["separate", "shared"]
 
 
-def test_a_broken_costs_file_is_noted_and_measured_again(
-    fake: type[FakeWorker], tmp_path: Path
-) -> None:
-    first = measure(tmp_path, *PLANS[:2])
-    (tmp_path / "costs.json").write_text('{"shared": {"ma', "utf-8")
-    fake.started, watcher = [], RecordingWatcher()
-    assert measure(tmp_path, *PLANS[:2], watcher=watcher) == first
-    assert len(watcher.notes) == 1 and "costs.json cannot be read" in watcher.notes[0]
-
-
 def test_a_worker_that_dies_in_a_round_does_not_stop_the_others(
     fake: type[FakeWorker], tmp_path: Path
 ) -> None:

@@ -157,7 +157,7 @@ def plan_note(results: Results) -> str:
     has_gains = any(one.gains for one in results.candidates)
     return (
         "In order of overall scores: mean over seeds ± one standard error (rows and runs). "
-        f"{judged.best_note(results)} (The set is from Hsu's multiple comparisons.) Difference: "
+        f"{judged.BEST} (The set is from Hsu's multiple comparisons.) Difference: "
         f"overall score minus that of {reference}. "
         + (f"In brackets: gain over {results.single}. " if has_gains else "")
         + "Intervals (95 %) are simultaneous over all candidates (Dunnett); * significant. "

@@ -16,7 +16,7 @@ from mops.config.training import Count, Strict
 from mops.data.compose import compose_recipe, relative_to, set_key
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import SINGLE, is_plan_file, read_plan
-from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale, value_at
+from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale
 from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
@@ -158,16 +158,6 @@ class Survey(Strict):
             for n in own or {0}:
                 members.setdefault(n, []).append(row)
         blocks = [self.blocks[n].with_axis("plan", rows) for n, rows in sorted(members.items())]
-        return self.changed(blocks=blocks)
-
-    def with_values(self, key: str, values: Sequence[Any]) -> Survey:
-        """Other values of one key; the baseline keeps its own value, to compare them with."""
-        position = [candidate.name for candidate in self.expanded].index(self.baseline)
-        home = [block for block in self.blocks for _ in block.points()][position]
-        own = value_at(self.expanded[position].recipe.to_data(), key)
-        kept = [own] if own is not None and own not in values else []
-        new = plan_rows(list(values), Path()) if key == "plan" else list(values)
-        blocks = [b.with_axis(key, [*kept, *new] if b is home else new) for b in self.blocks]
         return self.changed(blocks=blocks)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Survey:

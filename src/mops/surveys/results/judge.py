@@ -32,7 +32,6 @@ from mops.surveys.results.results import (
     WAITING,
     CandidateCosts,
     CandidateResult,
-    Caveat,
     Group,
     MissingTrial,
     Results,
@@ -87,7 +86,7 @@ def judge_run(folder: Path) -> Results:
 def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]) -> Results:
     finished, strangers = split_by_rows([one for one in trials if isinstance(one, FinishedTrial)])
     missing = [one for one in trials if isinstance(one, MissingTrial)] + strangers
-    measured, problems = read_costs(design.folder / "costs.json")
+    measured = read_json(design.folder / "costs.json")
     results = replace(
         design,
         tasks={task: rows.task.score_name for one in finished for task, rows in one.judged.items()},
@@ -96,7 +95,7 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
     )
     for members in group_by_tasks(finished, design.baseline):
         results = add_group(results, members, measured)
-    return replace(results, caveats=(*problems, *find_caveats(results)))
+    return replace(results, caveats=tuple(find_caveats(results)))
 
 
 # ------------------------------------------------------------------ trials
@@ -241,18 +240,6 @@ def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any)
         trials=tuple(one.result for one in trials),
         **facts,
     )
-
-
-def read_costs(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Caveat, ...]]:
-    """What the cost pass has measured so far, and a caveat if its file is unreadable."""
-    try:
-        return {name: dict(entry) for name, entry in read_json(path).items()}, ()
-    except (OSError, ValueError, TypeError, AttributeError) as cause:
-        text = (
-            f"{path} cannot be read ({cause}), so nothing that the cost pass measured is used; "
-            "delete the file and run the survey again"
-        )
-        return {}, (Caveat("costs", text),)
 
 
 def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> CandidateCosts:

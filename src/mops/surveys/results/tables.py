@@ -1,6 +1,5 @@
 """The tables of `Results`, for the screen and the report."""
 
-from collections.abc import Sequence
 from statistics import mean
 
 from mops.evaluate.joint import Difference, Estimate
@@ -29,6 +28,7 @@ COSTS = {  # cost -> (column, short format, full format)
 TESTED = ("stderr", "low", "high", "p", "is_significant")  # behind a difference
 INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
 PLAIN = "{0.mean:+.3f}"
+BEST = "Best?: the best candidate is among these with 95 % confidence."
 
 
 def estimate_cell(estimate: Estimate | None) -> Cell:
@@ -87,19 +87,10 @@ def score_table(results: Results) -> Table:
     )
     note = (
         "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
-        f"{best_note(results)} {seeds_note(results)}"
+        f"{BEST} {seeds_note(results)}"
     )
     columns = ("best?", "candidate", "overall", "normalised", *results.tasks, "spread")
     return Table("scores", "Scores", columns, rows, note)
-
-
-def best_note(results: Results) -> str:
-    if all(one.is_best for one in results.candidates):
-        return "Any of these may be the best, at 95 % confidence."
-    return (
-        "Best?: the best candidate is among these with 95 % confidence; for each of the others, "
-        "another one is better."
-    )
 
 
 def seeds_note(results: Results) -> str:
@@ -133,23 +124,13 @@ def mcnemar_table(results: Results) -> Table:
     tasks = [task for task in results.tasks if any(task in c.mcnemar for c in results.candidates)]
     rows = []
     for one in (one for one in results.candidates if one.mcnemar):
-        other = {trial.seed for trial in results[one.reference].trials}
-        seeds = sorted(other & {trial.seed for trial in one.trials})
-        cells = (mcnemar_cell(one.mcnemar.get(task, ()), seeds) for task in tasks)
-        rows.append((Cell(one.name), *cells))
+        values = (one.mcnemar.get(task, ()) for task in tasks)
+        rows.append((Cell(one.name), *(Cell(" ".join(f"{p:.2g}" for p in own)) for own in values)))
     note = (
         f"Exact p against {results.baseline}, one number for each common seed, not corrected; it "
         "compares two trained models, not two plans."
     )
     return Table("mcnemar", "McNemar's test", ("candidate", *tasks), tuple(rows), note)
-
-
-def mcnemar_cell(p: Sequence[float], seeds: Sequence[int]) -> Cell:
-    """The p of the first seed is the value, those of the others follow it."""
-    if not p:
-        return EMPTY
-    more = zip((f"seed_{seed}" for seed in seeds[1:]), p[1:], strict=False)
-    return Cell(" ".join(f"{value:.2g}" for value in p), p[0], more=tuple(more))
 
 
 def gain_table(results: Results) -> Table:
