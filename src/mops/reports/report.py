@@ -142,12 +142,11 @@ def task_cell(one: CandidateResult, task: str, results: Results) -> Cell:
     cell, gain = estimate_cell(one.scores.get(task)), one.gains.get(task)
     if gain is None or cell is EMPTY:
         return cell
-    interval = difference_cell(gain, INTERVAL)
     tested = ((f"gain_{name}", getattr(gain, name)) for name in judged.TESTED)
     return replace(
         cell,
         text=f"{cell.text} ({gain.mean:+.3f}{'*' if gain.is_significant else ''})",
-        hint=to_minus(f"against {results.single}: {interval.text}, {interval.hint}"),
+        hint=to_minus(f"against {results.single}: {difference_cell(gain, INTERVAL).hint}"),
         more=(*cell.more, ("gain", gain.mean), *tested),
     )
 

@@ -106,7 +106,6 @@ def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
     step, encode = median(scaled("step")), median(scaled("encode"))
     return {
         "step_seconds": step,
-        "step_seconds_spread": float(iqr(scaled("step"))),
         "encode_seconds": encode,
         "train_seconds": entry["planned_steps"] * step + encode,
         "latency_seconds": median(scaled("latency")),

@@ -223,10 +223,10 @@ def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     file = Path(path)
     data = read_yaml(file)
     if not {"axes", "blocks"} & set(data):
-        advice = "a survey has `recipe` and `axes` (dotted key: [values]), or `blocks` of these"
-        if "tasks" in data or "training" in data:
-            advice = "it is a recipe; name it with --config"
-        raise RecipeError(f"{file} is no survey: it has neither `axes` nor `blocks`; {advice}")
+        raise RecipeError(
+            f"{file} is no survey: it has neither `axes` (dotted key: [values]) nor `blocks` of "
+            "these; a recipe is named with --config"
+        )
     return to_survey({"name": file.stem, **data}, recipe, folder=file.parent, where=str(file))
 
 

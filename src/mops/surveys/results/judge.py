@@ -114,8 +114,6 @@ def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTr
         state, reason = FAILED, failure["reason"]
     elif (pause := ledger.pause(trial.id)).is_paused:
         state, reason = PAUSED, f"trained to {pause.reached:.0%} of its steps"
-        if pause.score is not None:
-            reason += f"; its best validation score is {pause.score:.3f}"
     return missing_trial(trial, state, reason)
 
 

@@ -128,9 +128,8 @@ def recommend(
         worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=pareto_front(home)
     )
     if not allowed:
-        closest = min(home, key=lambda one: excess(one, limits)).name
-        line = f"No candidate meets the limits; the nearest is {closest}: {excluded[closest]}."
-        return replace(rule, lines=(line,))
+        reasons = (f"Excluded: {name}: {reason}." for name, reason in excluded.items())
+        return replace(rule, lines=("No candidate meets the limits.", *reasons))
     joint = results.joint(weights=weights)["overall"]
     joint = joint.among([name for name in joint.names if name not in excluded])
     return decide(rule, results, allowed, joint)
@@ -266,12 +265,6 @@ def find_obstacle(
             above = f"{value / limit - 1:.0%} above the limit of {form(limit)}"
             problems.append(f"{name} {form(value)}, {above}")
     return "; ".join(problems)
-
-
-def excess(candidate: CandidateResult, limits: Mapping[str, float]) -> float:
-    """The largest ratio of a cost to its limit."""
-    costs = candidate.costs
-    return max(known(getattr(costs, LIMITS[key][0])) / limit for key, limit in limits.items())
 
 
 # ------------------------------------------------------------------ in words

@@ -50,9 +50,7 @@ def difference_cell(difference: Difference | None, form: str) -> Cell:
     if difference is None:
         return EMPTY
     more = tuple((name, getattr(difference, name)) for name in TESTED)
-    hint = f"p {difference.p:.2g}, adjusted for all candidates"
-    if form != INTERVAL:
-        hint = f"95 % interval {difference.low:+.3f} to {difference.high:+.3f}, {hint}"
+    hint = f"{difference.in_words}, p {difference.p:.2g}, adjusted for all candidates"
     star = "*" if difference.is_significant else ""
     return Cell(form.format(difference) + star, difference.mean, hint, more)
 
@@ -215,12 +213,10 @@ def odds_table(decision: Decision) -> Table:
 
 def race_table(results: Results) -> Table:
     """The rounds of a race, or of seeds that were added; `why` says who was dropped."""
-    named = {name for entry in results.rounds for name in entry.candidates}
-    count = len(named | {one.name for one in results.candidates})
     rows = tuple(
         (
             number_cell(number, "{}"),
-            Cell(", ".join(own) if len(own := entry.candidates) < count else f"all {count}"),
+            Cell(", ".join(entry.candidates)),
             Cell(", ".join(map(str, entry.seeds))),
             number_cell(entry.until, "{:.0%}"),
             Cell(entry.why),
