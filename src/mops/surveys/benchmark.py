@@ -97,19 +97,19 @@ def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
     rounds: Rounds = entry["rounds"]
     reference = {(facts["group"], facts["round"]): facts for facts in beside}
 
-    def scaled(what: str) -> list[float]:
+    def usual_time(what: str) -> float:
         by = "step" if what == "encode" else what  # the baseline may have nothing to encode
         usual = median([facts[by] for facts in beside] or [1.0])
         bases = (reference.get((facts["group"], facts["round"]), {by: usual}) for facts in rounds)
-        return [usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True)]
+        return median(usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True))
 
-    step, encode = median(scaled("step")), median(scaled("encode"))
+    step, encode = usual_time("step"), usual_time("encode")
     return {
         "step_seconds": step,
         "encode_seconds": encode,
         "train_seconds": entry["planned_steps"] * step + encode,
-        "latency_seconds": median(scaled("latency")),
-        "throughput": BATCH / median(scaled("batch")),
+        "latency_seconds": usual_time("latency"),
+        "throughput": BATCH / usual_time("batch"),
         # After as many rounds as the others: the baseline takes part in several groups.
         "peak_memory_bytes": [f["peak"] for f in rounds if f["group"] == rounds[0]["group"]][-1],
         "waited": sum(f["waited"] for f in rounds) / sum(f["clock"] for f in rounds),

@@ -236,8 +236,7 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
     def is_beaten(own: tuple[float, ...]) -> bool:
         return any(other != own and all(map(le, other, own)) for other in losses.values())
 
-    front = [one for one in candidates if not is_beaten(losses[one.name])]
-    front.sort(key=lambda one: losses[one.name])
+    front = (one for one in candidates if not is_beaten(losses[one.name]))
     return tuple(
         FrontPoint(
             name=one.name,
@@ -245,7 +244,7 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
             stderr=one.overall.stderr,
             costs={cost: getattr(one.costs, cost) for cost in FRONT},
         )
-        for one in front
+        for one in sorted(front, key=lambda one: losses[one.name])
     )
 
 

@@ -15,15 +15,15 @@ from mops.tables import (
     number_cell,
 )
 
-COSTS = {  # cost -> (column, short format, full format)
-    "parameters": ("parameters", format_count, "{:,.0f}"),
-    "trained_parameters": ("trained", format_count, "{:,.0f}"),
-    "weight_bytes": ("weights", format_bytes, "{:,.0f} bytes"),
-    "peak_memory_bytes": ("memory", format_bytes, "{:,.0f} bytes"),
-    "step_seconds": ("a step", format_seconds, ""),
-    "train_seconds": ("training", format_seconds, ""),
-    "latency_seconds": ("latency", format_seconds, ""),
-    "throughput": ("rows / s", lambda rows: f"{rows:,.0f}", ""),
+COSTS = {  # cost -> (column, format)
+    "parameters": ("parameters", format_count),
+    "trained_parameters": ("trained", format_count),
+    "weight_bytes": ("weights", format_bytes),
+    "peak_memory_bytes": ("memory", format_bytes),
+    "step_seconds": ("a step", format_seconds),
+    "train_seconds": ("training", format_seconds),
+    "latency_seconds": ("latency", format_seconds),
+    "throughput": ("rows / s", "{:,.0f}".format),
 }
 TESTED = ("stderr", "low", "high", "p", "is_significant")  # behind a difference
 INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
@@ -57,10 +57,7 @@ def difference_cell(difference: Difference | None, form: str) -> Cell:
 
 def cost_cell(key: str, value: float | None) -> Cell:
     """Empty where it was not measured."""
-    if not value:
-        return EMPTY
-    _, short, full = COSTS[key]
-    return Cell(short(value), value, full.format(value))
+    return Cell(COSTS[key][1](value), value) if value else EMPTY
 
 
 def name_cell(one: CandidateResult, results: Results) -> Cell:
