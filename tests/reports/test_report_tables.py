@@ -48,8 +48,8 @@ def test_the_decision_comes_first_and_nothing_is_empty(source: Source) -> None:
     tables = make_tables(source)
     names = [table.name for table in tables]
     assert names == [
-        "decision", "plans", "differences", "gains", "mcnemar", "costs", "trainings",
-        "convergence", "front",
+        "decision", "plans", "differences", "gains", "mcnemar", "costs", "convergence",
+        "front",
     ]  # fmt: skip
     for table in tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)

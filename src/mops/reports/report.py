@@ -108,7 +108,6 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         judged.gain_table(results),
         judged.mcnemar_table(results),
         judged.cost_table(results),
-        judged.training_table(results),
         convergence_table(source),
         *([judged.front_table(decision)] if decision else []),
         judged.missing_table(results),

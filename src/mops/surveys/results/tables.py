@@ -1,7 +1,5 @@
 """The tables of `Results`, for the screen and the report."""
 
-from statistics import mean
-
 from mops.evaluate.joint import Difference, Estimate
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
@@ -160,26 +158,6 @@ def cost_table(results: Results) -> Table:
     )
     columns = ("candidate", *(COSTS[key][0] for key in known), "TM")
     return Table("costs", "Costs", columns, rows, note)
-
-
-def training_table(results: Results) -> Table:
-    """Steps, passes and the best evaluation of each candidate; means over seeds."""
-    rows = []
-    for one in results.candidates:
-        infos = [trial.train_info for trial in one.trials]
-        passes = {t: mean(info.tasks[t].passes for info in infos) for t in one.tasks}
-        rows.append(
-            (
-                Cell(one.name),
-                number_cell(mean(info.steps for info in infos), "{:,.0f}"),
-                number_cell(mean(info.best_step for info in infos), "{:,.0f}"),
-                number_cell(mean(info.best_epoch for info in infos), "{:.1f}"),
-                *(number_cell(passes.get(task), "{:.1f}") for task in results.tasks),
-                Cell(" ".join(trial.id for trial in one.trials)),
-            )
-        )
-    columns = ("steps", "best step", "best epoch", *(f"passes {task}" for task in results.tasks))
-    return Table("trainings", "Trainings", ("candidate", *columns, "trials"), tuple(rows))
 
 
 def missing_table(results: Results) -> Table:
