@@ -48,8 +48,8 @@ def test_the_decision_comes_first_and_nothing_is_empty(source: Source) -> None:
     tables = make_tables(source)
     names = [table.name for table in tables]
     assert names == [
-        "decision", "plans", "differences", "gains", "mcnemar", "costs", "trainings",
-        "convergence", "front",
+        "decision", "plans", "differences", "gains", "mcnemar", "costs", "convergence",
+        "front",
     ]  # fmt: skip
     for table in tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
@@ -161,7 +161,7 @@ def test_the_rounds_of_a_race(tmp_path: Path, source: Source) -> None:
     assert [len(one.trials) for one in race.results.candidates] == [2, 2, 1, 1]
     (table,) = (table for table in make_tables(race) if table.name == "rounds")
     assert table.texts == [
-        ["1", "all 4", "1", "25%", "time is scarce"],
+        ["1", ", ".join(PLANS), "1", "25%", "time is scarce"],
         ["2", "shared, separate", "1, 2", "100%", "to the end; dropped: hybrid:2"],
     ]
 

@@ -38,9 +38,7 @@ def test_a_machine_that_slows_down_changes_no_ratio() -> None:
     costs = settle({"base": entry(*machine), "other": entry(*(2 * x for x in machine))}, "base")
     assert costs["base"]["step_seconds"] == pytest.approx(1.1)
     assert costs["other"]["step_seconds"] == pytest.approx(2.2)
-    assert costs["other"]["step_seconds_spread"] == pytest.approx(0.0)
-    assert costs["base"]["step_seconds_spread"] == pytest.approx(1.0)  # 2.0 - 1.0
-    assert costs["other"]["noise"] == pytest.approx(1.0 / 1.1)
+    assert costs["other"]["noise"] == pytest.approx(1.0 / 1.1)  # (2.0 - 1.0) / median
 
 
 def test_groups_at_different_times_are_scaled_to_the_baseline_of_all_groups() -> None:
@@ -127,26 +125,18 @@ def measure(
     return measure_costs(candidates, folder, baseline, watcher or RecordingWatcher())
 
 
-def test_at_most_four_are_alive_and_the_baseline_is_in_every_group(
+def test_at_most_three_are_alive_and_the_baseline_is_in_every_group(
     fake: type[FakeWorker], tmp_path: Path
 ) -> None:
     watcher = RecordingWatcher()
     costs = measure(tmp_path, *PLANS, baseline="hybrid:1", watcher=watcher)
     assert fake.started[0] == "hybrid:1"
     assert sorted(fake.started) == sorted(PLANS)
-    assert fake.most == 4
-    assert len(costs["hybrid:1"]["rounds"]) == 14
+    assert fake.most == 3
+    assert len(costs["hybrid:1"]["rounds"]) == 21
     assert {costs[plan]["peak_memory_bytes"] for plan in PLANS} == {2007}
-    assert watcher.phases[1].endswith("3 of 5 candidates done")
+    assert watcher.phases[1].endswith("2 of 5 candidates done")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["costs.json", "locks"]
-
-
-def test_where_memory_is_short_two_are_alive(
-    fake: type[FakeWorker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(benchmark, "free_memory", lambda: 1400.0)
-    measure(tmp_path, *PLANS)
-    assert fake.most == 2
 
 
 def test_only_new_and_changed_candidates_are_measured(
@@ -173,16 +163,6 @@ def test_another_baseline_or_machine_invalidates_all(
     monkeypatch.setattr(benchmark, "processor_name", lambda: "an abacus")
     measure(tmp_path, *PLANS[:2], baseline="separate")
     assert fake.started[4:] == ["separate", "shared"]
-
-
-def test_a_broken_costs_file_is_noted_and_measured_again(
-    fake: type[FakeWorker], tmp_path: Path
-) -> None:
-    first = measure(tmp_path, *PLANS[:2])
-    (tmp_path / "costs.json").write_text('{"shared": {"ma', "utf-8")
-    fake.started, watcher = [], RecordingWatcher()
-    assert measure(tmp_path, *PLANS[:2], watcher=watcher) == first
-    assert len(watcher.notes) == 1 and "costs.json cannot be read" in watcher.notes[0]
 
 
 def test_a_worker_that_dies_in_a_round_does_not_stop_the_others(
@@ -220,7 +200,7 @@ def test_after_ctrl_c_no_process_is_left_and_finished_groups_are_kept(
     assert not fake.alive
     fake.interrupt, fake.started = "", []
     measure(tmp_path, *PLANS)
-    assert fake.started == ["shared", "late:S", "late:I"]
+    assert fake.started == ["shared", "late:I"]
 
 
 @pytest.mark.parametrize(("waited", "rounds"), [(0.1, 7), (0.5, 5), (0.7, 3)])

@@ -179,11 +179,9 @@ def test_costs_agree_with_a_run(measured: dict[str, Any], tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_only_frozen_parts_are_encoded(measured: dict[str, Any]) -> None:
-    """All distinct sequences that eight steps of four rows a task take."""
     shared, frozen = measured["shared"], measured[FROZEN]
-    assert shared["encode_seconds"] == shared["encode_sequences"] == 0
+    assert shared["encode_seconds"] == 0
     assert frozen["encode_seconds"] > 0
-    assert 8 < frozen["encode_measured"] < frozen["encode_sequences"] <= 32 + 30 + 20
     assert frozen["trained_parameters"] < frozen["parameters"] / 2
 
 

@@ -233,12 +233,6 @@ def test_a_task_alone_trains_only_itself_and_movies_join(tmp_path: Path) -> None
     assert tasks_for("trunks", str(folder)) is None
 
 
-def test_other_encoders_join_the_one_of_the_recipe() -> None:
-    found = survey("encoders", *THREE).with_values("encoder", ["some/tiny"])
-    assert {c.recipe.encoder for c in found.candidates()} == {"minilm", "some/tiny"}
-    assert found.baseline == "shared, encoder=minilm"
-
-
 def test_everything_has_all_families_and_three_that_train_as_a_batch() -> None:
     found = survey("everything", *THREE)
     plans = [str(candidate.recipe.plan) for candidate in found.candidates()]

@@ -13,6 +13,7 @@ import pytest
 from executing import InProcess, KilledError, RecordingWatcher, ledger_with, trial
 
 from mops.evaluate.joint import Joint, estimate_joint
+from mops.surveys.budget import Estimator, TrialEstimate
 from mops.surveys.design import Survey, to_survey
 from mops.surveys.executors import train_trials
 from mops.surveys.ledger import PAUSED, Ledger, Progress, Round
@@ -138,10 +139,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(facts, seconds=float(facts.reached > 0))
 
     monkeypatch.setattr(Ledger, "progress", progress)
-    monkeypatch.setattr(
-        "mops.surveys.run.estimate_trials",
-        lambda survey: dict.fromkeys([c.name for c in survey.candidates()], 1.0),
-    )
+    even = TrialEstimate("", 8, 1, 1, 1.0, 0.0, 0.0, "")
+    monkeypatch.setattr(Estimator, "estimate", lambda _, name, recipe: replace(even, name=name))
 
 
 def rounds_of(folder: Path) -> Any:

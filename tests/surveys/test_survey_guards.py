@@ -147,12 +147,8 @@ def test_a_group_is_one_sentence_from_the_quickest_to_the_slowest() -> None:
 
 
 def test_more_weights_to_update_are_more_work() -> None:
-    """Equal FLOPs, but the optimizer passes three times as many weights."""
-    (text,) = said(made_summary(timed("shared", 1.0), timed("b", 1.4, trained=3000)), "noise")
-    assert text == (
-        "shared and b have equal FLOPs; their step times differ by 40%: "
-        "this machine's noise, and up to 3.0 times as many weights to update"
-    )
+    """Equal FLOPs, but the optimizer passes three times as many weights: no noise."""
+    assert not said(made_summary(timed("shared", 1.0), timed("b", 1.4, trained=3000)), "noise")
 
 
 def test_without_a_known_noise_nothing_is_said() -> None:

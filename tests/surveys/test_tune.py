@@ -132,7 +132,7 @@ def difference(mean: float, *, is_real: bool = False, seeds: int = 3) -> Differe
         (difference(0.0), "worse than the default"),
         (difference(-0.3, is_real=True), "worse than the default"),
         (difference(0.01), "not significantly better than the default"),
-        (difference(0.5, seeds=1), "one fresh seed does not show"),
+        (difference(0.5, seeds=1), "not significantly better than the default"),
         (None, "could not be compared"),
     ],
 )

@@ -1,11 +1,11 @@
-"""A survey with other plans, values, settings, seeds and steps; its baseline is found again."""
+"""A survey with other plans, settings, seeds and steps; its baseline is found again."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from designs import BOTH, RATES, STAGES, names, recipe, survey
+from designs import RATES, STAGES, names, recipe, survey
 
 from mops.errors import MopsError
 from mops.plans.catalog import read_plan
@@ -21,18 +21,6 @@ def test_other_plans_replace_the_axis(tmp_path: Path) -> None:
     assert names(changed) == ["hybrid:2", "hybrid:1"]
     assert (changed.baseline, changed.single) == ("hybrid:2", None)
     assert found.with_plans(["shared", "hybrid:2", "separate"]).baseline == "separate"
-
-
-def test_other_values_join_that_of_the_baseline() -> None:
-    found = survey({"plan": ["shared"], "encoder": ["minilm"]}).with_values("encoder", ["a/tiny"])
-    assert names(found) == ["shared, encoder=minilm", "shared, encoder=tiny"]
-    assert found.baseline == "shared, encoder=minilm"
-    linked = survey({"plan": ["shared"], BOTH: [1e-3, 1e-4]}).with_values(RATES, [1e-6])
-    rates = [c.recipe.training.head_learning_rate for c in linked.candidates()]
-    assert rates == [1e-3, 1e-6]
-    new = survey().with_values("training.dropout", [0.0])  # no axis before
-    assert names(new)[:2] == ["shared, dropout=0.1", "shared, dropout=0"]
-    assert new.baseline == "shared, dropout=0.1"
 
 
 def test_settings_hold_for_all_candidates() -> None:

@@ -108,7 +108,6 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         judged.gain_table(results),
         judged.mcnemar_table(results),
         judged.cost_table(results),
-        judged.training_table(results),
         convergence_table(source),
         *([judged.front_table(decision)] if decision else []),
         judged.missing_table(results),
@@ -142,12 +141,11 @@ def task_cell(one: CandidateResult, task: str, results: Results) -> Cell:
     cell, gain = estimate_cell(one.scores.get(task)), one.gains.get(task)
     if gain is None or cell is EMPTY:
         return cell
-    interval = difference_cell(gain, INTERVAL)
     tested = ((f"gain_{name}", getattr(gain, name)) for name in judged.TESTED)
     return replace(
         cell,
         text=f"{cell.text} ({gain.mean:+.3f}{'*' if gain.is_significant else ''})",
-        hint=to_minus(f"against {results.single}: {interval.text}, {interval.hint}"),
+        hint=to_minus(f"against {results.single}: {difference_cell(gain, INTERVAL).hint}"),
         more=(*cell.more, ("gain", gain.mean), *tested),
     )
 
@@ -157,7 +155,7 @@ def plan_note(results: Results) -> str:
     has_gains = any(one.gains for one in results.candidates)
     return (
         "In order of overall scores: mean over seeds ± one standard error (rows and runs). "
-        f"{judged.best_note(results)} (The set is from Hsu's multiple comparisons.) Difference: "
+        f"{judged.BEST} (The set is from Hsu's multiple comparisons.) Difference: "
         f"overall score minus that of {reference}. "
         + (f"In brackets: gain over {results.single}. " if has_gains else "")
         + "Intervals (95 %) are simultaneous over all candidates (Dunnett); * significant. "

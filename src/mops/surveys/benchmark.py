@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import count
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,8 +34,7 @@ ROUNDS = 7
 # Where other programs slow the pass down by more than SLACK, it ends early, after FEWEST_ROUNDS.
 FEWEST_ROUNDS, SLACK = 3, 1.3
 BATCH = 32  # rows of a batch of requests
-GROUP = 3  # candidates whose processes are alive beside the baseline's
-SPARE = 1.5  # start another process while this many times the largest one's memory is free
+GROUP = 2  # candidates whose processes are alive beside the baseline's: all need their memory
 SPAWN = get_context("spawn")
 CostEntries = dict[str, dict[str, Any]]  # candidate -> its entry in costs.json
 Rounds = Sequence[Mapping[str, float]]  # each with its group, its number and the measurements
@@ -53,24 +51,19 @@ def measure_costs(
     base, path = by_name[baseline], folder / "costs.json"
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
-        known = read_costs(path, by_name, base, watcher)
+        known = valid_entries(read_json(path), by_name, base)
         if missing := [candidate for name, candidate in by_name.items() if name not in known]:
             CostPass(path, folder / ".costs", base, watcher, known).run(missing)
     return settle(known, baseline)
 
 
-def read_costs(
-    path: Path, candidates: Mapping[str, Candidate], baseline: Candidate, watcher: SurveyWatcher
+def valid_entries(
+    entries: CostEntries, candidates: Mapping[str, Candidate], baseline: Candidate
 ) -> CostEntries:
-    """Entries that are still valid; a broken file is measured again, with a note."""
-    try:
-        entries = read_json(path)
-        known = {name: entries[name] for name in candidates if name in entries}
-        marks = {name: mark_validity(candidates[name], baseline) for name in known}
-        return {n: e for n, e in known.items() if e["mark"] == marks[n] and not e["warnings"]}
-    except (ValueError, TypeError, KeyError) as error:
-        watcher.note(f"{path} cannot be read ({error}); all candidates are measured again")
-        return {}
+    """Entries of these candidates that need not be measured again."""
+    known = {name: entries[name] for name in candidates if name in entries}
+    marks = {name: mark_validity(candidates[name], baseline) for name in known}
+    return {n: e for n, e in known.items() if e["mark"] == marks[n] and not e["warnings"]}
 
 
 def mark_validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
@@ -104,20 +97,19 @@ def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
     rounds: Rounds = entry["rounds"]
     reference = {(facts["group"], facts["round"]): facts for facts in beside}
 
-    def scaled(what: str) -> list[float]:
+    def usual_time(what: str) -> float:
         by = "step" if what == "encode" else what  # the baseline may have nothing to encode
         usual = median([facts[by] for facts in beside] or [1.0])
         bases = (reference.get((facts["group"], facts["round"]), {by: usual}) for facts in rounds)
-        return [usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True)]
+        return median(usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True))
 
-    step, encode = median(scaled("step")), median(scaled("encode"))
+    step, encode = usual_time("step"), usual_time("encode")
     return {
         "step_seconds": step,
-        "step_seconds_spread": float(iqr(scaled("step"))),
         "encode_seconds": encode,
         "train_seconds": entry["planned_steps"] * step + encode,
-        "latency_seconds": median(scaled("latency")),
-        "throughput": BATCH / median(scaled("batch")),
+        "latency_seconds": usual_time("latency"),
+        "throughput": BATCH / usual_time("batch"),
         # After as many rounds as the others: the baseline takes part in several groups.
         "peak_memory_bytes": [f["peak"] for f in rounds if f["group"] == rounds[0]["group"]][-1],
         "waited": sum(f["waited"] for f in rounds) / sum(f["clock"] for f in rounds),
@@ -191,14 +183,6 @@ def end_with_parent() -> None:
         os._exit(1)
 
 
-def free_memory() -> float:
-    """Bytes that new processes may take; infinite where the system does not say."""
-    path = Path("/proc/meminfo")
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    available = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    return next(available, float("inf"))
-
-
 @dataclass
 class CostPass:
     """Measures the missing candidates, one group after the other."""
@@ -211,29 +195,21 @@ class CostPass:
 
     def run(self, missing: Sequence[Candidate]) -> None:
         base = self.baseline.name
-        waiting = [candidate for candidate in missing if candidate.name != base]
-        total, known = len(waiting), self.entries.get(base, {}).get("rounds", [])
+        others = [candidate for candidate in missing if candidate.name != base]
         with ExitStack() as alive:
             shutil.rmtree(self.scratch, ignore_errors=True)  # of a killed pass
             alive.callback(shutil.rmtree, self.scratch, ignore_errors=True)
             baseline = self.start(self.baseline, alive)
-            for number in count(max((facts["group"] + 1 for facts in known), default=0)):
-                done = f"{total - len(waiting)} of {total} candidates done"
-                self.watcher.phase(f"measuring costs beside {base}: {done}")
+            for done in range(0, max(1, len(others)), GROUP):
+                progress = f"{done} of {len(others)} candidates done"
+                self.watcher.phase(f"measuring costs beside {base}: {progress}")
                 with ExitStack() as group_alive:
-                    group: list[BenchmarkWorker] = []
-                    while waiting and (not group or self.has_room(len(group))):
-                        group += self.start(waiting.pop(0), group_alive)
-                    self.measure(number, [*baseline, *group])
+                    group = list(baseline)
+                    for candidate in others[done : done + GROUP]:
+                        group += self.start(candidate, group_alive)
+                    self.measure(group)
                 baseline = [] if self.entries[base]["warnings"] else baseline
                 write_json(self.path, settle(self.entries, base))
-                if not waiting:
-                    return
-
-    def has_room(self, group: int) -> bool:
-        """Whether another process may join a group."""
-        largest = max(entry.get("peak_memory_bytes", 0) for entry in self.entries.values())
-        return group < GROUP and free_memory() > SPARE * largest
 
     def start(self, candidate: Candidate, alive: ExitStack) -> list[BenchmarkWorker]:
         """A process that is ready to measure; none if it failed."""
@@ -257,8 +233,10 @@ class CostPass:
             warnings.append(f"its cost was not measured: {problem}")
             return {}
 
-    def measure(self, number: int, workers: list[BenchmarkWorker]) -> None:
+    def measure(self, workers: list[BenchmarkWorker]) -> None:
         """All rounds of a group; the first worker is the baseline's, if that is alive."""
+        groups = {f["group"] for entry in self.entries.values() for f in entry["rounds"]}
+        number = 1 + max(groups, default=-1)
         measured: list[dict[str, float]] = []
         for turn in range(ROUNDS):
             first = turn % max(1, len(workers))

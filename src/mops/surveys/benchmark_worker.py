@@ -154,8 +154,6 @@ class CandidateBenchmark:
             "planned_steps": len(trainer.schedule),
             "disk_bytes": weights + len(self.ready.source.tokenizer.to_str().encode()),
             "peak_memory_bytes": peak_memory(),
-            "encode_sequences": sum(len(stage.sequences) for stage in self.stages),
-            "encode_measured": sum(len(part) for stage in self.stages for _, part in stage.sample),
         }
 
     def round(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from mops.config.training import Count, Strict
 from mops.data.compose import compose_recipe, relative_to, set_key
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import SINGLE, is_plan_file, read_plan
-from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale, value_at
+from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale
 from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
@@ -160,16 +160,6 @@ class Survey(Strict):
         blocks = [self.blocks[n].with_axis("plan", rows) for n, rows in sorted(members.items())]
         return self.changed(blocks=blocks)
 
-    def with_values(self, key: str, values: Sequence[Any]) -> Survey:
-        """Other values of one key; the baseline keeps its own value, to compare them with."""
-        position = [candidate.name for candidate in self.expanded].index(self.baseline)
-        home = [block for block in self.blocks for _ in block.points()][position]
-        own = value_at(self.expanded[position].recipe.to_data(), key)
-        kept = [own] if own is not None and own not in values else []
-        new = plan_rows(list(values), Path()) if key == "plan" else list(values)
-        blocks = [b.with_axis(key, [*kept, *new] if b is home else new) for b in self.blocks]
-        return self.changed(blocks=blocks)
-
     def with_settings(self, settings: Mapping[str, Any]) -> Survey:
         """Keys that hold for every candidate and override those of the survey."""
         varied = [key for key in settings if any(block.varies(key) for block in self.blocks)]
@@ -233,10 +223,10 @@ def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     file = Path(path)
     data = read_yaml(file)
     if not {"axes", "blocks"} & set(data):
-        advice = "a survey has `recipe` and `axes` (dotted key: [values]), or `blocks` of these"
-        if "tasks" in data or "training" in data:
-            advice = "it is a recipe; name it with --config"
-        raise RecipeError(f"{file} is no survey: it has neither `axes` nor `blocks`; {advice}")
+        raise RecipeError(
+            f"{file} is no survey: it has neither `axes` (dotted key: [values]) nor `blocks` of "
+            "these; a recipe is named with --config"
+        )
     return to_survey({"name": file.stem, **data}, recipe, folder=file.parent, where=str(file))
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -71,7 +71,6 @@ def run_jobs(
     ledger: Ledger,
     watcher: SurveyWatcher,
     submit: Callable[[Job], Future[None]],
-    look: Callable[[Iterable[Job]], None] = lambda running: None,
 ) -> None:
     """Submit jobs, again if their processes die, until every trial is finished or failed."""
     deaths: Counter[str] = Counter()
@@ -93,7 +92,6 @@ def run_jobs(
                 running[submit(job)] = job
             else:
                 watcher.ended(job)
-        look(running.values())
 
 
 @dataclass
@@ -226,18 +224,13 @@ class RayExecutor:
                 return cast(Future[None], tasks[-1].future())
 
             try:
-                run_jobs(jobs, self.ledger, self.watcher, submit, self.look)
+                run_jobs(jobs, self.ledger, self.watcher, submit)
             except BaseException:  # the tasks save their states
                 for unfinished in tasks:
                     ray.cancel(unfinished)
                 with suppress(ray.exceptions.RayError):
                     ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
                 raise
-
-    def look(self, running: Iterable[Job]) -> None:
-        for job in running:
-            closed = len(job.ids) - len(self.ledger.open_ids(job.ids))
-            self.watcher.moved(job, closed / len(job.ids), "training")
 
 
 # ------------------------------------------------------------------ the child process

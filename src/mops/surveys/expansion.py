@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress, product
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mops.config.training import Strict
 from mops.errors import RecipeError
@@ -23,21 +23,10 @@ class Block(Strict):
     set: dict[str, Any] = Field(
         default_factory=dict, description="dotted key of the recipe -> its value in this block"
     )
-    axes: dict[str, list[Any]] = Field(
+    axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict,
         description="dotted key -> the values to compare; `a+b` sets two keys to the same value",
     )
-
-    @field_validator("axes", mode="before")
-    @classmethod
-    def check_axes(cls, axes: Any) -> Any:
-        for key, values in axes.items() if isinstance(axes, dict) else ():
-            if not isinstance(values, list) or not values:
-                raise ValueError(
-                    f"the axis {key!r} is {values!r}; it must be a list of one or more values. "
-                    "Put a key with the same value for all candidates under `set`"
-                )
-        return axes
 
     def points(self) -> list[dict[str, Any]]:
         """The settings of each combination."""

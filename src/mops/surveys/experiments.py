@@ -66,7 +66,7 @@ def find_experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def named_survey(name: str, recipe: Recipe, seeds: int | list[int] | None = None) -> Survey:
+def named_survey(name: str, recipe: Recipe) -> Survey:
     """A named experiment on the tasks, the data and the encoder of a recipe."""
     entry, tasks = find_experiment(name), recipe.task_values().values()
     fewest, most = entry.tasks
@@ -76,12 +76,8 @@ def named_survey(name: str, recipe: Recipe, seeds: int | list[int] | None = None
             f"{entry.advice}"
         )
     design = {"blocks": entry.blocks, "baseline": entry.baseline, "single": entry.single}
-    data = {
-        "name": name,
-        "source": entry.source,
-        "seeds": entry.seeds if seeds is None else seeds,
-        **fill_in(design, list_values(recipe)),
-    }
+    own = {"name": name, "source": entry.source, "seeds": entry.seeds}
+    data = own | fill_in(design, list_values(recipe))
     return to_survey(data, recipe, where=f"experiment {name}")
 
 

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from mops import __version__
 from mops.config.recipe import Recipe, to_recipe
-from mops.errors import DataError
+from mops.errors import DataError, RunError
 from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
 from mops.record import Record, read_record
@@ -256,7 +256,12 @@ class Ledger:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty if there is no file."""
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    try:
+        return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    except (ValueError, TypeError) as cause:
+        raise RunError(
+            f"{path} cannot be read ({cause}); delete it and run the survey again"
+        ) from cause
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

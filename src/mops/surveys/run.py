@@ -130,7 +130,7 @@ def drop_models(survey: Survey, ledger: Ledger, keep: str) -> None:
 
 def run_race(survey: Survey, executor: Executor) -> Survey:
     """Train round by round until the choice is settled or the time is spent."""
-    estimates = estimate_trials(survey)
+    estimates = {trial.name: trial.seconds for trial in Estimator().survey(survey).candidates}
     while True:
         if survey.rounds:
             entry = survey.rounds[-1]
@@ -141,11 +141,6 @@ def run_race(survey: Survey, executor: Executor) -> Survey:
             return survey
         survey = survey.with_round(following)
         write_text(executor.ledger.folder / FILE, survey.to_yaml())
-
-
-def estimate_trials(survey: Survey) -> dict[str, float]:
-    """Candidate -> seconds of one training."""
-    return {trial.name: trial.seconds for trial in Estimator().survey(survey).candidates}
 
 
 @dataclass(frozen=True)

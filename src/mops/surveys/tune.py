@@ -222,16 +222,10 @@ def find_warning(winner: Candidate, default: Candidate, difference: Difference |
         return "no trial was better than the default: keep the default"
     if difference is None:
         return "the winner could not be compared with the default: a training of them failed"
-    shown = f"{difference.mean:+.3f} ± {difference.stderr:.3f}"
+    shown = f"{difference.mean:+.3f} ± {difference.stderr:.3f}, {difference.seeds} fresh seed(s)"
     if difference.mean <= 0:
-        return f"on fresh seeds the winner is worse than the default ({shown}): keep the default"
-    if difference.seeds == 1:
-        return (
-            f"one fresh seed does not show that the winner is better than the default ({shown}, "
-            "for these two models alone): take --seeds 3"
-        )
+        return f"the winner is worse than the default ({shown}): keep the default"
     if not difference.is_significant:
-        shown += f", {difference.seeds} fresh seeds"
         return f"the winner is not significantly better than the default ({shown})"
     return ""
 

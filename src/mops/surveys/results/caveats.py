@@ -1,6 +1,5 @@
 """What would make a comparison misleading: guards over `Results`, one sentence each."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -8,7 +7,6 @@ from mops.surveys.results.results import COST_PASS, LEFT_OUT, CandidateResult, C
 
 SHOWN = 4  # names in a sentence
 SLACK = 0.01  # relative difference in rows that is no caveat: some schedules draw the next task
-SAME_WORK = 0.01  # FLOPs and weights that differ by less count as equal
 BUSY = 0.2  # processes that waited longer than this fraction of the time were disturbed
 
 
@@ -143,11 +141,7 @@ def unmeasured_costs(results: Results) -> Iterator[str]:
 
 
 def timing_noise(results: Results) -> Iterator[str]:
-    """Equal work whose step times differ by more than the spread of the baseline's own time.
-
-    The optimizer takes time for every weight, so equal FLOPs with different numbers of weights get
-    a sentence of their own.
-    """
+    """Equal work whose step times differ by more than the spread of the baseline's own time."""
     measured = [one for one in results.candidates if one.costs.noise and one.costs.step_seconds]
     noise = max((one.costs.noise or 0.0 for one in measured), default=0.0)
     if (waited := max((one.costs.waited for one in measured), default=0.0)) > BUSY:
@@ -155,35 +149,19 @@ def timing_noise(results: Results) -> Iterator[str]:
             f"other programs used this machine while costs were measured ({waited:.0%} of the "
             "time): times are noisy; delete costs.json and run the survey again to repeat them"
         )
-    for keys in (("flops_per_step", "trained_parameters"), ("flops_per_step",)):
-        for group in equal_work(measured, keys):
-            weights = [one.costs.trained_parameters for one in group]
-            ratio = max(weights) / max(1, min(weights))
-            difference = group[-1].costs.step_seconds / group[0].costs.step_seconds - 1
-            if difference <= noise or (len(keys) == 1 and ratio <= 1 + SAME_WORK):
-                continue
-            names = " and ".join([", ".join(one.name for one in group[:-1]), group[-1].name])
-            what, why = "do the same work", "that is this machine's noise"
-            if len(keys) == 1:
-                what = "have equal FLOPs"
-                why = f"this machine's noise, and up to {ratio:.1f} times as many weights to update"
-            yield f"{names} {what}; their step times differ by {difference:.0%}: {why}"
-
-
-def equal_work(
-    measured: Sequence[CandidateResult], keys: Sequence[str]
-) -> list[list[CandidateResult]]:
-    """Groups of two and more candidates that agree in these costs, the fastest first."""
-    groups: list[list[CandidateResult]] = []
+    groups: dict[str, list[CandidateResult]] = {}
     for one in sorted(measured, key=lambda one: one.costs.step_seconds):
-        for group in groups:
-            pairs = ((getattr(group[0].costs, key), getattr(one.costs, key)) for key in keys)
-            if all(math.isclose(a, b, rel_tol=SAME_WORK) for a, b in pairs):
-                group.append(one)
-                break
-        else:
-            groups.append([one])
-    return [group for group in groups if len(group) > 1]
+        # To three digits; the optimizer takes time for every weight.
+        work = f"{one.costs.flops_per_step:.3g} {one.costs.trained_parameters:.3g}"
+        groups.setdefault(work, []).append(one)
+    for group in groups.values():
+        difference = group[-1].costs.step_seconds / group[0].costs.step_seconds - 1
+        if difference > noise:
+            names = " and ".join([", ".join(one.name for one in group[:-1]), group[-1].name])
+            yield (
+                f"{names} do the same work; their step times differ by {difference:.0%}: that is "
+                "this machine's noise"
+            )
 
 
 def list_names(names: Sequence[str], joint: str = ", ") -> str:

@@ -38,7 +38,6 @@ from mops.surveys.results.results import (
     WAITING,
     CandidateCosts,
     CandidateResult,
-    Caveat,
     Group,
     MissingTrial,
     Results,
@@ -93,7 +92,7 @@ def judge_run(folder: Path) -> Results:
 def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]) -> Results:
     finished, strangers = split_by_rows([one for one in trials if isinstance(one, FinishedTrial)])
     missing = [one for one in trials if isinstance(one, MissingTrial)] + strangers
-    measured, problems = read_costs(design.folder / "costs.json")
+    measured = read_json(design.folder / "costs.json")
     results = replace(
         design,
         tasks={task: rows.task.score_name for one in finished for task, rows in one.judged.items()},
@@ -102,7 +101,7 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
     )
     for members in group_by_tasks(finished, design.baseline):
         results = add_group(results, members, measured)
-    return replace(results, caveats=(*problems, *find_caveats(results)))
+    return replace(results, caveats=tuple(find_caveats(results)))
 
 
 # ------------------------------------------------------------------ trials
@@ -121,8 +120,6 @@ def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTr
         state, reason = FAILED, failure["reason"]
     elif (pause := ledger.pause(trial.id)).is_paused:
         state, reason = PAUSED, f"trained to {pause.reached:.0%} of its steps"
-        if pause.score is not None:
-            reason += f"; its best validation score is {pause.score:.3f}"
     return missing_trial(trial, state, reason)
 
 
@@ -266,18 +263,6 @@ def describe_candidate(name: str, trials: Sequence[FinishedTrial], **facts: Any)
         trials=tuple(one.result for one in trials),
         **facts,
     )
-
-
-def read_costs(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Caveat, ...]]:
-    """What the cost pass has measured so far, and a caveat if its file is unreadable."""
-    try:
-        return {name: dict(entry) for name, entry in read_json(path).items()}, ()
-    except (OSError, ValueError, TypeError, AttributeError) as cause:
-        text = (
-            f"{path} cannot be read ({cause}), so nothing that the cost pass measured is used; "
-            "delete the file and run the survey again"
-        )
-        return {}, (Caveat("costs", text),)
 
 
 def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> CandidateCosts:

@@ -129,9 +129,8 @@ def recommend(
         worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=pareto_front(home)
     )
     if not allowed:
-        closest = min(home, key=lambda one: excess(one, limits)).name
-        line = f"No candidate meets the limits; the nearest is {closest}: {excluded[closest]}."
-        return replace(rule, lines=(line,))
+        reasons = (f"Excluded: {name}: {reason}." for name, reason in excluded.items())
+        return replace(rule, lines=("No candidate meets the limits.", *reasons))
     scores = results.joint(weights=weights)
     if score not in scores:
         raise UsageError(f"survey {results.name} has no {score}: no task is scored by accuracy")
@@ -167,7 +166,10 @@ def decide(
     lines = [*explain(decision)]
     if is_decided and doubled is not chosen:
         lines.append(f"At --worth {2 * rule.worth:g}: {doubled.name}")
-    lines += [*describe_more(results, decision.more), *describe_set(joint, decision.best_set)]
+    lines += describe_more(results, decision.more)
+    if joint.has_run_noise and len(ranked) > 1:
+        among = " or ".join(decision.best_set)
+        lines.append(f"With 95 % confidence the best of {len(ranked)} candidates is {among}")
     lines += [f"Excluded: {name}: {reason}" for name, reason in rule.excluded.items()]
     lines += notes(results, chosen)
     return replace(decision, lines=tuple(f"{line}." for line in lines))
@@ -238,8 +240,7 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
     def is_beaten(own: tuple[float, ...]) -> bool:
         return any(other != own and all(map(le, other, own)) for other in losses.values())
 
-    front = [one for one in candidates if not is_beaten(losses[one.name])]
-    front.sort(key=lambda one: losses[one.name])
+    front = (one for one in candidates if not is_beaten(losses[one.name]))
     return tuple(
         FrontPoint(
             name=one.name,
@@ -247,7 +248,7 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
             stderr=one.overall.stderr,
             costs={cost: getattr(one.costs, cost) for cost in FRONT},
         )
-        for one in front
+        for one in sorted(front, key=lambda one: losses[one.name])
     )
 
 
@@ -267,12 +268,6 @@ def find_obstacle(
             above = f"{value / limit - 1:.0%} above the limit of {form(limit)}"
             problems.append(f"{name} {form(value)}, {above}")
     return "; ".join(problems)
-
-
-def excess(candidate: CandidateResult, limits: Mapping[str, float]) -> float:
-    """The largest ratio of a cost to its limit."""
-    costs = candidate.costs
-    return max(known(getattr(costs, LIMITS[key][0])) / limit for key, limit in limits.items())
 
 
 # ------------------------------------------------------------------ in words
@@ -295,7 +290,7 @@ def explain(decision: Decision) -> Iterator[str]:
     least = (
         "" if decision.is_decided else f", which has the smallest expected loss, {own.regret:.3f}"
     )
-    near = f"within {decision.worth:g} of the best" if decision.worth else "the best"
+    near = f"within {decision.worth:g} of the best"
     yield f"{start} {own.name} ({own.cost}){least}: {near} with {percent(own.within)} probability"
     for other in others[:OTHERS]:
         loss = f"expected loss {other.regret:.3f}"
@@ -310,31 +305,13 @@ def percent(probability: float) -> str:
 def describe_more(results: Results, more: MoreSeeds | None) -> Iterator[str]:
     if more is None:
         return
-    names = f"{', '.join(more.candidates[:-1])} and {more.candidates[-1]}"
     words = ["mops", "survey", "--out", str(results.folder), "--more-seeds", str(more.seeds)]
-    for name in more.candidates:
-        words += ["--only", name]
+    words += [word for name in more.candidates for word in ("--only", name)]
     yield (
-        f"{more.seeds} more seed{'s' * (more.seeds > 1)} of {names} (about "
+        f"{more.seeds} more seed(s) of {', '.join(more.candidates)} (about "
         f"{format_seconds(more.seconds)} of training) would probably settle it: "
         f"`{shlex.join(words)}`"
     )
-
-
-def describe_set(joint: Joint, best: Sequence[str]) -> Iterator[str]:
-    count, others = len(joint.names), [name for name in joint.names if name not in best]
-    if not joint.has_run_noise or count < 2:
-        return
-    if len(best) == 1:
-        yield f"With 95 % confidence {best[0]} is the best of {count}"
-    elif not others:
-        yield f"Any of the {count} candidates may be the best, at 95 % confidence"
-    else:
-        each = others[0] if len(others) == 1 else f"each of the other {len(others)}"
-        yield (
-            f"With 95 % confidence the best candidate is among {', '.join(best)}; for {each}, "
-            "another one is better"
-        )
 
 
 def notes(results: Results, chosen: CandidateResult) -> Iterator[str]:

@@ -63,11 +63,7 @@ class CandidateCosts(PlanCosts):
     source: str  # of the times: the cost pass, or the records of the trainings
     latency_seconds: float | None = None  # of one request to all tasks
     throughput: float | None = None  # rows per second
-    planned_steps: int | None = None
-    step_seconds_spread: float | None = None
     encode_seconds: float | None = None  # of the frozen prefix, once before the training
-    encode_sequences: int | None = None
-    encode_measured: int | None = None
     noise: float | None = None  # relative spread of the baseline's own step time
     waited: float = 0.0  # fraction of the cost pass in which other programs had the processor
     warnings: tuple[str, ...] = ()

@@ -1,8 +1,5 @@
 """The tables of `Results`, for the screen and the report."""
 
-from collections.abc import Sequence
-from statistics import mean
-
 from mops.evaluate.joint import Difference, Estimate
 from mops.evaluate.metrics import SOFT
 from mops.surveys.results.recommend import FRONT, Decision, percent
@@ -17,19 +14,20 @@ from mops.tables import (
     number_cell,
 )
 
-COSTS = {  # cost -> (column, short format, full format)
-    "parameters": ("parameters", format_count, "{:,.0f}"),
-    "trained_parameters": ("trained", format_count, "{:,.0f}"),
-    "weight_bytes": ("weights", format_bytes, "{:,.0f} bytes"),
-    "peak_memory_bytes": ("memory", format_bytes, "{:,.0f} bytes"),
-    "step_seconds": ("a step", format_seconds, ""),
-    "train_seconds": ("training", format_seconds, ""),
-    "latency_seconds": ("latency", format_seconds, ""),
-    "throughput": ("rows / s", lambda rows: f"{rows:,.0f}", ""),
+COSTS = {  # cost -> (column, format)
+    "parameters": ("parameters", format_count),
+    "trained_parameters": ("trained", format_count),
+    "weight_bytes": ("weights", format_bytes),
+    "peak_memory_bytes": ("memory", format_bytes),
+    "step_seconds": ("a step", format_seconds),
+    "train_seconds": ("training", format_seconds),
+    "latency_seconds": ("latency", format_seconds),
+    "throughput": ("rows / s", "{:,.0f}".format),
 }
 TESTED = ("stderr", "low", "high", "p", "is_significant")  # behind a difference
 INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
 PLAIN = "{0.mean:+.3f}"
+BEST = "Best?: the best candidate is among these with 95 % confidence."
 
 
 def estimate_cell(estimate: Estimate | None) -> Cell:
@@ -51,19 +49,14 @@ def difference_cell(difference: Difference | None, form: str) -> Cell:
     if difference is None:
         return EMPTY
     more = tuple((name, getattr(difference, name)) for name in TESTED)
-    hint = f"p {difference.p:.2g}, adjusted for all candidates"
-    if form != INTERVAL:
-        hint = f"95 % interval {difference.low:+.3f} to {difference.high:+.3f}, {hint}"
+    hint = f"{difference.in_words}, p {difference.p:.2g}, adjusted for all candidates"
     star = "*" if difference.is_significant else ""
     return Cell(form.format(difference) + star, difference.mean, hint, more)
 
 
 def cost_cell(key: str, value: float | None) -> Cell:
     """Empty where it was not measured."""
-    if not value:
-        return EMPTY
-    _, short, full = COSTS[key]
-    return Cell(short(value), value, full.format(value))
+    return Cell(COSTS[key][1](value), value) if value else EMPTY
 
 
 def name_cell(one: CandidateResult, results: Results) -> Cell:
@@ -91,19 +84,10 @@ def score_table(results: Results) -> Table:
     note = (
         "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds; "
         "soft: overall with the mean probability of the right class in place of accuracies. "
-        f"{best_note(results)} {seeds_note(results)}"
+        f"{BEST} {seeds_note(results)}"
     )
     columns = ("best?", "candidate", *keys, "spread")
     return Table("scores", "Scores", columns, rows, note)
-
-
-def best_note(results: Results) -> str:
-    if all(one.is_best for one in results.candidates):
-        return "Any of these may be the best, at 95 % confidence."
-    return (
-        "Best?: the best candidate is among these with 95 % confidence; for each of the others, "
-        "another one is better."
-    )
 
 
 def seeds_note(results: Results) -> str:
@@ -137,23 +121,13 @@ def mcnemar_table(results: Results) -> Table:
     tasks = [task for task in results.tasks if any(task in c.mcnemar for c in results.candidates)]
     rows = []
     for one in (one for one in results.candidates if one.mcnemar):
-        other = {trial.seed for trial in results[one.reference].trials}
-        seeds = sorted(other & {trial.seed for trial in one.trials})
-        cells = (mcnemar_cell(one.mcnemar.get(task, ()), seeds) for task in tasks)
-        rows.append((Cell(one.name), *cells))
+        values = (one.mcnemar.get(task, ()) for task in tasks)
+        rows.append((Cell(one.name), *(Cell(" ".join(f"{p:.2g}" for p in own)) for own in values)))
     note = (
         f"Exact p against {results.baseline}, one number for each common seed, not corrected; it "
         "compares two trained models, not two plans."
     )
     return Table("mcnemar", "McNemar's test", ("candidate", *tasks), tuple(rows), note)
-
-
-def mcnemar_cell(p: Sequence[float], seeds: Sequence[int]) -> Cell:
-    """The p of the first seed is the value, those of the others follow it."""
-    if not p:
-        return EMPTY
-    more = zip((f"seed_{seed}" for seed in seeds[1:]), p[1:], strict=False)
-    return Cell(" ".join(f"{value:.2g}" for value in p), p[0], more=tuple(more))
 
 
 def gain_table(results: Results) -> Table:
@@ -190,26 +164,6 @@ def cost_table(results: Results) -> Table:
     return Table("costs", "Costs", columns, rows, note)
 
 
-def training_table(results: Results) -> Table:
-    """Steps, passes and the best evaluation of each candidate; means over seeds."""
-    rows = []
-    for one in results.candidates:
-        infos = [trial.train_info for trial in one.trials]
-        passes = {t: mean(info.tasks[t].passes for info in infos) for t in one.tasks}
-        rows.append(
-            (
-                Cell(one.name),
-                number_cell(mean(info.steps for info in infos), "{:,.0f}"),
-                number_cell(mean(info.best_step for info in infos), "{:,.0f}"),
-                number_cell(mean(info.best_epoch for info in infos), "{:.1f}"),
-                *(number_cell(passes.get(task), "{:.1f}") for task in results.tasks),
-                Cell(" ".join(trial.id for trial in one.trials)),
-            )
-        )
-    columns = ("steps", "best step", "best epoch", *(f"passes {task}" for task in results.tasks))
-    return Table("trainings", "Trainings", ("candidate", *columns, "trials"), tuple(rows))
-
-
 def missing_table(results: Results) -> Table:
     rows = tuple((Cell(one.name), Cell(one.state), Cell(one.reason)) for one in results.missing)
     return Table("outside", "Trials without a result", ("trial", "state", "why"), rows)
@@ -238,12 +192,10 @@ def odds_table(decision: Decision) -> Table:
 
 def race_table(results: Results) -> Table:
     """The rounds of a race, or of seeds that were added; `why` says who was dropped."""
-    named = {name for entry in results.rounds for name in entry.candidates}
-    count = len(named | {one.name for one in results.candidates})
     rows = tuple(
         (
             number_cell(number, "{}"),
-            Cell(", ".join(own) if len(own := entry.candidates) < count else f"all {count}"),
+            Cell(", ".join(entry.candidates)),
             Cell(", ".join(map(str, entry.seeds))),
             number_cell(entry.until, "{:.0%}"),
             Cell(entry.why),
