@@ -41,7 +41,7 @@ class CosineCell:
     norm_ratio: float  # first over second task
     own: tuple[float, float]  # cosine of two batches of the same task, for each of the tasks
     steps: int  # with a cosine: there is none where a gradient is zero
-    p: float  # of so low a mean if the tasks were indifferent
+    p: float = 1.0  # of so low a mean if the tasks were indifferent
     p_holm: float = 1.0
     is_conflict: bool = False
 
