@@ -57,7 +57,7 @@ def test_without_matplotlib_everything_else_works(
 
 
 @pytest.mark.slow
-def test_many_pairs_are_averaged_in_one_table(made: World, run_cli: Any, tmp_path: Path) -> None:
+def test_of_many_pairs_the_lowest_have_tables(made: World, run_cli: Any, tmp_path: Path) -> None:
     recipe = parse_yaml(run_cli("train", *made.options("--dry-run"))[1])
     recipe["tasks"]["mood"] = recipe["tasks"]["sentiment"]
     (tmp_path / "four.yaml").write_text(json.dumps(recipe), "utf-8")
@@ -65,7 +65,7 @@ def test_many_pairs_are_averaged_in_one_table(made: World, run_cli: Any, tmp_pat
         "conflicts", "--config", str(tmp_path / "four.yaml"), "--out", str(tmp_path / "out"), *FEW
     )
     assert code == 0
-    assert "average of 6 pairs of tasks" in out and "of 6" in out.split("layer 2")[1]
+    assert out.count("layer 2 ") == 3
 
 
 def test_a_dry_run_prints_the_recipe(made: World, run_cli: Any, tmp_path: Path) -> None:

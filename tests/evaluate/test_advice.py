@@ -34,19 +34,13 @@ def cells(*conflicting: str, places: tuple[str, ...] = ("embeddings", *"0123")) 
 
 
 def test_no_conflict() -> None:
-    (sentence,) = advise([], cells())
+    (sentence,) = advise(cells())
     assert sentence.startswith("No layer shows a significant conflict")
     assert "10 cells" in sentence and "0.050 ± 0.010" in sentence
 
 
-def test_single_parts_are_named_when_no_place_conflicts() -> None:
-    part = one_cell("layer 2", -0.2, True, PAIRS[0])
-    _, sentence = advise([CosineCell(**{**vars(part), "owner": "norms/layer02"})], cells())
-    assert "norms/layer02 (a and b)" in sentence
-
-
 def test_the_worst_place_is_named_with_its_ceiling() -> None:
-    first, _ = advise([], cells("2", "3"))
+    first, _ = advise(cells("2", "3"))
     assert "most in layer 3: a and c" in first and "-0.140 ± 0.010" in first
     assert "about 0.40" in first  # sqrt(0.5 x 0.32)
     assert "2 of 10 cells" in first
@@ -59,26 +53,26 @@ def test_the_worst_place_is_named_with_its_ceiling() -> None:
 def test_a_split_begins_where_all_layers_above_conflict(
     conflicting: tuple[str, ...], first_own: int
 ) -> None:
-    _, sentence = advise([], cells(*conflicting))
+    _, sentence = advise(cells(*conflicting))
     assert f"a copy per task from layer {first_own} on" in sentence
 
 
 @pytest.mark.parametrize("conflicting", [("1", "2"), ("embeddings",), ("late1", "0")])
 def test_no_split_when_the_top_agrees(conflicting: tuple[str, ...]) -> None:
-    _, sentence = advise([], cells(*conflicting, places=("embeddings", *"0123", "late1")))
+    _, sentence = advise(cells(*conflicting, places=("embeddings", *"0123", "late1")))
     assert "do not reach the top layer" in sentence
     assert all((f"layer {p}" if p.isdigit() else p) in sentence for p in conflicting)
 
 
 def test_only_shared_layers_count() -> None:
     """With own copies of the upper layers, the split may begin lower."""
-    _, sentence = advise([], cells("1", places=("embeddings", "0", "1")))
+    _, sentence = advise(cells("1", places=("embeddings", "0", "1")))
     assert "from layer 1 on" in sentence
 
 
 def whole(**changes: Any) -> Conflicts:
     found = tuple(cells("3"))
-    plain = Conflicts({"plan": "x"}, {"tasks": {}}, {}, found, found, (), ("one", "two"))
+    plain = Conflicts({"plan": "x"}, {"tasks": {}}, {}, found, found, ("one", "two"))
     return Conflicts(**{**vars(plain), **changes})
 
 
@@ -89,7 +83,7 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"owners": [], "places": [], "averages": [1]}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"owners": [], "places": [1]}'])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "conflicts.json").write_text(text, "utf-8")
     with pytest.raises(UsageError, match="not a measurement of conflicts"):

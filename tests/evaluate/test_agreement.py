@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mops.evaluate.conflicts import (
-    CosineCell,
-    CosineSeries,
-    average_pairs,
-    make_cells,
-    pair_series,
-    place_and_part,
-)
+from mops.evaluate.conflicts import CosineCell, judge, place_and_part
 from mops.evaluate.statistics import below_zero, holm
 
 TASKS = ("a", "b", "c")
@@ -31,13 +24,10 @@ def random_gradients(seed: int = 0) -> Gradients:
     return {o: scale * draw.normal(size=(STEPS, len(TASKS), 2, SIZE)) for o in OWNERS}
 
 
-def by_owner(gradients: Gradients) -> list[CosineSeries]:
-    return measured(gradients)[0]
-
-
-def measured(gradients: Gradients) -> tuple[list[CosineSeries], list[CosineSeries]]:
+def cells_of(gradients: Gradients, by: str = "owners") -> Sequence[CosineCell]:
     grams = {o: np.einsum("nthd,nsgd->nthsg", g, g) for o, g in gradients.items()}
-    return pair_series(grams, USERS, TASKS)
+    cells: Sequence[CosineCell] = judge(grams, USERS, TASKS)[by]
+    return cells
 
 
 def cosine(x: np.ndarray, y: np.ndarray) -> float:
@@ -60,7 +50,7 @@ def cell(cells: Sequence[CosineCell], **names: object) -> CosineCell:
 @pytest.mark.parametrize("pair", [("a", "b"), ("a", "c"), ("b", "c")])
 def test_a_cell_is_what_the_gradients_say(pair: tuple[str, str]) -> None:
     gradients = random_gradients()
-    found = cell(make_cells(by_owner(gradients)), owner="norms/layer01", tasks=pair)
+    found = cell(cells_of(gradients), owner="norms/layer01", tasks=pair)
     a, b = (TASKS.index(name) for name in pair)
     gradient = gradients["norms/layer01"]
     wanted = pair_cosines(gradient, a, b)
@@ -79,14 +69,14 @@ def test_a_cell_is_what_the_gradients_say(pair: tuple[str, str]) -> None:
 
 def test_a_place_is_the_gradients_of_its_parts_in_one_vector() -> None:
     gradients = random_gradients(1)
-    found = cell(make_cells(measured(gradients)[1]), place="layer 1", tasks=("a", "b"))
+    found = cell(cells_of(gradients, "places"), place="layer 1", tasks=("a", "b"))
     joined = np.concatenate([gradients["attention/layer01"], 1 * gradients["norms/layer01"]], -1)
     assert found.mean == pytest.approx(np.mean(pair_cosines(joined, 0, 1)))
     assert found.part == "all"
 
 
 def test_places_come_from_the_bottom_to_the_top() -> None:
-    found = make_cells(measured(random_gradients())[1])
+    found = cells_of(random_gradients(), "places")
     assert list(dict.fromkeys(c.place for c in found)) == [
         "embeddings", "layer 0", "layer 1", "late1",
     ]  # fmt: skip
@@ -94,7 +84,7 @@ def test_places_come_from_the_bottom_to_the_top() -> None:
 
 
 def test_only_tasks_that_pass_an_owner_are_paired_on_it() -> None:
-    found = make_cells(by_owner(random_gradients()))
+    found = cells_of(random_gradients())
     assert [c.tasks for c in found if c.owner == "late1/a+c"] == [("a", "c")]
     assert len(found) == 4 * 3 + 1
 
@@ -115,28 +105,15 @@ def test_place_and_part_come_from_the_name(owner: str, wanted: tuple[str, str]) 
     assert place_and_part(owner) == wanted
 
 
-def test_averages_are_over_pairs_with_an_error_over_steps() -> None:
-    gradients = random_gradients(2)
-    found = cell(list(average_pairs(by_owner(gradients))), place="embeddings")
-    each = np.array(
-        [pair_cosines(gradients["embeddings"], a, b) for a, b in [(0, 1), (0, 2), (1, 2)]]
-    )
-    assert found.mean == pytest.approx(each.mean())
-    assert found.stderr == pytest.approx(stats.sem(each.mean(0)))
-    assert found.negative == pytest.approx((each < 0).mean())
-    assert found.norm_ratio > 1  # larger over smaller
-    assert (found.tasks, found.own, found.is_conflict) == ((), (), False)
-
-
 def test_steps_with_a_zero_gradient_do_not_count() -> None:
     """Some additions begin at zero and have no gradient at first."""
     gradients = {"embeddings": random_gradients()["embeddings"]}
     gradients["embeddings"][:3, 0] = 0
-    found = cell(make_cells(by_owner(gradients)), tasks=("a", "b"))
+    found = cell(cells_of(gradients), tasks=("a", "b"))
     assert found.steps == STEPS - 3
     assert found.mean == pytest.approx(np.mean(pair_cosines(gradients["embeddings"][3:], 0, 1)))
     gradients["embeddings"][1:, 0] = 0
-    left = make_cells(by_owner(gradients))
+    left = cells_of(gradients)
     assert [c.tasks for c in left] == [("b", "c")]
 
 
@@ -151,7 +128,7 @@ def noisy(signal: np.ndarray, noise: float, seed: int) -> np.ndarray:
 
 def three_tasks(directions: Sequence[np.ndarray], noise: Sequence[float]) -> Sequence[CosineCell]:
     parts = [noisy(d, n, seed) for seed, (d, n) in enumerate(zip(directions, noise, strict=True))]
-    return make_cells(by_owner({"embeddings": np.stack(parts, axis=1)}))
+    return cells_of({"embeddings": np.stack(parts, axis=1)})
 
 
 def test_tasks_that_want_the_same_show_the_ceiling() -> None:
@@ -174,8 +151,7 @@ def test_opposite_tasks_conflict_and_indifferent_ones_do_not() -> None:
 def test_chance_is_rarely_called_a_conflict() -> None:
     """Independent gradients: any conflict at all in at most about 5 of 100 measurements."""
     any_found = [
-        any(c.is_conflict for c in make_cells(by_owner(random_gradients(seed))))
-        for seed in range(200)
+        any(c.is_conflict for c in cells_of(random_gradients(seed))) for seed in range(200)
     ]
     assert sum(any_found) <= 20  # 10 expected at most; 20 is more than three deviations above
 

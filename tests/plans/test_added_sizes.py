@@ -190,7 +190,8 @@ def test_a_size_that_its_heads_cannot_divide() -> None:
                 "similarity     A     A     A     A     C",
                 LEGEND,
                 "paraphrase's head is fed by sentiment (logits, frozen-head)",
-                "similarity's head is fed by sentiment, paraphrase (logits, frozen-head)",
+                "similarity's head is fed by sentiment (logits, frozen-head)",
+                "similarity's head is fed by paraphrase (logits, frozen-head)",
             ],
         ),
         (

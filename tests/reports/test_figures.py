@@ -269,7 +269,7 @@ def sample(tasks: tuple[str, ...] = ("a", "b", "c")) -> Conflicts:
             )
     info = {"plan": "some", "encoder": "tiny", "tasks": list(tasks), "steps": 90,
             "measured_steps": list(range(9)), "level": 0.05}  # fmt: skip
-    return Conflicts(info, {}, {}, tuple(owners), tuple(places), (), ())
+    return Conflicts(info, {}, {}, tuple(owners), tuple(places), ())
 
 
 @pytest.mark.parametrize("tasks", [("a", "b"), ("a", "b", "c")])

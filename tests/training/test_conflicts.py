@@ -16,7 +16,7 @@ from building import TARGETS, build_network, segment, tiny_shape
 from mops.config.training import TaskEntry
 from mops.data.batches import Batch
 from mops.errors import MopsError, PlanError, RecipeError, UsageError
-from mops.evaluate.conflicts import make_cells, pair_series
+from mops.evaluate.conflicts import judge
 from mops.model.network import Network
 from mops.training.conflicts import conflicts, measure, shared_owners
 from mops.training.step import StepFacts, compute_losses
@@ -124,7 +124,7 @@ def test_identical_tasks_agree_fully_on_the_same_rows() -> None:
         assert gram[0, 0, 0, 1] == pytest.approx(gram[1, 0, 1, 1], rel=1e-5), owner
     same = {task: (batches[0], batches[0]) for task, batches in halves.items()}
     grams = {o: np.stack([g, g]) for o, g in measure(network, same).items()}
-    cells = make_cells(pair_series(grams, network.layout.users, ("one", "two"))[0])
+    cells = judge(grams, network.layout.users, ("one", "two"))["owners"]
     assert len(cells) == len(grams) == 7
     for cell in cells:
         assert (cell.mean, cell.norm_ratio) == pytest.approx((1.0, 1.0), abs=1e-5)
@@ -173,7 +173,6 @@ def test_the_file_says_everything(made: World, tmp_path: Path) -> None:
     assert data["recipe"]["training"]["max_steps"] == 11
     assert {"packages", "processor", "threads", "device"} <= set(data["machine"])
     assert len(data["owners"]) == (1 + 2 * 3) * 3 and len(data["places"]) == 3 * 3
-    assert len(data["averages"]) == (1 + 2 * 3) + 3
     for cell in data["owners"] + data["places"]:
         assert -1 <= cell["mean"] <= 1 and cell["stderr"] > 0 and cell["steps"] == 5
         assert 0 <= cell["negative"] <= 1 and cell["norm_ratio"] > 0 and len(cell["own"]) == 2

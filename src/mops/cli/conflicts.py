@@ -10,10 +10,10 @@ import click
 import mops
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
-from mops.evaluate.conflicts import WHOLE, CosineCell
+from mops.evaluate.conflicts import CosineCell
 from mops.training.machine import keep_freed_memory
 
-FEW_PAIRS = 3  # have a table each; more pairs are averaged in one table
+TABLES = 3  # of the pairs with the lowest cosines; conflicts.json has all pairs
 MARKS = {True: "*", False: " "}  # significantly below 0
 NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[report]"'
 
@@ -60,11 +60,9 @@ def command(
 
 def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
     parts = list(dict.fromkeys(cell.part for cell in measured.owners if cell.layer is not None))
-    if len(measured.pairs) <= FEW_PAIRS:
-        for pair in measured.pairs:
-            show_pair(measured, pair, parts)
-    else:
-        show_average(measured, parts)
+    by_mean = sorted(measured.places, key=lambda cell: cell.mean)
+    for pair in list(dict.fromkeys(cell.tasks for cell in by_mean))[:TABLES]:
+        show_pair(measured, pair, parts)
     OUT.print(
         f"cosine of two tasks' gradients, mean ± one standard error over "
         f"{len(measured.info['measured_steps'])} measured steps; values near 0 are normal in high "
@@ -86,25 +84,6 @@ def show_pair(measured: mops.Conflicts, pair: tuple[str, ...], parts: Sequence[s
     ]
     columns = ["where", *parts, "all", "below\n0", "size", *(f"own\n{task}" for task in pair)]
     print_table(" and ".join(pair), columns, rows)
-
-
-def show_average(measured: mops.Conflicts, parts: Sequence[str]) -> None:
-    """Averages over the pairs, with the pair that has the lowest cosine."""
-    rows = []
-    for cell in (cell for cell in measured.averages if cell.part == WHOLE):
-        pairs = [pair for pair in measured.places if pair.place == cell.place]
-        lowest = min(pairs, key=lambda pair: pair.mean)
-        own = {task: value for p in pairs for task, value in zip(p.tasks, p.own, strict=True)}
-        rows.append(
-            [
-                *cosine_columns(cell, measured.averages, parts),
-                f"{sum(own.values()) / len(own):.2f}",
-                f"{sum(pair.is_conflict for pair in pairs)} of {len(pairs)}",
-                f"{' and '.join(lowest.tasks)} {lowest.mean:z.3f}{MARKS[lowest.is_conflict]}",
-            ]
-        )
-    columns = ["where", *parts, "all", "below\n0", "size", "own", "conflicts", "lowest"]
-    print_table(f"average of {len(measured.pairs)} pairs of tasks", columns, rows)
 
 
 def cosine_columns(

@@ -23,7 +23,7 @@ from mops.evaluate.statistics import LEVEL, below_zero, holm
 from mops.yaml_io import to_value
 
 Values = NDArray[np.float64]
-Names = Mapping[str, Any]  # place, part, owner, tasks
+Cells = tuple["CosineCell", ...]
 WHOLE = "all"  # the parts of a place together
 
 
@@ -33,13 +33,13 @@ class CosineCell:
 
     place: str  # layer 3, embeddings, pooler, late1, ...
     part: str  # attention, norms, ...; or all of the place
-    owner: str = ""  # none for a whole place and for an average over pairs
-    tasks: tuple[str, ...] = ()  # two; none for an average over pairs
+    owner: str = ""  # none for a whole place
+    tasks: tuple[str, str]
     mean: float  # of the cosine
     stderr: float  # of that mean, over steps
     negative: float  # share of steps with a cosine below 0
-    norm_ratio: float  # first over second task; of an average: larger over smaller
-    own: tuple[float, ...] = ()  # cosine of two batches of the same task, for each of the tasks
+    norm_ratio: float  # first over second task
+    own: tuple[float, float]  # cosine of two batches of the same task, for each of the tasks
     steps: int  # with a cosine: there is none where a gradient is zero
     p: float = 1.0  # of so low a mean if the tasks were indifferent
     p_holm: float = 1.0
@@ -61,18 +61,17 @@ class CosineCell:
 
 @dataclass(frozen=True)
 class Conflicts:
-    """Where the tasks' gradients disagree: by owner, by place, and averaged over pairs."""
+    """Where the tasks' gradients disagree, by owner and by place."""
 
     info: Mapping[str, Any]  # plan, encoder, tasks, measured steps, batch sizes, level
     recipe: Mapping[str, Any]
     machine: Mapping[str, Any]
-    owners: tuple[CosineCell, ...]
-    places: tuple[CosineCell, ...]
-    averages: tuple[CosineCell, ...]
+    owners: Cells
+    places: Cells
     advice: tuple[str, ...]
 
     @property
-    def pairs(self) -> list[tuple[str, ...]]:
+    def pairs(self) -> list[tuple[str, str]]:
         return list(dict.fromkeys(cell.tasks for cell in self.places))
 
     def to_json(self) -> str:
@@ -90,17 +89,7 @@ def read_conflicts(path: Path) -> Conflicts:
         ) from cause
 
 
-# ------------------------------------------------------------------ step by step
-
-
-@dataclass(frozen=True)
-class CosineSeries:
-    """The cosine of one pair of tasks on some weights, step by step."""
-
-    names: Names
-    cosine_N: Values
-    log_ratio_N: Values
-    own_N2: Values
+# ------------------------------------------------------------------ cells
 
 
 def layer_number(place: str) -> int | None:
@@ -115,110 +104,74 @@ def place_and_part(owner: str) -> tuple[str, str]:
     return (part if layer is None else f"layer {layer}"), part
 
 
-def pair_series(
+def judge(
     grams: Mapping[str, Values], users: Mapping[str, Sequence[str]], tasks: Sequence[str]
-) -> tuple[list[CosineSeries], list[CosineSeries]]:
-    """For each pair of tasks: on each owner that both train, and on all owners of a place together.
+) -> dict[str, Any]:
+    """The fields of `Conflicts` that follow from the measured products of gradients.
 
     `grams` has the products of all gradients on every owner that is shared: owner -> N T h T h.
+    For each pair of tasks there is a cell for each owner that both train, and one for all owners
+    of a place together.
     """
-    by_owner: list[CosineSeries] = []
+    owners: list[CosineCell] = []
     wholes: dict[tuple[str, tuple[str, str]], Values] = {}
     for owner, gram in grams.items():
         place, part = place_and_part(owner)
         for pair in combinations(users[owner], 2):
-            names = {"place": place, "part": part, "owner": owner, "tasks": pair}
-            by_owner.append(compute_cosines(gram, names, tasks))
-            wholes[place, pair] = wholes.get((place, pair), 0.0) + gram
-    by_place = [
-        compute_cosines(gram, {"place": place, "part": WHOLE, "tasks": pair}, tasks)
-        for (place, pair), gram in wholes.items()
-    ]
-    return sorted(by_owner, key=height), sorted(by_place, key=height)
+            numbers = [tasks.index(task) for task in pair]
+            own = gram[:, numbers][:, :, :, numbers]
+            owners += measure_pair(pair, own, place=place, part=part, owner=owner)
+            wholes[place, pair] = wholes.get((place, pair), 0.0) + own
+    places: list[CosineCell] = []
+    for (place, pair), whole in wholes.items():
+        places += measure_pair(pair, whole, place=place, part=WHOLE)
+    tested = {"owners": sort_and_test(owners), "places": sort_and_test(places)}
+    return {**tested, "advice": advise(tested["places"])}
 
 
-def height(series: CosineSeries) -> tuple[bool, bool, int]:
-    """From the bottom of the encoder to its top, then places without a layer."""
-    layer = layer_number(series.names["place"])
-    return series.names["place"] != "embeddings", layer is None, layer or 0
-
-
-def compute_cosines(gram_NThTh: Values, names: Names, tasks: Sequence[str]) -> CosineSeries:
-    """Each batch of one task with each of the other: batches as large as those of `own`."""
-    a, b = (tasks.index(name) for name in names["tasks"])
-    norm_NTh = np.sqrt(np.einsum("nthth->nth", gram_NThTh))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cosine_NThTh = gram_NThTh / (norm_NTh[:, :, :, None, None] * norm_NTh[:, None, None])
-        log_NT = np.log(norm_NTh).mean(2)
-        log_ratio_N = log_NT[:, a] - log_NT[:, b]
-    own_N2 = np.stack([cosine_NThTh[:, task, 0, task, 1] for task in (a, b)], axis=1)
-    return CosineSeries(names, cosine_NThTh[:, a, :, b].mean((1, 2)), log_ratio_N, own_N2)
-
-
-# ------------------------------------------------------------------ over the steps
-
-
-def judge(
-    grams: Mapping[str, Values], users: Mapping[str, Sequence[str]], tasks: Sequence[str]
-) -> dict[str, Any]:
-    """The fields of `Conflicts` that follow from the measured products of gradients."""
-    by_owner, by_place = pair_series(grams, users, tasks)
-    owners, places = make_cells(by_owner), make_cells(by_place)
-    averages = (*average_pairs(by_owner), *average_pairs(by_place))
-    advice = advise(owners, places)
-    return {"owners": owners, "places": places, "averages": averages, "advice": advice}
-
-
-def make_cells(series: Sequence[CosineSeries]) -> tuple[CosineCell, ...]:
-    """A cell for each series, tested together; none where gradients were zero almost always."""
-    cells = [cell for each in series for cell in summarise(each)]
-    adjusted = holm([cell.p for cell in cells]).tolist()
-    return tuple(
-        replace(cell, p_holm=p, is_conflict=p < LEVEL)
-        for cell, p in zip(cells, adjusted, strict=True)
+def measure_pair(pair: tuple[str, str], gram_N2h2h: Values, **names: Any) -> Iterator[CosineCell]:
+    """The cell of two tasks on some weights; none where a gradient was zero almost always."""
+    norm_N2h = np.sqrt(np.einsum("nthth->nth", gram_N2h2h))
+    is_known_N = (norm_N2h > 0).all((1, 2))
+    norm_N2h, count = norm_N2h[is_known_N], int(is_known_N.sum())
+    if count < 2:  # a standard error needs two
+        return
+    product_N2h2h = norm_N2h[:, :, :, None, None] * norm_N2h[:, None, None]
+    cosine_N2h2h = gram_N2h2h[is_known_N] / product_N2h2h
+    # Each batch of one task with each of the other: batches as large as those of `own`.
+    cosine_N = cosine_N2h2h[:, 0, :, 1].mean((1, 2))
+    mean, stderr = float(cosine_N.mean()), float(cosine_N.std(ddof=1) / np.sqrt(count))
+    log_N2 = np.log(norm_N2h).mean(2)
+    own_a, own_b = (float(cosine_N2h2h[:, task, 0, task, 1].mean()) for task in (0, 1))
+    yield CosineCell(
+        **names,
+        tasks=pair,
+        mean=mean,
+        stderr=stderr,
+        negative=float((cosine_N < 0).mean()),
+        norm_ratio=float(np.exp((log_N2[:, 0] - log_N2[:, 1]).mean())),
+        own=(own_a, own_b),
+        steps=count,
+        p=below_zero(mean, stderr, count),
     )
 
 
-def summarise(series: CosineSeries) -> Iterator[CosineCell]:
-    is_known = np.isfinite(series.cosine_N)
-    cosine, count = series.cosine_N[is_known], int(is_known.sum())
-    if count > 1:  # a standard error needs two
-        mean, stderr = float(cosine.mean()), float(cosine.std(ddof=1) / np.sqrt(count))
-        yield CosineCell(
-            **series.names,
-            mean=mean,
-            stderr=stderr,
-            negative=float((cosine < 0).mean()),
-            norm_ratio=float(np.exp(series.log_ratio_N[is_known].mean())),
-            own=tuple(series.own_N2[is_known].mean(0).tolist()),
-            steps=count,
-            p=below_zero(mean, stderr, count),
-        )
-
-
-def average_pairs(series: Sequence[CosineSeries]) -> Iterator[CosineCell]:
-    """Over the pairs of tasks, for each place and part; the error is again over steps."""
-    groups: dict[tuple[str, str], list[CosineSeries]] = {}
-    for each in series:
-        groups.setdefault((each.names["place"], each.names["part"]), []).append(each)
-    for (place, part), group in groups.items():
-        ratios = [np.sign(np.nanmean(each.log_ratio_N)) * each.log_ratio_N for each in group]
-        cosine_PN = np.array([each.cosine_N for each in group])
-        mean = CosineSeries(
-            {"place": place, "part": part},
-            cosine_PN.mean(0),
-            np.mean(ratios, axis=0),
-            group[0].own_N2,  # not averaged: it belongs to a pair
-        )
-        share = float((cosine_PN < 0).mean(1).mean())
-        for cell in summarise(mean):
-            yield replace(cell, negative=share, own=(), p=1.0)
+def sort_and_test(cells: Sequence[CosineCell]) -> Cells:
+    """From the bottom of the encoder to its top; tested as one family."""
+    ordered = sorted(
+        cells, key=lambda cell: (cell.place != "embeddings", cell.layer is None, cell.layer or 0)
+    )
+    adjusted = holm([cell.p for cell in ordered]).tolist()
+    return tuple(
+        replace(cell, p_holm=p, is_conflict=p < LEVEL)
+        for cell, p in zip(ordered, adjusted, strict=True)
+    )
 
 
 # ------------------------------------------------------------------ advice
 
 
-def advise(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> tuple[str, ...]:
+def advise(places: Sequence[CosineCell]) -> tuple[str, ...]:
     """One or two sentences: the worst conflict, and where separate copies would remove it."""
     conflicting = [cell for cell in places if cell.is_conflict]
     lowest = min(conflicting or places, key=lambda cell: cell.mean)
@@ -230,15 +183,10 @@ def advise(owners: Sequence[CosineCell], places: Sequence[CosineCell]) -> tuple[
             f"{len(conflicting)} of {len(places)} cells (place and pair of tasks) conflict."
         )
         return worst, suggest_split(conflicting, places)
-    none = (
+    return (
         f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "
-        f"the lowest mean cosine is {cosine}, in {lowest.place} between {pair}."
+        f"the lowest mean cosine is {cosine}, in {lowest.place} between {pair}.",
     )
-    parts = sorted((cell for cell in owners if cell.is_conflict), key=lambda cell: cell.mean)
-    if not parts:
-        return (none,)
-    named = ", ".join(f"{cell.owner} ({' and '.join(cell.tasks)})" for cell in parts[:3])
-    return none, f"Single parts do: {len(parts)} of {len(owners)} cells, the lowest are {named}."
 
 
 def suggest_split(conflicting: Sequence[CosineCell], places: Sequence[CosineCell]) -> str:

@@ -86,16 +86,19 @@ def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[Route
         yield RoutePiece(len(route.stages), (owner,), 2.0 * vectors * layout.sizes[owner])
 
 
-Pieces = Mapping[str, Sequence[RoutePiece]]  # task -> its route
-
-
 def stage_flops(
-    layout: Layout, schedule: Schedule, stage: PlannedStage, pieces: Pieces, passes: float = 1.0
+    layout: Layout,
+    schedule: Schedule,
+    stage: PlannedStage,
+    pieces: Mapping[str, Sequence[RoutePiece]],  # task -> its route
 ) -> Iterator[tuple[float, float]]:
     """For each task: FLOPs of the stage's steps, and of frozen layers once for each row seen."""
     before, after = schedule.rows_before(stage.first), schedule.rows_before(stage.stop)
     learning = {owner for owner, rate in stage.rates(layout).items() if rate > 0}
-    frozen = frozen_stages(layout, stage)
+    frozen, passes = frozen_stages(layout, stage), 1.0
+    if stage.training.gradients != SUM:  # a backward pass for each task of a step
+        tasks = sum(map(len, schedule.steps[stage.first : stage.stop]))
+        passes = max(1.0, tasks / max(1, len(stage)))
     for task, route in pieces.items():
         rows = after[task] - before[task]
         per_row = step_flops([p for p in route if p.stage >= frozen], learning, passes)
@@ -109,7 +112,7 @@ def frozen_stages(layout: Layout, stage: PlannedStage) -> int:
     return frozen if frozen > 1 else 0
 
 
-def step_flops(pieces: Sequence[RoutePiece], learning: set[str], passes: float = 1.0) -> float:
+def step_flops(pieces: Sequence[RoutePiece], learning: set[str], passes: float) -> float:
     """Forward; once more for weights that learn, once more where something below learns."""
     total, below = 0.0, False
     for piece in pieces:
@@ -120,33 +123,6 @@ def step_flops(pieces: Sequence[RoutePiece], learning: set[str], passes: float =
 
 
 # ------------------------------------------------------------------ whole trainings
-
-
-def analytic_costs(
-    layout: Layout, schedule: Schedule, tables: Mapping[str, TokenTable]
-) -> dict[str, Any]:
-    """Weights, bytes and FLOPs. Weight bytes and training state are never added up."""
-    trained = trained_parameters(layout, schedule)
-    pieces = {task: list(route_pieces(layout, task, table)) for task, table in tables.items()}
-    total = 0.0  # summed in this order: records compare to the last digit
-    for stage in schedule.stages:
-        for flops, _ in stage_flops(layout, schedule, stage, pieces):
-            total += flops
-    return {
-        "parameters": layout.parameters,
-        "trained_parameters": trained,
-        "parameters_by_owner": dict(layout.sizes),
-        "parameters_by_task": {
-            task: sum(layout.sizes[owner] for owner in route.owners)
-            for task, route in layout.routes.items()
-        },
-        "weight_bytes": layout.parameters * FLOAT_BYTES,
-        "training_state_bytes": 3 * trained * FLOAT_BYTES,  # gradient and two moments
-        "flops_per_example": {
-            task: sum(piece.flops for piece in route) for task, route in pieces.items()
-        },
-        "flops_per_step": total / max(1, len(schedule)),
-    }
 
 
 @dataclass(frozen=True)
@@ -175,11 +151,7 @@ def training_work(
     flops = frozen_flops = 0.0
     updates = frozen_steps = 0
     for stage in schedule.stages:
-        passes = 1.0  # backward passes of a mean step: one, or one for each of its tasks
-        if stage.training.gradients != SUM:
-            tasks = sum(map(len, schedule.steps[stage.first : stage.stop]))
-            passes = max(1.0, tasks / max(1, len(stage)))
-        for step, once in stage_flops(layout, schedule, stage, pieces, passes):
+        for step, once in stage_flops(layout, schedule, stage, pieces):
             flops, frozen_flops = flops + step, frozen_flops + once
         learning = learning_in(layout, schedule, stage)
         updates += len(stage) * sum(layout.sizes[owner] for owner in learning)
@@ -195,3 +167,24 @@ def training_work(
         evaluation_flops={task: sum(p.flops for p in route) for task, route in above.items()},
         forward_flops={task: sum(p.flops for p in route) for task, route in pieces.items()},
     )
+
+
+def analytic_costs(
+    layout: Layout, schedule: Schedule, tables: Mapping[str, TokenTable]
+) -> dict[str, Any]:
+    """Weights, bytes and FLOPs. Weight bytes and training state are never added up."""
+    trained = trained_parameters(layout, schedule)
+    work = training_work(layout, schedule, tables)
+    return {
+        "parameters": layout.parameters,
+        "trained_parameters": trained,
+        "parameters_by_owner": dict(layout.sizes),
+        "parameters_by_task": {
+            task: sum(layout.sizes[owner] for owner in route.owners)
+            for task, route in layout.routes.items()
+        },
+        "weight_bytes": layout.parameters * FLOAT_BYTES,
+        "training_state_bytes": 3 * trained * FLOAT_BYTES,  # gradient and two moments
+        "flops_per_example": dict(work.forward_flops),
+        "flops_per_step": work.flops / max(1, work.steps),
+    }

@@ -40,21 +40,14 @@ def check_tensors(
     path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> None:
     """Refuse a file whose tensors do not have exactly the expected names and shapes."""
-    missing = [name for name in expected if name not in tensors]
-    unexpected = [name for name in tensors if name not in expected]
-    reshaped = [
-        f"{name} {list(tensors[name].shape)} instead of {list(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in tensors and tensors[name].shape != tensor.shape
-    ]
-    problems = ("lacks", missing), ("has unexpected tensors", unexpected), ("has", reshaped)
-    for problem, names in problems:
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise EncoderError(
-                f"{path} {problem}: {', '.join(names[:3])}{more}; "
-                "it does not belong to the other files of its folder"
-            )
+    found, wanted = ({n: list(t.shape) for n, t in each.items()} for each in (tensors, expected))
+    names = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    if names:
+        shapes = [f"{n} {found.get(n, 'missing')}, not {wanted.get(n, 'missing')}" for n in names]
+        raise EncoderError(
+            f"{path}: {len(names)} tensor(s) not as expected: {'; '.join(shapes[:3])}; "
+            "it does not belong to the other files of its folder"
+        )
 
 
 # our module in its part -> its names in other programs: {n} is the layer, several are concatenated

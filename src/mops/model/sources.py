@@ -100,40 +100,33 @@ def bundled_folder() -> Path:
 
 def hub_folder(name: str, files: Sequence[str]) -> Path:
     """The files of a hub model, from the offline cache or else downloaded."""
-    advice = "download its folder elsewhere and pass it: --encoder path/to/folder"
+    needed = [file for file in files if file in (CONFIG, WEIGHTS)]
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
-    except ImportError:
-        raise EncoderError(
-            f"there is no folder {name!r}; to load it from the hub, run "
-            f'`pip install "mops-nlp[hub]"`, or {advice}'
-        ) from None
-    needed = [file for file in files if file in (CONFIG, WEIGHTS)]
-    try:
+
         with suppress(LocalEntryNotFoundError):
             cached = snapshot_download(name, allow_patterns=list(files), local_files_only=True)
             if all(Path(cached, file).is_file() for file in needed):
                 return Path(cached)
         return Path(snapshot_download(name, allow_patterns=list(files)))
-    except Exception as cause:  # offline, unknown name, no access, unreadable cache, ...
+    except Exception as cause:  # no library, offline, unknown name, no access, unreadable cache
         reason = " ".join(str(cause).split())[:120]
         raise EncoderError(
-            f"there is no folder {name!r}, and loading it from the hub failed ({reason}); {advice}"
+            f"there is no folder {name!r}, and loading it from the hub failed ({reason}); the hub "
+            'needs `pip install "mops-nlp[hub]"`; without it, pass a folder: --encoder path'
         ) from cause
 
 
 def weights_file(folder: Path) -> Path:
     path = folder / WEIGHTS
-    if path.is_file():
-        return path
-    if (folder / "pytorch_model.bin").is_file():
+    if not path.is_file():
         raise EncoderError(
-            f"{folder} has only pytorch_model.bin, a format that can run code when it is read; "
-            "if you trust it, convert it once: "
-            "`AutoModel.from_pretrained(folder).save_pretrained(folder)` writes model.safetensors"
+            f"{folder} has no {WEIGHTS}; pytorch_model.bin is not read, because it can run code: "
+            "if you trust it, `AutoModel.from_pretrained(folder).save_pretrained(folder)` converts "
+            "it once"
         )
-    raise EncoderError(f"{folder} has no {WEIGHTS}; an encoder folder holds it beside config.json")
+    return path
 
 
 def read_shape(folder: Path) -> EncoderShape:
@@ -141,12 +134,8 @@ def read_shape(folder: Path) -> EncoderShape:
     path = folder / CONFIG
     try:
         return parse_shape(json.loads(path.read_text(encoding="utf-8")), path)
-    except FileNotFoundError:
-        raise EncoderError(f"{folder} has no config.json; pass the folder of an encoder") from None
-    except (OSError, ValueError) as cause:
-        raise EncoderError(f"{path} cannot be read: {cause}") from cause
-    except KeyError as key:
-        raise EncoderError(f"{path} has no key {key}; it is not a complete config.json") from None
+    except (OSError, ValueError, KeyError) as cause:
+        raise EncoderError(f"{path} is not the config.json of an encoder: {cause!r}") from cause
 
 
 def parse_shape(config: Any, path: Path) -> EncoderShape:

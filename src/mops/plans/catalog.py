@@ -133,8 +133,8 @@ def layers(letters: str) -> SharingPlan:
 @ShortForm(
     "late:SIS[/a+b]",
     source="Memory Occupancy and Performance Surveying",
-    pattern="[SI]+(/.*)?",
-    allowed="S, I only, as late:SIS",
+    pattern="[SI]+|[SI]*S[SI]*/.*",
+    allowed="S, I only, as late:SIS; with a shared layer also who shares, as late:ISS/a+b",
     examples=lambda depth, tasks: (
         "late:SIS",
         "frozen+late:SIS",
@@ -145,17 +145,19 @@ def late(argument: str) -> SharingPlan:
     """dense layers before the heads, S shared, I individual; after a slash who shares"""
     letters, _, subsets = argument.partition("/")
     groups = tuple(tuple(group.split("+")) for group in subsets.split(",") if group)
-    if groups and "S" not in letters:
-        raise PlanError(f"plan 'late:{argument}': no layer is shared, so the groups have no effect")
     shared_row = Late(per=("task",), groups=groups) if groups else Late(per=())
     rows = {"S": shared_row, "I": Late(per=("task",))}
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))
 
 
+CHAIN = "[^,>]+(>[^,>]+)+"
+
+
 @ShortForm(
     "progressive[:a>b>c]",
     source="Progressive Layer Sharing on BERT",
-    pattern=".*",
+    pattern=f"({CHAIN}(,{CHAIN})*)?",
+    allowed="a chain of tasks or several, as progressive:a>b>c or progressive:a>b,a>c",
     examples=lambda depth, tasks: tuple("progressive" for _ in tasks[1:2]),
 )
 def progressive(argument: str) -> SharingPlan:
@@ -164,11 +166,6 @@ def progressive(argument: str) -> SharingPlan:
     `a>b>c`: each task of a chain feeds all later ones; several chains after commas.
     """
     chains = [chain.split(">") for chain in argument.split(",") if chain]
-    if any(len(set(chain)) < max(2, len(chain)) for chain in chains):
-        raise PlanError(
-            f"plan 'progressive:{argument}': after the colon come chains of different tasks, "
-            "as progressive:a>b>c or progressive:a>b,a>c"
-        )
     edges = dict.fromkeys(edge for chain in chains for edge in combinations(chain, 2))
     feeds = tuple(Feed(source=source, target=target) for source, target in edges)
     return SharingPlan(
@@ -200,16 +197,12 @@ PALS = {
 @ShortForm(
     f"pals:{'|'.join(PALS)}",
     source="Stickland and Murray 2019, BERT and PALs; variants of the PALs / EmBERT report",
-    pattern=".*",
+    pattern="|".join(PALS),
+    allowed=f"one of {', '.join(PALS)}",
     examples=tuple(f"pals:{place}" for place in PALS),
 )
 def pals(argument: str) -> SharingPlan:
     """a small projected attention per task, beside every layer or on top"""
-    if argument not in PALS:
-        raise PlanError(
-            f"plan 'pals:{argument}': after the colon comes one of {', '.join(PALS)}."
-            f"{nearest(argument, PALS)}"
-        )
     return adding(f"pals:{argument}", *PALS[argument])
 
 

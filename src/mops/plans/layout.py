@@ -312,7 +312,7 @@ def lay_out(
     routes = find_routes(plan, tasks, encoder, reading.pool)
     layout = Layout(plan, by_name, encoder, reading, routes)
     refuse(plan, impossible_feeds(layout))
-    refuse(plan, unmatched(plan, layout.sizes, all_owners(plan, tasks, encoder)))
+    refuse(plan, unmatched(plan, list(layout.sizes)))
     return layout
 
 
@@ -321,12 +321,6 @@ def first_factors(rows: Sequence[Rate], owners: Iterable[str]) -> dict[str, floa
     return {
         owner: next(row.factor for row in rows if fnmatchcase(owner, row.owner)) for owner in owners
     }
-
-
-def all_owners(plan: SharingPlan, tasks: Sequence[Task], encoder: EncoderShape) -> Owners:
-    """Every owner that any route may pass, including the pooler."""
-    routes = find_routes(plan, tasks, encoder, "pooler").values()
-    return unique(*chain(*(route.owners for route in routes)))
 
 
 def impossible_feeds(layout: Layout) -> Iterator[str]:

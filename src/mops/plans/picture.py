@@ -63,13 +63,9 @@ def notes(layout: Layout) -> Iterator[str]:
     """Facts that a cell cannot show: additions, feeds, L2 penalties."""
     for addition in layout.plan.additions:
         yield f"+ {addition.name}: {addition.kind}, {', '.join(addition.sites)}"
-    for task, route in layout.routes.items():
-        if route.feeds:
-            how = sorted({f"{feed.what}, {feed.gradient}" for feed in route.feeds})
-            sources = ", ".join(feed.source for feed in route.feeds)
-            yield f"{task}'s head is fed by {sources} ({'; '.join(how)})"
-    pulls = [pull for _, pull in layout.l2_groups]
-    for towards in dict.fromkeys(pull.towards for pull in pulls):
-        strengths = sorted({pull.strength for pull in pulls if pull.towards == towards})
+    for route in layout.routes.values():
+        for feed in route.feeds:
+            yield f"{feed.target}'s head is fed by {feed.source} ({feed.what}, {feed.gradient})"
+    for towards, strength in dict.fromkeys((p.towards, p.strength) for _, p in layout.l2_groups):
         aim = {"copies": "each other", "start": "their initial weights"}[towards]
-        yield f"copies are pulled towards {aim} (L2, {', '.join(f'{s:g}' for s in strengths)})"
+        yield f"copies are pulled towards {aim} (L2, {strength:g})"

@@ -255,14 +255,15 @@ def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[
             yield f"no task {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
 
 
-def unmatched(plan: SharingPlan, owners: Iterable[str], possible: Sequence[str]) -> Iterator[str]:
-    """Rate and pull rows that match no possible owner, and owners that no rate covers."""
+def unmatched(plan: SharingPlan, owners: Sequence[str]) -> Iterator[str]:
+    """Rate and pull rows that match no owner, and owners that no rate covers."""
     rows: tuple[Rate | L2Pull, ...] = (*plan.rates, *plan.pull)
     for row in rows:
-        if not any(fnmatchcase(owner, row.owner) for owner in possible):
+        is_pooler = row.owner.startswith("pooler")  # which exists only with one way of pooling
+        if not is_pooler and not any(fnmatchcase(owner, row.owner) for owner in owners):
             yield (
                 f"the {'rate' if isinstance(row, Rate) else 'pull'} for {row.owner!r} matches no "
-                f"owner; owners are called {possible[0]}, {possible[1]}, ..., {possible[-1]}"
+                f"owner; owners are called {owners[0]}, {owners[1]}, ..., {owners[-1]}"
             )
     for owner in owners:
         if not any(fnmatchcase(owner, row.owner) for row in plan.rates):
