@@ -31,8 +31,6 @@ def command(folder: Path, out: Path | None) -> None:
     path = out or folder / "mops.yaml"
     if path.exists():
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; name the folder that holds your data files")
     tasks, skipped = recognise(folder), list[str]()
     if not tasks:
         tasks, skipped = infer_tasks(folder)

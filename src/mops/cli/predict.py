@@ -17,7 +17,7 @@ from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
 from mops.cli.screen import ERR, ProgressBar, print_warnings
 from mops.data.compose import choose_tasks
-from mops.data.dataset import Row, first_problems, read_rows, stream_rows
+from mops.data.dataset import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
@@ -116,10 +116,12 @@ def write_predictions(
     writer = csv.writer(file, lineterminator="\n")
     if not as_json:
         writer.writerow(["id", *(["prediction"] if len(names) == 1 else names)])
-    bad: dict[str, Row] = {}
+    problems = 0
+    shown: list[Row] = []
     with ProgressBar("predicting", table.count()) as bar:
         for windows, predictions in predictor.stream(streams):
-            bad |= {row.where: row for window in windows for row in window if row.problem}
+            bad = {row.where: row for window in windows for row in window if row.problem}
+            problems, shown = problems + len(bad), [*shown, *bad.values()][: SHOWN_ROWS + 1]
             ids = [row.id for row in windows[0]]
             if as_json:
                 file.writelines(json_lines(ids, predictions))
@@ -128,9 +130,9 @@ def write_predictions(
                 writer.writerows(zip(ids, *columns, strict=True))
             bar.update(advance=len(ids))
             give_back_memory()  # packs differ in size, which fragments memory over a long file
-    if bad:
-        warning = f"{len(bad)} rows have a problem and were predicted anyway"
-        print_warnings([f"{warning}: {first_problems(bad.values())}"])
+    if problems:
+        warning = f"{problems} rows have a problem and were predicted anyway"
+        print_warnings([f"{warning}: {first_problems(shown)}"])
 
 
 def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> Iterator[str]:
