@@ -207,23 +207,20 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "named", "expected"),
+    ("named", "expected"),
     [
-        ("linux", {"XDG_CACHE_HOME": "/caches"}, "/caches/mops"),
-        ("linux", {}, "/home/me/.cache/mops"),
-        ("darwin", {}, "/home/me/Library/Caches/mops"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/mops/Cache"),
-        ("linux", {"MOPS_CACHE": "/mine"}, "/mine"),
+        ({"XDG_CACHE_HOME": "/caches"}, "/caches/mops"),
+        ({}, "/home/me/.cache/mops"),
+        ({"MOPS_CACHE": "/mine"}, "/mine"),
+        ({"MOPS_CACHE": "~/mine"}, "/home/me/mine"),
     ],
 )
 def test_the_usual_places(
-    platform: str, named: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+    named: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("MOPS_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+    for name in ("MOPS_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(store.sys, "platform", platform)
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
-    for name, value in named.items():
+    for name, value in {"HOME": "/home/me", **named}.items():
         monkeypatch.setenv(name, value)
     found = find_store()
     assert found is not None and found.folder == Path(expected)

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import time
 import warnings
 import zlib
@@ -213,11 +212,7 @@ class Store:
 
     def clear(self) -> list[StoreEntry]:
         """Remove all entries, and nothing else that may be in the folder."""
-        removed = [entry for entry in self.entries() if entry.remove()]
-        for kind in {entry.folder.parent for entry in removed}:
-            with contextlib.suppress(OSError):  # not empty
-                kind.rmdir()
-        return removed
+        return [entry for entry in self.entries() if entry.remove()]
 
 
 def find_store() -> Store | None:
@@ -232,13 +227,5 @@ def find_store() -> Store | None:
             f"{LIMIT} is {limit!r}, not a size; write bytes or a number with KB, MB, GB, "
             "KiB, MiB or GiB, as 4GiB"
         ) from error
-    return Store(Path(given).expanduser() if given else default_folder(), size)
-
-
-def default_folder() -> Path:
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "mops"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "mops" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "mops"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mops")
+    return Store(Path(given or usual).expanduser(), size)

@@ -78,18 +78,13 @@ class Table:
             for n in range(len(self.columns))
         ]
 
-    def select(self, columns: Iterable[int]) -> Table:
-        """The same rows with only these columns."""
-        kept = list(columns)
+    def without_empty_columns(self) -> Table:
+        kept = [n for n in range(len(self.columns)) if any(row[n].text for row in self.rows)]
         return replace(
             self,
             columns=tuple(self.columns[n] for n in kept),
             rows=tuple(tuple(row[n] for n in kept) for row in self.rows),
         )
-
-    def without_empty_columns(self) -> Table:
-        columns = range(len(self.columns))
-        return self.select(n for n in columns if any(row[n].text for row in self.rows))
 
     def with_minus_signs(self) -> Table:
         """Numbers with a typographic minus instead of a hyphen."""
@@ -172,21 +167,6 @@ LATEX_SIGNS = {
 ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 EXPONENT = re.compile(r"(?<=\d)e\{-\}0?(\d+)")  # of an escaped number
 LONG = 40  # characters; longer texts are broken into lines
-WIDE = 112  # characters side by side; further columns go into another panel below
-
-
-def latex_panels(table: Table) -> Iterator[Table]:
-    """A table that is too wide for a page as several; each has the column of candidates."""
-    name = table.columns.index("candidate") if "candidate" in table.columns else 0
-    columns, width = [name], 0
-    for n, column in enumerate(table.columns):
-        own = 3 + max(map(len, (column, *(row[n].text[:LONG] for row in table.rows))))
-        if n != name and width + own > WIDE and len(columns) > 1:
-            yield table.select(sorted(columns) if 0 in columns else columns)
-            columns, width = [name], 0
-        columns += [n] if n != name else []
-        width += own
-    yield table.select(sorted(columns) if 0 in columns else columns)
 
 
 def latex_columns(table: Table) -> list[str]:

@@ -56,18 +56,6 @@ def test_without_matplotlib_everything_else_works(
     assert [file.name for file in tmp_path.iterdir()] == ["conflicts.json"]
 
 
-@pytest.mark.slow
-def test_of_many_pairs_the_lowest_have_tables(made: World, run_cli: Any, tmp_path: Path) -> None:
-    recipe = parse_yaml(run_cli("train", *made.options("--dry-run"))[1])
-    recipe["tasks"]["mood"] = recipe["tasks"]["sentiment"]
-    (tmp_path / "four.yaml").write_text(json.dumps(recipe), "utf-8")
-    code, out, _ = run_cli(
-        "conflicts", "--config", str(tmp_path / "four.yaml"), "--out", str(tmp_path / "out"), *FEW
-    )
-    assert code == 0
-    assert out.count("layer 2 ") == 3
-
-
 def test_a_dry_run_prints_the_recipe(made: World, run_cli: Any, tmp_path: Path) -> None:
     code, out, _ = run_cli("conflicts", *made.options("--dry-run", "--out", str(tmp_path), *FEW))
     assert code == 0 and parse_yaml(out)["training"]["max_steps"] == 6

@@ -53,12 +53,9 @@ def test_id_is_the_row_number_where_no_column_names_it(tmp_path: Path) -> None:
     assert [row.id for row in read(idx).rows] == ["40", "2"]
 
 
-@pytest.mark.parametrize(
-    ("ids", "note"), [("1 1 2 2 2", "2 ids occur twice"), ("1 1 2", "1 id occurs twice")]
-)
-def test_duplicate_ids_are_noted(tmp_path: Path, ids: str, note: str) -> None:
-    path = write(tmp_path / "a.csv", "id,text,label", *(f"{each},a,1" for each in ids.split()))
-    assert [found.startswith(note) for found in read(path).notes] == [True]
+def test_duplicate_ids_are_noted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "id,text,label", *(f"{number},a,1" for number in "11222"))
+    assert read(path).notes == ("2 ids occur twice or more",)
 
 
 def test_one_class_has_one_spelling(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`mops cache`"""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +8,7 @@ import click
 
 from mops.cli.options import JSON
 from mops.cli.screen import OUT, print_table, respond
-from mops.store import StoredBlock, StoreEntry, find_store
+from mops.store import StoreEntry, find_store
 from mops.tables import format_bytes
 
 
@@ -20,8 +19,8 @@ def command(clear: bool, as_json: bool) -> None:
     """Show or clear the cache of frozen activations and tokens.
 
     The frozen lower layers of a plan give the same activations for a text in every run, so they
-    are computed once and kept here, like tokenised files. The folder is $MOPS_CACHE, or the
-    system's cache folder; MOPS_CACHE=off disables the cache. It never exceeds $MOPS_CACHE_LIMIT
+    are computed once and kept here, like tokenised files. The folder is $MOPS_CACHE, or
+    ~/.cache/mops; MOPS_CACHE=off disables the cache. It never exceeds $MOPS_CACHE_LIMIT
     (8GiB) or half of the free disk; the least recently used entries are removed first. You may
     delete it at any time.
 
@@ -52,23 +51,17 @@ def show(facts: Mapping[str, Any], clear: bool) -> None:
         click.echo("the cache is off (MOPS_CACHE=off)")
     else:
         if entries := facts["entries"]:
-            columns = ["what", "encoder", "layers", "sequences", "size", "last used"]
+            columns = ["what", "encoder", "layers", "blocks", "size", "last used"]
             print_table("cache", columns, list(map(table_row, entries)))
         limit = format_bytes(facts["bound"])
         OUT.print(f"{format_bytes(facts['bytes'])} of at most {limit} in {facts['folder']}")
 
 
 def describe(entry: StoreEntry) -> dict[str, Any]:
-    """The facts of an entry; a block stores where each sequence starts and the last one ends."""
-    sequences = 0
-    for path in entry.folder.glob("*.block"):
-        with suppress(OSError, ValueError):  # the reader of a broken block reports it
-            sequences += len(StoredBlock(path).arrays.get("starts", (0,))) - 1
     return {
         "kind": entry.folder.parent.name,
         "key": entry.folder.name,
         **entry.about,
-        "sequences": sequences,
         "blocks": entry.blocks,
         "bytes": entry.bytes,
         "used": datetime.fromtimestamp(entry.used).astimezone().isoformat(timespec="seconds"),
@@ -76,6 +69,6 @@ def describe(entry: StoreEntry) -> dict[str, Any]:
 
 
 def table_row(entry: Mapping[str, Any]) -> list[object]:
-    about = [entry.get(key) for key in ("encoder", "layers", "sequences")]
+    about = [entry.get(key) for key in ("encoder", "layers", "blocks")]
     used = entry["used"].replace("T", " ")[:16]
     return [entry.get("what", entry["kind"]), *about, format_bytes(entry["bytes"]), used]

@@ -78,11 +78,6 @@ def show_task(report: TaskReport, tokens: Mapping[str, Any]) -> None:
     columns = ["split", "rows", "bad", "labels", "duplicates", "in train", "in validation"]
     print_table("", columns, [[name, *cells(split)] for name, split in report.splits.items()])
     OUT.print(TOKENS.format(**tokens))
-    if (numbers := report.splits["train"].numbers) is not None:
-        OUT.print(
-            f"a constant prediction has correlation 0; labels have standard deviation "
-            f"{numbers['deviation']:.2f}"
-        )
     if report.baseline_class is not None:
         OUT.print(
             f"majority baseline: {report.baseline_class!r} has accuracy {report.baseline:.3f} on "
@@ -94,7 +89,7 @@ def cells(split: SplitReport) -> list[object]:
     """Counts, labels and overlaps of a split; empty where nothing can overlap."""
     labels = ", ".join(f"{label}: {count:,}" for label, count in split.labels.items()) or "none"
     if (numbers := split.numbers) is not None:
-        labels = "{lowest:g} to {highest:g}, mean {mean:.2f}".format_map(numbers)
+        labels = "{lowest:g} to {highest:g}, mean {mean:.2f} ± {deviation:.2f}".format_map(numbers)
     sharing, in_train = split.rows_sharing_a_sentence_with_train, split.rows_in_train
     overlap = in_train if sharing is None else f"{in_train} ({sharing} share a sentence)"
     counts = f"{split.rows:,}", split.bad_rows, labels, split.duplicates

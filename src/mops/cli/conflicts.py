@@ -1,5 +1,7 @@
 """`mops conflicts`"""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,10 +12,7 @@ import click
 import mops
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
-from mops.evaluate.conflicts import CosineCell
-from mops.training.machine import keep_freed_memory
 
-TABLES = 3  # of the pairs with the lowest cosines; conflicts.json has all pairs
 MARKS = {True: "*", False: " "}  # significantly below 0
 NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[report]"'
 
@@ -43,6 +42,8 @@ def command(
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
+    from mops.training.machine import keep_freed_memory
+
     keep_freed_memory()
     folder = out or run_folder(recipe, "conflicts-")
     with TrainingScreen(recipe.sharing_plan().name) as screen:
@@ -60,8 +61,7 @@ def command(
 
 def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
     parts = list(dict.fromkeys(cell.part for cell in measured.owners if cell.layer is not None))
-    by_mean = sorted(measured.places, key=lambda cell: cell.mean)
-    for pair in list(dict.fromkeys(cell.tasks for cell in by_mean))[:TABLES]:
+    for pair in measured.pairs:
         show_pair(measured, pair, parts)
     OUT.print(
         f"cosine of two tasks' gradients, mean ± one standard error over "
@@ -76,26 +76,13 @@ def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
 
 
 def show_pair(measured: mops.Conflicts, pair: tuple[str, ...], parts: Sequence[str]) -> None:
-    cells = [cell for cell in measured.owners if cell.tasks == pair]
-    rows = [
-        [*cosine_columns(cell, cells, parts), *(f"{value:.2f}" for value in cell.own)]
-        for cell in measured.places
-        if cell.tasks == pair
-    ]
+    """A row for each place, with the cosine of each part of it; only layers have parts."""
+    rows = []
+    for cell in (cell for cell in measured.places if cell.tasks == pair):
+        own = [part for part in measured.owners if (part.place, part.tasks) == (cell.place, pair)]
+        cosines = {part.part: f"{part.mean:z.3f}{MARKS[part.is_conflict]}" for part in own}
+        whole = f"{cell.mean:z.3f} ± {cell.stderr:.3f}{MARKS[cell.is_conflict]}"
+        numbers = (f"{value:.2f}" for value in (cell.negative, cell.norm_ratio, *cell.own))
+        rows.append([cell.place, *(cosines.get(part, "") for part in parts), whole, *numbers])
     columns = ["where", *parts, "all", "below\n0", "size", *(f"own\n{task}" for task in pair)]
     print_table(" and ".join(pair), columns, rows)
-
-
-def cosine_columns(
-    cell: CosineCell, cells: Sequence[CosineCell], parts: Sequence[str]
-) -> list[str]:
-    """The place, the mean cosine of each part of it and of all; only layers have parts."""
-    own = [part for part in cells if part.place == cell.place]
-    texts = {part.part: f"{part.mean:z.3f}{MARKS[part.is_conflict]}" for part in own}
-    return [
-        cell.place,
-        *(texts.get(part, "") for part in parts),
-        f"{cell.mean:z.3f} ± {cell.stderr:.3f}{MARKS[cell.is_conflict]}",
-        f"{cell.negative:.2f}",
-        f"{cell.norm_ratio:.2f}",
-    ]

@@ -1,5 +1,7 @@
 """`mops eval`"""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +18,6 @@ from mops.data.dataset import SPLITS, Dataset, read_task
 from mops.errors import DataError, RunError
 from mops.evaluate.evaluate import answer_dataset, judge, score_table
 from mops.record import RunScores
-from mops.training.machine import choose_device
 
 TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
 
@@ -38,6 +39,8 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
     Example:
       mops eval runs/first/model --verify
     """
+    from mops.training.machine import choose_device
+
     predictor = mops.load(model, choose_device(device or "auto"))
     bundle = predictor.bundle
     scores = score_model(predictor, find_entries(bundle.entries, **files))

@@ -2,13 +2,13 @@
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mops.cli.options import PATH
+from mops.data.dataset import SPLITS
 from mops.data.folders import infer_tasks, recognise
 from mops.errors import DataError, RecipeError
 from mops.files import write_text
@@ -31,8 +31,6 @@ def command(folder: Path, out: Path | None) -> None:
     path = out or folder / "mops.yaml"
     if path.exists():
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; name the folder that holds your data files")
     tasks, skipped = recognise(folder), list[str]()
     if not tasks:
         tasks, skipped = infer_tasks(folder)
@@ -52,19 +50,11 @@ def starter(tasks: dict[str, Any], folder: Path) -> str:
     """The text of a recipe, with comments on what to change."""
     lines = []
     for name, entry in tasks.items():
-        lines.append(f"  {word(name)}:\n")
+        lines.append(f'  "{name}":\n')
         for key, value in entry.items():
-            is_file = key in ("train", "validation", "test") and isinstance(value, str)
-            shown = os.path.relpath(value, folder.resolve()) if is_file else value
-            lines.append(f"    {key}: {word(shown)}\n")
+            shown = os.path.relpath(value, folder.resolve()) if key in SPLITS else value
+            lines.append(f"    {key}: {json.dumps(shown, ensure_ascii=False)}\n")
     return "".join([HEAD, *lines, TAIL])
-
-
-def word(value: Any) -> str:
-    """A value as YAML: plain if that is safe, else as JSON, which YAML can read."""
-    is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
-    is_safe = is_plain and value.lower() not in ("true", "false", "null")
-    return str(value) if is_safe else json.dumps(value, ensure_ascii=False)
 
 
 HEAD = """\

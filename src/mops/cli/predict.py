@@ -1,27 +1,30 @@
 """`mops predict`"""
 
+from __future__ import annotations
+
 import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 import mops
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, DEVICE, JSON, PATH
-from mops.cli.screen import ProgressBar, print_warnings
+from mops.cli.screen import ERR, ProgressBar, print_warnings
 from mops.data.compose import choose_tasks
 from mops.data.dataset import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
-from mops.predict.inference import Predictions
 from mops.tasks import Task
-from mops.training.machine import choose_device, give_back_memory, keep_freed_memory
+
+if TYPE_CHECKING:
+    from mops.predict.inference import Predictions
 
 # task -> the word of the CS224N course for it and the header of its file, spelt as in the course
 COURSE_FILES = {
@@ -65,6 +68,8 @@ def command(
       mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
     """
+    from mops.training.machine import choose_device, keep_freed_memory
+
     keep_freed_memory()
     predictor = mops.load(model, choose_device(device or "auto"))
     if cs224n is not None:
@@ -100,6 +105,8 @@ def write_predictions(
     predictor: mops.Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
 ) -> None:
     """Predict all tasks in one pass, window by window; tasks with the same columns share rows."""
+    from mops.training.machine import give_back_memory
+
     streams = {}
     for text in dict.fromkeys(task.text for task in tasks):
         group = [task for task in tasks if task.text == text]
@@ -149,20 +156,16 @@ def write_submission(predictor: mops.Predictor, folder: Path, data: str | None) 
             f"--cs224n needs a model with one of the tasks {', '.join(COURSE_FILES)}; "
             f"this model has {', '.join(predictor.tasks)}"
         )
-    files = {
-        (name, split): path
-        for name, entry in find_entries(predictor.bundle.entries, data, names).items()
-        for split, path in entry.files().items()
-        if split in COURSE_SPLITS
-    }
-    with ProgressBar("predicting", total=len(files)) as bar:
-        for (name, split), source in files.items():
-            task, (word, header) = predictor.bundle.layout.tasks[name], COURSE_FILES[name]
+    for name, entry in find_entries(predictor.bundle.entries, data, names).items():
+        task, (word, header) = predictor.bundle.layout.tasks[name], COURSE_FILES[name]
+        for split, source in entry.files().items():
+            if split not in COURSE_SPLITS:
+                continue
             rows = read_rows(source, task, needs_label=False, on_bad_row="skip").rows
-            predictions = predictor.predict_tasks({name: [row.texts for row in rows]})[name]
-            pairs = zip(rows, predictions.as_strings(), strict=True)
+            with ERR.status(f"predicting {source}"):
+                answers = predictor.predict_tasks({name: [row.texts for row in rows]})[name]
+            pairs = zip(rows, answers.as_strings(), strict=True)
             lines = [f"id \t {header} \n", *(f"{row.id} , {label} \n" for row, label in pairs)]
             path = folder / f"{word}-{COURSE_SPLITS[split]}-output.csv"
             write_text(path, "".join(lines))
             click.echo(path)
-            bar.update(advance=1)

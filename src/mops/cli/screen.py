@@ -96,15 +96,15 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
         forecast = Estimator().survey(survey).candidates
         self.estimates = {trial.name: trial.seconds for trial in forecast}
         self.ledger, self.lock = Ledger(folder), Lock()
-        self.open: list[str] = []
-        self.seconds: dict[str, float] = {}
+        self.closed: set[str] = set()  # trials that ended, or that pause until the next round
+        self.seconds: dict[str, float] = {}  # estimated, by trial
         self.done: dict[str, float] = {}  # first trial of a job -> estimated seconds done
 
     def planned(self, trials: Sequence[Trial]) -> None:
         """Another round begins."""
         own = {trial.id: self.estimates[trial.candidate.name] for trial in trials}
         self.seconds |= own
-        self.open += own
+        self.closed -= own.keys()
         self.update(total=sum(self.seconds.values()))
         rest = format_seconds(sum(own.values()))
         self.note(f"{self.title}: {len(trials)} trainings, about {rest} of work")
@@ -117,24 +117,17 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
             seconds = sum(self.seconds[trial_id] for trial_id in job.ids)
             self.done[job.ids[0]] = max(fraction * seconds, self.done.get(job.ids[0], 0.0))
             self.update(completed=sum(self.done.values()), facts=f"{job.name}: {activity}")
-            for trial in job.trials:
-                if trial.id in self.open and not self.ledger.is_open(trial.id):
-                    self.open.remove(trial.id)
-                    self.print_event(f"{trial.name}: {self.ledger.state(trial.id)}, {self.left()}")
 
     def ended(self, job: Job) -> None:
+        """Say which trials ended, and the time left at the speed so far."""
         self.moved(job, 1.0, "done")
-
-    def left(self) -> str:
-        """Finished trials, and the time left at the speed so far."""
-        count, done = len(self.seconds), sum(self.done.values())
-        finished = f"{count - len(self.open)} of {count} trials done"
-        if not self.open:
-            return finished
-        rest = (sum(self.seconds.values()) - done) * self.elapsed
-        return (
-            f"{finished}, about {format_seconds(rest / done) if done else 'an unknown time'} left"
-        )
+        total, done = sum(self.seconds.values()), sum(self.done.values())
+        left = format_seconds((total - done) * self.elapsed / done)
+        for trial in job.trials:
+            self.closed.add(trial.id)
+            count = f"{len(self.closed)} of {len(self.seconds)} trials done"
+            state = self.ledger.state(trial.id)
+            self.print_event(f"{trial.name}: {state}, {count}, about {left} left")
 
     def note(self, text: str) -> None:
         ERR.print(text, soft_wrap=True)

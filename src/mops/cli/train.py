@@ -1,5 +1,7 @@
 """`mops train`"""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,6 @@ import mops
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
 from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings, respond
 from mops.tables import format_bytes, format_count, format_seconds
-from mops.training.distributed import is_first_process
-from mops.training.machine import keep_freed_memory
 
 
 @click.command()
@@ -33,6 +33,9 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return
+    from mops.training.distributed import is_first_process
+    from mops.training.machine import keep_freed_memory
+
     keep_freed_memory()
     folder = out or run_folder(recipe)
     if not is_first_process():  # only the first process prints

@@ -70,12 +70,7 @@ SPELLINGS = {
     "early_stopping": "early_stopping_patience",
     "device": "no_cuda use_cpu",
     "encoder (at the top of the recipe)": "model_name_or_path",
-    "--out (an option of the command)": "output_dir",
-    "--out (name a new folder)": "overwrite_output_dir",
-    "--out (curve.jsonl is written there)": "logging_dir",
-    "nothing: packing leaves no padding": "group_by_length",
-    "nothing: weights are always safetensors": "save_safetensors",
-    "nothing: the best state is always kept": "load_best_model_at_end",
+    "--out (an option of the command)": "output_dir logging_dir overwrite_output_dir",
 }
 BY_TASK = ("loss_weights", "per_task_batch_size", "task_steps", "train_tasks")
 FORMER = {old: key for key, spellings in SPELLINGS.items() for old in spellings.split()}

@@ -100,10 +100,8 @@ def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Text
 def _statistics(values: list[float]) -> Mapping[str, Any] | None:
     if not values:
         return None
-    several = values if values[1:] else values * 2  # one value is its own quartiles
     return {
         "lowest": min(values),
-        "quartiles": tuple(statistics.quantiles(several, method="inclusive")),
         "highest": max(values),
         "mean": statistics.fmean(values),
         "deviation": statistics.pstdev(values),

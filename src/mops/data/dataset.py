@@ -157,7 +157,7 @@ def read_rows(
     wanted = (*task.text, task.label) if needs_label else task.text
     table = open_table(source, wanted, names=columns)
     rows = tuple(stream_rows(table, task, needs_label=needs_label))
-    bad, notes = [row for row in rows if row.problem], list(table.notes)
+    bad, notes = [row for row in rows if row.problem], []
     is_hopeless = needs_label and len(bad) == len(rows)
     if bad and (on_bad_row != "skip" or is_hopeless):
         advice = "correct the file" if is_hopeless else "set on_bad_row: skip to leave them out"
@@ -166,7 +166,7 @@ def read_rows(
             f"{first_problems(bad)}; every row needs its texts and a valid label; {advice}"
         )
     if repeated := sum(times > 1 for times in Counter(row.id for row in rows).values()):
-        notes.append(f"{repeated} id{'s occur' if repeated > 1 else ' occurs'} twice or more")
+        notes.append(f"{repeated} ids occur twice or more")
     if bad:
         notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
     return RowsRead(table.source, rows, tuple(notes))

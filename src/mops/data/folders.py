@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, count
 from pathlib import Path
 
 from mops.data.tables import DataTable, open_table
@@ -24,6 +23,10 @@ TEXTS = (
     "sentence1|sentence2", "question1|question2", "premise|hypothesis", "text|text_pair",
     "text1|text2", "question|sentence", "#1 string|#2 string", "sentence", "text", "review",
     "comment", "message", "content", "question", "title", "tweet",
+)  # fmt: skip
+LABELS = (
+    "gold_label", "label", "labels", "score", "similarity", "sentiment", "is_duplicate", "target",
+    "class", "stars", "category", "quality", "relatedness", "rating",
 )  # fmt: skip
 ENDINGS = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
@@ -50,20 +53,15 @@ def first_known(names: Names, columns: Names) -> list[str]:
 
 # ------------------------------------------------------------------ known data sets
 
-LABEL = ("label", "gold_label", "labels")
-GOLD = ("gold_label", "label")
-RELATED = ("relatedness", "relatedness_score")
-ENTAILED = ("entailment", "entailment_label", "entailment_judgment")
-
 
 @dataclass(frozen=True)
 class KnownTask:
-    """One known task: its number of texts, columns of its label, further keys of its entry."""
+    """One known task: its number of texts, further keys of its entry, columns of its label."""
 
     task: str
     texts: int
-    labels: Names = LABEL
     keys: Entry = field(default_factory=dict)
+    labels: Names = LABELS
 
     def entry(self, files: Files) -> Entry:
         """The task's entry in a recipe; empty when the training file has other columns."""
@@ -75,28 +73,25 @@ class KnownTask:
 
 # CS224N: file name up to the split -> task.
 FILE_SETS = {
-    "ids-sst": KnownTask("sentiment", 1, ("sentiment",), {"labels": [0, 1, 2, 3, 4]}),
-    "quora": KnownTask("paraphrase", 2, ("is_duplicate",), {"labels": [0, 1]}),
-    "sts": KnownTask("similarity", 2, ("similarity",), {"range": [0, 5]}),
-    "ids-cfimdb": KnownTask("movies", 1, ("sentiment",), {"labels": [0, 1], "optional": True}),
+    "ids-sst": KnownTask("sentiment", 1, {"labels": [0, 1, 2, 3, 4]}),
+    "quora": KnownTask("paraphrase", 2, {"labels": [0, 1]}),
+    "sts": KnownTask("similarity", 2, {"range": [0, 5]}),
+    "ids-cfimdb": KnownTask("movies", 1, {"labels": [0, 1], "optional": True}),
 }
 FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-student", "test")}
 
+ENTAILED = ("entailment", "entailment_label", "entailment_judgment")
 # Folder name without signs and capitals -> tasks.
 FOLDERS: dict[str, tuple[KnownTask, ...]] = {
     **{name: (KnownTask(name, 1),) for name in ("cr", "mpqa", "sst2", "subj", "trec")},
-    **{name: (KnownTask(name, 2),) for name in ("rte", "wnli")},
-    "cola": (KnownTask("cola", 1, keys={"score": "matthews"}),),
-    "mnli": (KnownTask("mnli", 2, GOLD),),
-    "mrpc": (KnownTask("mrpc", 2, ("quality", *LABEL)),),
-    "qnli": (KnownTask("qnli", 2),),
-    "qqp": (KnownTask("qqp", 2, ("is_duplicate", "label")),),
+    **{name: (KnownTask(name, 2),) for name in ("mnli", "mrpc", "qnli", "qqp", "rte", "wnli")},
+    "cola": (KnownTask("cola", 1, {"score": "matthews"}),),
     "sick": (
-        KnownTask("sick-relatedness", 2, RELATED, {"range": [1, 5]}),
-        KnownTask("sick-entailment", 2, ENTAILED),
+        KnownTask("sick-relatedness", 2, {"range": [1, 5]}, ("relatedness", "relatedness_score")),
+        KnownTask("sick-entailment", 2, {}, ENTAILED),
     ),
-    "snlicad": (KnownTask("snli-cad", 2, GOLD),),
-    "stsb": (KnownTask("stsb", 2, ("score", "similarity", "label"), {"range": [0, 5]}),),
+    "snlicad": (KnownTask("snli-cad", 2),),
+    "stsb": (KnownTask("stsb", 2, {"range": [0, 5]}),),
 }
 FOLDER_SPLITS = {
     "train": ("train", "train_all", "all"),
@@ -140,10 +135,6 @@ SPLIT_WORDS = {
     "train": "train", "training": "train", "test": "test",
     "dev": "validation", "val": "validation", "valid": "validation", "validation": "validation",
 }  # fmt: skip
-LABELS = (
-    "label", "labels", "score", "similarity", "sentiment", "is_duplicate", "target", "class",
-    "stars", "category", "gold_label", "relatedness", "rating",
-)  # fmt: skip
 MANY_VALUES = 10
 
 
@@ -181,16 +172,15 @@ def _sets_of_files(root: Path, paths: Iterable[Path]) -> dict[str, Files]:
             inside = "" if path.parent == root else path.parent.name
             name = "-".join(filter(None, (inside, rest))) or root.name
             split = SPLIT_WORDS[splits[-1].lower()] if splits else "train"
-            is_taken = split in sets[name]
-            sets[str(path.relative_to(root)) if is_taken else name][split] = str(path)
+            name = str(path.relative_to(root)) if split in sets[name] else name
+            sets[name][split] = str(path)
     return sets
 
 
 def _free_name(stem: str, taken: dict[str, Entry]) -> str:
     """The stem as a valid task name, with a number when it is taken."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
-    names = chain([name], (f"{name}-{number}" for number in count(2)))
-    return next(each for each in names if each not in taken)
+    return name if name not in taken else _free_name(f"{name}-2", taken)
 
 
 def _infer_entry(files: Files) -> Entry:
@@ -200,12 +190,10 @@ def _infer_entry(files: Files) -> Entry:
     others = {s: files[s] for s in ("validation", "test") if files.get(s, train) != train}
     table = open_table(train)
     text, label = first_known(TEXTS, table.columns), first_known(LABELS, table.columns)
-    if not text or not label:
-        kind, examples = "label", "label, score, target"
-        if not text:
-            kind, examples = "text", "sentence, text, sentence1 + sentence2"
-        columns = ", ".join(column or "(unnamed)" for column in table.columns)
-        raise DataError(f"no {kind} column among {columns}; known names: {examples}, ...")
+    for kind, columns, known in (("text", text, TEXTS), ("label", label, LABELS)):
+        if not columns:
+            there = ", ".join(column or "(unnamed)" for column in table.columns)
+            raise DataError(f"no {kind} column among {there}; known: {', '.join(known)}")
     keys = _range(table, label[0], is_pair=len(text) == 2)
     return task_entry(text, label[0], {"train": train, **others}, keys)
 

@@ -1,6 +1,5 @@
 """Reads bytes as numbered lines of UTF-8, and delimited text as records of fields."""
 
-import codecs
 import csv
 import io
 import re
@@ -21,14 +20,8 @@ class TextSource:
     name: str
     open: Callable[[], BinaryIO]
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        with self.open() as stream:
-            has_mark = stream.read(3) == codecs.BOM_UTF8  # files saved by Excel
-        return ("byte order mark removed",) if has_mark else ()
-
     def lines(self) -> Iterator[str]:
-        """Every line with its line end, without the byte order mark."""
+        """Every line with its line end, without the byte order mark that Excel writes."""
         with self.open() as stream:
             yield from map(self._decode, stream, count(1))
 
@@ -42,21 +35,17 @@ class TextSource:
         return next((line for line in self.lines() if line.strip()), "")
 
     def _decode(self, line: bytes, number: int) -> str:
-        marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        is_utf_16 = number == 1 and line.startswith(marks)
-        if b"\0" in line and not is_utf_16:
-            raise DataError(
-                f"{self.name}:{number}: a NUL byte, so this is not a text file; data files are "
-                "UTF-8 text; export the file again as csv, tsv or jsonl"
-            )
         try:
-            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            found = "a NUL byte" if "\0" in text else ""
         except UnicodeDecodeError as error:
-            found, guess = error.object[error.start], "utf-16" if is_utf_16 else "latin-1"
+            found = f"byte 0x{error.object[error.start]:02x}"
+        if found:
             raise DataError(
-                f"{self.name}:{number}: not UTF-8 text, found byte 0x{found:02x}; only UTF-8 is "
-                f"read; convert it with `iconv -f {guess} -t utf-8 {self.name} > new-file`"
-            ) from error
+                f"{self.name}:{number}: not UTF-8 text, found {found}; only UTF-8 is read; export "
+                f"it again, or convert it with `iconv -f latin-1 -t utf-8 {self.name} > new-file`"
+            )
+        return text
 
 
 def open_text(path: Path | None) -> TextSource:

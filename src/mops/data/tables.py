@@ -40,7 +40,6 @@ class DataTable:
     records: Callable[[], Iterator[RawRow]] = field(repr=False, compare=False)  # may be repeated
     # About how many records there are; None where only reading them all would tell.
     count: Callable[[], int | None] = field(default=lambda: None, repr=False, compare=False)
-    notes: tuple[str, ...] = ()
 
 
 def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> DataTable:
@@ -68,12 +67,9 @@ def _existing(path: Path) -> Path:
         return path
     folder = path if path.is_dir() else path.parent
     what = "is a folder" if path.is_dir() else "does not exist"
-    files = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
-    raise DataError(
-        f"data file {path} {what}; found in {folder}: {shown or 'nothing'}; "
-        f"name a csv, tsv, jsonl or parquet file.{nearest(path.name, files)}"
-    )
+    files = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    known = nearest(path.name, files)
+    raise DataError(f"data file {path} {what}; name a csv, tsv, jsonl or parquet file.{known}")
 
 
 def _refuse_empty(source: str, has_rows: bool) -> None:
@@ -88,11 +84,6 @@ def _refuse_empty(source: str, has_rows: bool) -> None:
 
 
 def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
-    if "\r" in lines.first_line().rstrip("\r\n"):
-        raise DataError(
-            f"{lines.name}: lines end in a carriage return alone (old Mac); allowed: line feeds; "
-            f"convert it with `tr '\\r' '\\n' < {lines.name} > new-file`"
-        )
     dialect = find_dialect(lines, wanted=wanted, names=names)
     start = dialect.split(lines.lines())
     columns = names or tuple(name.strip() for name in next(start)[1])
@@ -112,7 +103,7 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
             values = zip(columns, map(str.strip, fields), strict=False)
             yield RawRow(line, dict.fromkeys(columns, "") | dict(values), problem or ragged)
 
-    return DataTable(lines.name, columns, str(dialect), records, lines.count, lines.notes)
+    return DataTable(lines.name, columns, str(dialect), records, lines.count)
 
 
 # ------------------------------------------------------------------ JSON, parquet and the hub
@@ -130,8 +121,8 @@ def _json(lines: TextSource, wanted: Columns) -> DataTable:
     columns = tuple(first)
     records = partial(_object_rows, read, columns, wanted)
     if is_list:
-        return DataTable(lines.name, columns, "a JSON list", records, notes=lines.notes)
-    return DataTable(lines.name, columns, "JSON lines", records, lines.count, lines.notes)
+        return DataTable(lines.name, columns, "a JSON list", records)
+    return DataTable(lines.name, columns, "JSON lines", records, lines.count)
 
 
 def _json_lines(lines: TextSource) -> Objects:

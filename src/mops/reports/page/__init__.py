@@ -68,7 +68,7 @@ def load_template(name: str) -> Template:
     )
     functions = (
         split_number, sort_key, column_classes, tables.escape_markdown, tables.markdown_table,
-        tables.escape_latex, tables.latex_cell, tables.latex_columns, tables.latex_panels,
+        tables.escape_latex, tables.latex_cell, tables.latex_columns,
     )  # fmt: skip
     environment.filters |= {function.__name__: function for function in functions}
     return environment.get_template(name)
