@@ -206,9 +206,6 @@ def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:
         return
 
 
-# ------------------------------------------------------------------ versions and hardware
-
-
 def machine_info() -> dict[str, Any]:
     return {
         "python": platform.python_version(),

@@ -99,9 +99,6 @@ def to_minus(text: str) -> str:
     return MINUS.sub("−", text)
 
 
-# ------------------------------------------------------------------ Markdown
-
-
 def markdown_table(table: Table) -> str:
     """A GitHub table; number columns are aligned right."""
     marks = ["---:" if is_number else "---" for is_number in table.number_columns]
@@ -119,9 +116,6 @@ def markdown_lines(
 def escape_markdown(text: str) -> str:
     """Text that no Markdown reader takes for markup, on one line."""
     return html.escape(MARKDOWN_SIGNS.sub(r"\\\1", " ".join(text.split())), quote=False)
-
-
-# ------------------------------------------------------------------ CSV
 
 
 def to_csv(table: Table) -> str:
@@ -150,8 +144,6 @@ def unique_names(names: Sequence[str]) -> Iterator[str]:
         seen[name] = seen.get(name, 0) + 1
         yield name if seen[name] == 1 else f"{name}_{seen[name]}"
 
-
-# ------------------------------------------------------------------ LaTeX
 
 LATEX_SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",

@@ -150,9 +150,6 @@ def print_warnings(warnings: Sequence[str]) -> None:
         ERR.print(f"warning: {warning}", style="yellow", soft_wrap=True)
 
 
-# ------------------------------------------------------------------ results
-
-
 def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
     """Print a result as JSON for a program, or show it to a person."""
     if as_json:

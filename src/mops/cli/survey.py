@@ -193,9 +193,6 @@ def show_results(results: Results) -> None:
     click.echo(f"results: {results.folder / 'summary.json'}")
 
 
-# ------------------------------------------------------------------ which survey
-
-
 def base_survey(what: str, source: dict[str, Any]) -> Survey:
     """A survey file, or a named experiment on the given data."""
     is_file = what.endswith((".yaml", ".yml"))
@@ -246,9 +243,6 @@ def vary(
     fitted = (fit_race if seeds is None else fit_budget)(survey, budget)
     print_warnings([fitted.warning] if fitted.warning else [])
     return fitted.survey
-
-
-# ------------------------------------------------------------------ --dry-run, --list, --status
 
 
 def print_forecast(survey: Survey, as_json: bool) -> None:

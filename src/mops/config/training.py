@@ -74,9 +74,6 @@ def check_solver_installed(gradients: str) -> None:
         )
 
 
-# ------------------------------------------------------------------ the keys
-
-
 def doc(default: Any, description: str) -> Any:
     """A key with its default value and its description."""
     return Field(default, description=description)

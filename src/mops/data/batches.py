@@ -165,9 +165,6 @@ def cache_key(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) ->
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------ batches
-
-
 @dataclass(frozen=True)
 class Segment:
     """One token sequence and the tasks it belongs to."""

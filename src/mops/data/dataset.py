@@ -142,9 +142,6 @@ def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
     return np.array([classes.get(label, label) for label in labels], dtype=np.float64)
 
 
-# ------------------------------------------------------------------ rows of a file
-
-
 def read_rows(
     source: str | Path,
     task: Task,
@@ -221,9 +218,6 @@ def first_problems(rows: Iterable[Row]) -> str:
     """The first few unusable rows as `file:line reason`."""
     problems = [f"{row.where} {row.problem}" for row in rows if row.problem]
     return ", ".join(problems[:SHOWN_ROWS]) + (", ..." if len(problems) > SHOWN_ROWS else "")
-
-
-# ------------------------------------------------------------------ splits
 
 
 def normalised(text: str) -> str:

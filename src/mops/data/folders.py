@@ -51,9 +51,6 @@ def first_known(names: Names, columns: Names) -> list[str]:
     return next(([spelling[n] for n in pair] for pair in known if set(pair) <= set(spelling)), [])
 
 
-# ------------------------------------------------------------------ known data sets
-
-
 @dataclass(frozen=True)
 class KnownTask:
     """One known task: its number of texts, further keys of its entry, columns of its label."""
@@ -128,8 +125,6 @@ def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str =
             files[split] = str(path)
     return {"train": files["validation"]} if set(files) == {"validation"} else files
 
-
-# ------------------------------------------------------------------ inferred tasks
 
 SPLIT_WORDS = {
     "train": "train", "training": "train", "test": "test",

@@ -56,8 +56,6 @@ def open_text(path: Path | None) -> TextSource:
     return TextSource(str(path or "stdin"), lambda: io.BytesIO(content))
 
 
-# ------------------------------------------------------------------ delimited text
-
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe"}
 NO_DELIMITER = "\x1f"  # for a file of one column; this character does not occur in it
 LONE_QUOTE = re.compile(r'(?!"(?:[^"]|"")*"\Z)"')  # starts a field that is not properly quoted

@@ -145,9 +145,6 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     )
 
 
-# ------------------------------------------------------------------ samplers
-
-
 class SamplerState:
     """The tasks that are trained in the order of the recipe, and which may still get a batch."""
 
@@ -296,8 +293,6 @@ SAMPLERS = {
 }
 
 
-# ------------------------------------------------------------------ the budget of each task
-
 FEW_PASSES, FEW_BATCHES = 0.5, 50  # a task below both of them has hardly begun
 MANY_PASSES = 20  # small sets repeated beside a large one: 16 and more were seen to overfit
 
@@ -332,9 +327,6 @@ def schedule_warnings(schedule: Schedule, training: Training) -> dict[str, str]:
                 f"{MANY_PASSES}; it may overfit: limit it with training.task_steps"
             )
     return warnings
-
-
-# ------------------------------------------------------------------ trained weights
 
 
 def trained_parameters(layout: Layout, schedule: Schedule) -> int:

@@ -80,9 +80,6 @@ def _refuse_empty(source: str, has_rows: bool) -> None:
         )
 
 
-# ------------------------------------------------------------------ delimited text
-
-
 def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
     dialect = find_dialect(lines, wanted=wanted, names=names)
     start = dialect.split(lines.lines())
@@ -104,9 +101,6 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
             yield RawRow(line, dict.fromkeys(columns, "") | dict(values), problem or ragged)
 
     return DataTable(lines.name, columns, str(dialect), records, lines.count)
-
-
-# ------------------------------------------------------------------ JSON, parquet and the hub
 
 
 def _json(lines: TextSource, wanted: Columns) -> DataTable:

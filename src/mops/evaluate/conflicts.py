@@ -89,9 +89,6 @@ def read_conflicts(path: Path) -> Conflicts:
         ) from cause
 
 
-# ------------------------------------------------------------------ cells
-
-
 def layer_number(place: str) -> int | None:
     match = re.fullmatch(r"layer ?(\d+)", place)
     return int(match[1]) if match else None
@@ -166,9 +163,6 @@ def sort_and_test(cells: Sequence[CosineCell]) -> Cells:
         replace(cell, p_holm=p, is_conflict=p < LEVEL)
         for cell, p in zip(ordered, adjusted, strict=True)
     )
-
-
-# ------------------------------------------------------------------ advice
 
 
 def advise(places: Sequence[CosineCell]) -> tuple[str, ...]:

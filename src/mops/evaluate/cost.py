@@ -31,9 +31,6 @@ def tm_relative(own: tuple[float, float, float], base: tuple[float, float, float
     return (score / score0) * (seconds0 / seconds) * (size0 / size)
 
 
-# ------------------------------------------------------------------ FLOPs
-
-
 def layer_flops(encoder: EncoderShape, length: int) -> int:
     """Multiplications and additions of one sequence in one layer."""
     matrices = 4 * encoder.width**2 + 2 * encoder.width * encoder.inner
@@ -120,9 +117,6 @@ def step_flops(pieces: Sequence[RoutePiece], learning: set[str], passes: float) 
         total += piece.flops * (1 + passes * (own + below))
         below = below or own
     return total
-
-
-# ------------------------------------------------------------------ whole trainings
 
 
 @dataclass(frozen=True)

@@ -135,9 +135,6 @@ def suspicious(task: Task, targets: Values, predictions: Values) -> Iterator[str
             )
 
 
-# ------------------------------------------------------------------ files of predictions
-
-
 def write_predictions(path: Path, rows: Sequence[Row], predictions: Predictions) -> None:
     """predictions/TASK-SPLIT.csv: every input row in order; label and loss where it was scored."""
     labels = ["" if row.label is None or row.problem else row.label for row in rows]

@@ -233,9 +233,6 @@ def centred(covariance_CC: Values) -> Values:
     return np.asarray(by_row - by_row.mean(1, keepdims=True))
 
 
-# ------------------------------------------------------------------ comparison
-
-
 def joint_scores(
     metrics: Mapping[str, str],
     values: Mapping[str, RunValues],

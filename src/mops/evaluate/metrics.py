@@ -16,8 +16,6 @@ Weights = Mapping[str, float]  # what tasks count in an overall score; others co
 EQUAL: Weights = {}
 RESAMPLES = 500
 
-# ------------------------------------------------------------------ classes
-
 
 def accuracy(targets: Values, predictions: Values) -> float:
     return float(np.mean(targets == predictions))
@@ -57,8 +55,6 @@ OF_CONFUSION: dict[str, Callable[[Values], float]] = {
     "matthews": matthews,
 }
 
-# ------------------------------------------------------------------ values
-
 
 def pearson(targets: Values, predictions: Values) -> float:
     """The linear correlation; 0 when one side is constant, where it is not defined."""
@@ -77,9 +73,6 @@ def ranks(values: Values) -> Values:
     last = np.cumsum(counts)
     means: Values = (last - counts + last - 1) / 2
     return means[inverse]
-
-
-# ------------------------------------------------------------------ tasks
 
 
 def metrics_of(task: Task) -> dict[str, Metric]:

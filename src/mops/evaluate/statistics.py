@@ -27,9 +27,6 @@ MANY = 12
 ODD = 0.01  # level of the test for a candidate that scatters more, over all candidates
 
 
-# ------------------------------------------------------------------ tests
-
-
 def below_zero(mean: float, stderr: float, count: int) -> float:
     """One-sided p-value of a mean of `count` values this low if the true mean is 0."""
     from scipy.special import stdtr  # here: scipy takes longer to import than most commands run
@@ -70,9 +67,6 @@ def holm(p: Sequence[float]) -> Values:
     adjusted = np.empty(len(given))
     adjusted[order] = np.minimum(stepped, 1.0)
     return adjusted
-
-
-# ------------------------------------------------------------------ the noise of rows
 
 
 @dataclass(frozen=True)
@@ -175,9 +169,6 @@ BY_PRODUCTS: dict[str, Callable[[Values, Values, Values], Values]] = {
     "accuracy": accuracies,
     "pearson": pearsons,
 }
-
-
-# ------------------------------------------------------------------ the noise of runs
 
 
 @dataclass(frozen=True)

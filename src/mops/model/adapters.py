@@ -59,9 +59,6 @@ def equation_of(adapter: AdapterSite) -> Equation:
     return equation
 
 
-# ------------------------------------------------------------------ the parts
-
-
 def projection(n_in: int, n_out: int, *, std: float = 0.02) -> Dense:  # as in BERT
     layer = Dense(n_in, n_out)
     nn.init.normal_(layer.weight, std=std)

@@ -25,9 +25,6 @@ FINEST_STEP = 4  # padded lengths are multiples of at least this
 STEPS = 1 << 16  # resolution of a dropout probability: 0.1 becomes 0.100006
 
 
-# ------------------------------------------------------------------ buckets
-
-
 @dataclass(frozen=True)
 class Bucket:
     """Segments that are padded to the same length."""
@@ -98,9 +95,6 @@ def to_device(values: NDArray[np.generic], device: Device) -> Tensor:
     return torch.from_numpy(exact).to(device)
 
 
-# ------------------------------------------------------------------ dropout
-
-
 def draw_bits(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Sixteen random bits for each number of a tensor."""
     wide = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device)
@@ -148,9 +142,6 @@ class Dropout(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return Drop.apply(input, self.active) if self.active else input  # type: ignore[no-untyped-call]
-
-
-# ------------------------------------------------------------------ attention
 
 
 def join(pieces: Sequence[Tensor]) -> Tensor:

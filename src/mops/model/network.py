@@ -172,8 +172,6 @@ def seeded(build: Callable[[], nn.Module], seed: int, owner: str) -> nn.Module:
         return build()
 
 
-# ------------------------------------------------------------------ heads
-
 FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda u, v: u + v,
     "concat": lambda u, v: torch.cat([u, v], dim=-1),

@@ -104,9 +104,6 @@ def pack_segments(
     return PackBuilder(segments, layout, device, cached).build()
 
 
-# ------------------------------------------------------------------ the builder
-
-
 @dataclass(frozen=True)
 class SegmentRun:
     """Neighbouring segments on the same route: they have the same owners at every stage."""

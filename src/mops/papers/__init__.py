@@ -70,9 +70,6 @@ def claim_table(view: PaperView) -> Table:
     )
 
 
-# ------------------------------------------------------------------ tables
-
-
 def fill(table: PaperTable, ours: OurResults) -> Table:
     """The paper's columns and ours where we have a number; overall scores also as judged."""
     columns, rows = ["model"], [[Cell(row.label)] for row in table.rows]

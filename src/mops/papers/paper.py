@@ -104,9 +104,6 @@ def read_paper(name: str) -> Paper:
     return to_value(Paper, data, where=str(path), error=UsageError)
 
 
-# ------------------------------------------------------------------ our results
-
-
 @dataclass(frozen=True)
 class OurResults:
     """A survey, one record of each candidate (for what does not vary), and a paper's models."""

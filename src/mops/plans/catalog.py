@@ -290,9 +290,6 @@ def soft(strength: str) -> SharingPlan:
     )
 
 
-# ------------------------------------------------------------------ reading a plan
-
-
 def parse_plan(text: str) -> SharingPlan:
     """The plan of a short form, with or without the prefix `frozen+`."""
     short = text.removeprefix("frozen+")

@@ -35,9 +35,6 @@ def unique(*owners: str) -> Owners:
     return tuple(dict.fromkeys(owners))
 
 
-# ------------------------------------------------------------------ routes
-
-
 @dataclass(frozen=True)
 class Route:
     """The owners that one task passes, from the bottom to the top."""
@@ -187,9 +184,6 @@ def resolve_feeds(plan: SharingPlan, tasks: Sequence[Task]) -> dict[str, tuple[F
                 if fnmatchcase(source, row.source) and fnmatchcase(target, row.target):
                     feeds[target].setdefault(source, replace(row, source=source, target=target))
     return {name: tuple(sources.values()) for name, sources in feeds.items()}
-
-
-# ------------------------------------------------------------------ the layout
 
 
 @dataclass(frozen=True)

@@ -165,9 +165,6 @@ class SharingPlan:
         return {key: value for key, value in data.items() if value}
 
 
-# ------------------------------------------------------------------ contradictions
-
-
 def refuse(plan: SharingPlan, problems: Iterable[str]) -> None:
     for problem in problems:
         raise PlanError(f"plan {plan.name!r}: {problem}")
@@ -228,9 +225,6 @@ def contradictions(addition: Addition) -> Iterator[str]:
         yield f"`layers` has no effect at the site {ON_TOP}; remove it"
 
 
-# ------------------------------------------------------------------ plans that do not fit
-
-
 def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[str]:
     """Rows for layers or tasks that do not exist."""
     if plan.depth not in (0, depth):
@@ -272,8 +266,6 @@ def unmatched(plan: SharingPlan, owners: Sequence[str]) -> Iterator[str]:
                 "Add '*' as the last row; 0 freezes"
             )
 
-
-# ------------------------------------------------------------------ additions applied
 
 PAL_SIZE = 204 / 768  # relative to the encoder's width, as in Stickland and Murray 2019
 LAYER_HEADS, TOP_HEADS = 6, 12

@@ -88,9 +88,6 @@ def check_length(reading: Reading, encoder: EncoderShape) -> None:
         )
 
 
-# ------------------------------------------------------------------ sizes
-
-
 def dense(n_in: int, n_out: int) -> int:
     """The number of weights of a linear layer."""
     return n_in * n_out + n_out

@@ -52,9 +52,6 @@ class Bundle:
         return self.network.layout
 
 
-# ------------------------------------------------------------------ writing
-
-
 def save_bundle(
     folder: Path,
     network: Network,
@@ -122,9 +119,6 @@ def format_row(task: Task, config: Mapping[str, Any]) -> str:
     return f"| {task.name} | {task.type} | {answers} | {task.score_name} | {reported} |"
 
 
-# ------------------------------------------------------------------ reading
-
-
 def load_bundle(folder: str | Path) -> Bundle:
     """Read a bundle, strictly: every tensor must be there and no other."""
     folder = Path(folder)
@@ -158,9 +152,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("mops_bundle") != FORMAT:
         raise EncoderError(f"{folder} is not a bundle of this version of mops; {advice}")
     return config
-
-
-# ------------------------------------------------------------------ predicting
 
 
 class Predictor:

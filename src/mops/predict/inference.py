@@ -29,9 +29,6 @@ WINDOW = 4096  # rows of a task that are computed together; bounds memory
 PACK_TOKENS = 2048  # enough for full speed, few enough to stay in the processor's cache
 
 
-# ------------------------------------------------------------------ from outputs to predictions
-
-
 @dataclass(frozen=True)
 class Predictions:
     """The predictions of one task for rows, in their order."""
@@ -99,9 +96,6 @@ CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
     "binary_cross_entropy": lambda logits: np.pad(logits, ((0, 0), (1, 0))),
     "ordinal": ordinal_logits,
 }
-
-
-# ------------------------------------------------------------------ from rows to outputs
 
 
 def compute_outputs(

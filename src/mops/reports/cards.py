@@ -102,9 +102,6 @@ def repeat_best(source: Source, one: CandidateResult) -> tuple[str, str]:
     return format_yaml(recipe), shlex.join(again)
 
 
-# ------------------------------------------------------------------ the figure of a plan
-
-
 class Box(NamedTuple):
     """A copy, as wide as the neighbouring tasks that use it."""
 

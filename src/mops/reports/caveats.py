@@ -118,9 +118,6 @@ def missing_lines(results: Results, left_out: Sequence[str]) -> list[str]:
     return lines or ["Nothing: every record was read, and its predictions give its scores."]
 
 
-# ------------------------------------------------------------------ data
-
-
 def describe_data(source: Source) -> tuple[list[str], Table]:
     """What the training noted: rows of each split, and those that were skipped."""
     counts: dict[tuple[str, str], float] = {}
@@ -139,9 +136,6 @@ def describe_data(source: Source) -> tuple[list[str], Table]:
         lines.append(f"Not all trials read the same files: there are {len(files)} different sets.")
     table = Table("data", "Data", ("task", *SPLITS), rows, DATA_NOTE)
     return lines, table.without_empty_columns()
-
-
-# ------------------------------------------------------------------ pretraining data
 
 
 def encoder_lines(source: Source) -> Iterator[str]:

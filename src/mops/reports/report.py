@@ -94,9 +94,6 @@ def write_files(report: Report, place: Path, *, has_png: bool = False) -> list[P
     return [place / name for name in dict.fromkeys(("report.html", *files))]
 
 
-# ------------------------------------------------------------------ tables
-
-
 def make_tables(source: Source) -> tuple[Table, ...]:
     """All tables with rows, that of the decision first."""
     results, decision = source.results, source.decision

@@ -116,9 +116,6 @@ def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
     }
 
 
-# ------------------------------------------------------------------ processes
-
-
 class BenchmarkWorker:
     """A process that measures one candidate; it waits until it is asked."""
 

@@ -68,9 +68,6 @@ def step_seconds(work: TrainingWork, gflops: float) -> float:
     return flop_seconds(work.flops, gflops) + work.updates * SECONDS_PER_UPDATE + overhead
 
 
-# ------------------------------------------------------------------ estimates
-
-
 @dataclass(frozen=True)
 class TrialEstimate:
     """One training of a candidate."""
@@ -184,9 +181,6 @@ def count_evaluations(schedule: Schedule) -> int:
     intervals = [stage.training.eval_steps or per_epoch for stage in stages]
     spans = zip(stages, intervals, strict=True)
     return sum(math.ceil(stage.stop / every) - stage.first // every for stage, every in spans)
-
-
-# ------------------------------------------------------------------ budgets
 
 
 def fit_budget(survey: Survey, seconds: float, estimator: Estimator | None = None) -> Forecast:

@@ -215,9 +215,6 @@ class Survey(Strict):
         return max(alone, key=alike.__getitem__, default=None)
 
 
-# ------------------------------------------------------------------ from plain data and files
-
-
 def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     """The survey in a YAML file. `recipe` is the base of a file that names none."""
     file = Path(path)

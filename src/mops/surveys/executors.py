@@ -165,9 +165,6 @@ def sigterm_as_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-# ------------------------------------------------------------------ Ray
-
-
 @contextmanager
 def ray_session(address: str | None = None, cpus: float = 1) -> Iterator[Any]:
     """Ray's module, connected to the cluster at `address` or to a small one of our own.
@@ -231,9 +228,6 @@ class RayExecutor:
                 with suppress(ray.exceptions.RayError):
                     ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
                 raise
-
-
-# ------------------------------------------------------------------ the child process
 
 
 class ProgressLines(Watcher):

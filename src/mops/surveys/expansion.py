@@ -47,9 +47,6 @@ class Block(Strict):
         return Block(set=kept, axes={**self.axes, axis: list(values)})
 
 
-# ------------------------------------------------------------------ names
-
-
 def name_candidates(drafts: Sequence[Candidate], axes: Iterable[str]) -> list[Candidate]:
     """Short, distinct names: the plan, the axes, and other settings only where needed."""
     linked = [axis.split("+") for axis in axes]
@@ -105,9 +102,6 @@ def value_at(data: Mapping[str, Any], dotted: str) -> Any:
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-# ------------------------------------------------------------------ another number of steps
 
 
 def count_steps(training: Mapping[str, Any]) -> int | None:

@@ -90,9 +90,6 @@ def tasks_for(name: str, data: str) -> list[str] | None:
     return [task for task, entry in entries.items() if not is_optional(entry) or task in joins]
 
 
-# ------------------------------------------------------------------ {names} in experiments.yaml
-
-
 def fill_in(template: Any, values: Mapping[str, Any]) -> Any:
     """The template with values for names; a list that stands for a name is spliced."""
     if isinstance(template, dict):

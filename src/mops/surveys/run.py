@@ -125,9 +125,6 @@ def drop_models(survey: Survey, ledger: Ledger, keep: str) -> None:
                 shutil.rmtree(ledger.run_folder(trial_id) / "model", ignore_errors=True)
 
 
-# ------------------------------------------------------------------ a race
-
-
 def run_race(survey: Survey, executor: Executor) -> Survey:
     """Train round by round until the choice is settled or the time is spent."""
     estimates = {trial.name: trial.seconds for trial in Estimator().survey(survey).candidates}

@@ -92,9 +92,6 @@ def to_draw(value: Any, where: str) -> Draw:
     return Draw(kind, tuple(values))
 
 
-# ------------------------------------------------------------------ the trials of a search
-
-
 def budget_in_steps(recipe: Recipe) -> Recipe:
     """The same recipe with its budget and its evaluations in steps.
 
@@ -131,9 +128,6 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
         blocks.append({"set": point})
     data = {"name": "tune", "source": "a search", "blocks": blocks, "seeds": [training.seed]}
     return to_survey(data, recipe, where="search")
-
-
-# ------------------------------------------------------------------ the search
 
 
 @dataclass(frozen=True)
@@ -228,9 +222,6 @@ def find_warning(winner: Candidate, default: Candidate, difference: Difference |
     if not difference.is_significant:
         return f"the winner is not significantly better than the default ({shown})"
     return ""
-
-
-# ------------------------------------------------------------------ learning rates
 
 
 def rate_survey(survey: Survey) -> Survey:

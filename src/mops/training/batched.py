@@ -160,9 +160,6 @@ def prepare_many(recipes: Sequence[Recipe], watcher: Watcher) -> list[Prepared]:
     return [prepare(r, watcher.phase, lambda r: read(dataset_key(r)), find) for r in recipes]
 
 
-# ------------------------------------------------------------------ training
-
-
 def train_group(runs: Sequence[PlannedRun], watcher: Watcher) -> Results:
     """Encode the texts of all runs once, then train the runs batch by batch."""
     ready, features = runs[0].ready, frozen_features(runs[0].ready)

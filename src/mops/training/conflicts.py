@@ -88,9 +88,6 @@ def check_request(recipe: Recipe, steps: int, every: int) -> None:
         )
 
 
-# ------------------------------------------------------------------ measuring
-
-
 def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Conflicts:
     grams = train_and_measure(ready, every, watcher)
     tasks, training = list(ready.layout.tasks), ready.recipe.training

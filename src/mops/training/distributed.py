@@ -156,8 +156,6 @@ def row_weight(data: TaskData, places: Sequence[Place]) -> float:
     return float(sum(data.task.class_weights[number] for number in classes))
 
 
-# ------------------------------------------------------------------ starting a group
-
 # The others wait while the first process evaluates. A process that dies is noticed at once.
 TIMEOUT = timedelta(days=2)
 NUMBERS = count()  # of the trainings of this process: each has keys of its own in the store

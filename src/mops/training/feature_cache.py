@@ -39,9 +39,6 @@ Rows = NDArray[np.int64]
 Report = Callable[[int, int], None]  # gets the number of sequences that are done, and of all
 
 
-# ------------------------------------------------------------------ the frozen prefix
-
-
 @dataclass(frozen=True)
 class FrozenPrefix:
     """The stages of a network that no task trains: a function of the text alone."""
@@ -101,9 +98,6 @@ def digest_weights(module: nn.Module) -> str:
 def digest_segment(segment: Segment) -> bytes:
     """128 bits of the token ids and token types."""
     return hashlib.blake2b(segment.ids.tobytes() + segment.types.tobytes(), digest_size=16).digest()
-
-
-# ------------------------------------------------------------------ the cache
 
 
 def open_cache(network: Network, store: Store | None = None) -> FeatureCache | None:
@@ -271,9 +265,6 @@ def token_count(segment: Segment) -> int:
 def token_chunks(segments: Iterable[Segment]) -> list[list[Segment]]:
     """Neighbouring segments that are computed as one pack."""
     return list(split_batches(segments, token_count, PACK_TOKENS))
-
-
-# ------------------------------------------------------------------ filling it before a stage
 
 
 def reused_rows(

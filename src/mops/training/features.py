@@ -125,9 +125,6 @@ class TablePredictor:
         return {name: self.tables[name].predict(network, own) for name, own in texts.items()}
 
 
-# ------------------------------------------------------------------ the objective of one run
-
-
 @dataclass(frozen=True)
 class NumberedRows(Batch):
     """The training rows of a step by their numbers in the feature tables."""

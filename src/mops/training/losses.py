@@ -73,9 +73,6 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     return (losses_R * weights_R).sum(dim=-1) / weights_R.sum(dim=-1)
 
 
-# ------------------------------------------------------------------ weights
-
-
 class Stateful(Protocol):
     """A part of an update that may learn and remember something; by default neither."""
 
@@ -202,9 +199,6 @@ def build_weighting(
     # an interval is an epoch, at most a tenth of all steps
     every = max(1, min(schedule.steps_per_epoch, len(schedule) // INTERVALS))
     return WEIGHTINGS[training.loss_weights](tasks, training.dwa_steps or every, device)
-
-
-# ------------------------------------------------------------------ gradients
 
 
 class Sum(Stateful):

@@ -79,8 +79,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1
 
 
-# ------------------------------------------------------------------ memory
-
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # glibc's names of its settings (malloc.h)
 
 
@@ -125,9 +123,6 @@ def peak_memory() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-# ------------------------------------------------------------------ between two steps
 
 
 def prefetch(make: Callable[[int], T], numbers: Iterable[int]) -> Generator[T, None, None]:

@@ -185,8 +185,6 @@ def build_corpus(dataset: Dataset, tokenizer: Tokenizer, words: int, reading: Re
     return Corpus(train, held_out, vocabulary, counts)
 
 
-# ------------------------------------------------------------------ the head
-
 SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
 
@@ -265,8 +263,6 @@ def begin_head(head: nn.Module, corpus: Corpus, seed: int) -> None:
     state["dense.bias"].zero_()
     state["bias"].copy_(torch.from_numpy(np.log(shares)))
 
-
-# ------------------------------------------------------------------ the network and its loss
 
 TOKENS = 4096  # of one pack of held-out texts; bounds memory
 

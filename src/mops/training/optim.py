@@ -14,8 +14,6 @@ from mops.errors import PlanError
 from mops.model.network import Network
 from mops.plans.layout import Layout
 
-# ------------------------------------------------------------------ learning rates
-
 
 def owner_rates(
     layout: Layout, training: Training, factors: Mapping[str, float] | None = None
@@ -95,7 +93,7 @@ SCHEDULES: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] 
     ),
 }
 
-# ------------------------------------------------------------------ soft sharing
+
 # strength x sum of |w - m|^2 over the owners that a plan's pull row names, with m the mean of the
 # copies of one part (Duong et al. 2015) or the initial weights (L2-SP, Li et al. 2018).
 
@@ -136,7 +134,6 @@ def pull(network: Network, anchors: Anchors, training: Training) -> None:
                     parameter.grad.add_(parameter - target, alpha=2 * row.strength)
 
 
-# ------------------------------------------------------------------ gradients
 # A step touches a few hundred of thirty thousand word embeddings, so their gradient is sparse. The
 # optimizer, whose moments move every row, gets it in a dense buffer that is kept between steps.
 

@@ -133,8 +133,6 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     return selection
 
 
-# ------------------------------------------------------------------ the objective
-
 TaskScores = dict[str, Mapping[str, float]]
 Values = NDArray[np.float64]
 TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
@@ -249,9 +247,6 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
         take=take,
         group=group,
     )
-
-
-# ------------------------------------------------------------------ the trainer
 
 
 def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) -> Trainer:

@@ -238,9 +238,6 @@ class MaskedWords:
         return {"phase": CONTROL if stage.is_frozen else TRAINING, "step": stage.number(step)}
 
 
-# ------------------------------------------------------------------ pretrain.json
-
-
 def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> dict[str, Any]:
     """All facts; the written encoder is evaluated as a user will load it."""
     now, planned, corpus = trainer.state, trainer.schedule.stages[-1], objective.corpus
@@ -307,8 +304,6 @@ def find_warnings(held_out: Mapping[str, Mapping[str, float]], planned_steps: in
         warnings.append("the best evaluation is the last one: a larger budget may lower it further")
     return warnings
 
-
-# ------------------------------------------------------------------ the encoder as files
 
 BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts the family before these names
 TOKENIZER_FILES = (

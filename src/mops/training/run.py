@@ -119,9 +119,6 @@ def tracked(trainer: Trainer, recipe: Recipe, label: Label) -> AbstractContextMa
     return trainer.curve.tracked(recipe, label, state, trainer.state.curve_bytes)
 
 
-# ------------------------------------------------------------------ the folder
-
-
 def is_finished(folder: Path, ready: Prepared) -> bool:
     """Whether this very run is already there; refuses a folder that holds another one."""
     if not holds(folder, "recipe.yaml", kind="run"):
@@ -162,9 +159,6 @@ def begin_folder(folder: Path, recipe: Recipe) -> None:
     started = folder / "state" / "started"
     if not started.is_file():
         write_text(started, datetime.now(UTC).isoformat(timespec="seconds"))
-
-
-# ------------------------------------------------------------------ the end of a run
 
 
 def conclude(

@@ -149,9 +149,6 @@ def scaled(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
     return {task: scale.get(task, 1.0) * parts.get(task, 1.0) * t for task, t in terms.items()}
 
 
-# ------------------------------------------------------------------ checks
-
-
 def check_reach(network: Network, losses: Mapping[str, Tensor]) -> None:
     """Stop when a task's loss gives no gradient to an owner on its route that should learn."""
     unreached: list[str] = []

@@ -188,9 +188,6 @@ def flat(data: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[
             yield f"{prefix}{key}", json.dumps(value) if isinstance(value, list) else value
 
 
-# ------------------------------------------------------------------ trackers
-
-
 @dataclass(frozen=True)
 class Tracker:
     """One run in one tracker."""

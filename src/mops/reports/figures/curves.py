@@ -117,9 +117,6 @@ def draw_panel(axes: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look])
     axes.locator_params(nbins=5)
 
 
-# ------------------------------------------------------------------ convergence
-
-
 COLUMNS: dict[str, Callable[[float], str]] = {  # number of a training -> how its mean is shown
     "evaluations": "{:,.0f}".format,
     "steps": "{:,.0f}".format,

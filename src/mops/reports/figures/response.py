@@ -77,9 +77,6 @@ def set_value_ticks(axes: Axes, values: Sequence[float], words: Mapping[float, s
         axes.locator_params(axis="x", nbins=4)
 
 
-# ------------------------------------------------------------------ numbers of the recipe
-
-
 def setting_responses(candidates: Sequence[CandidateResult]) -> Iterator[Response]:
     """For each number among the settings; keys that always change together count once."""
     flat = {one.name: dict(flatten(one.settings)) for one in candidates}
@@ -135,9 +132,6 @@ def are_linked(settings: Sequence[Mapping[str, Any]], key: str, other: str) -> b
     pairs = [(own.get(key), own.get(other)) for own in settings if is_number(own.get(key))]
     are_numbers = all(is_number(value) for _, value in pairs)
     return are_numbers and len(set(pairs)) == len(dict(pairs)) == len({b for _, b in pairs})
-
-
-# ------------------------------------------------------------------ numbers of the plan
 
 
 def shared_layers(layout: Layout) -> float:

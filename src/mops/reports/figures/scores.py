@@ -113,9 +113,6 @@ def name_points(figure: Figure, axes: Axes, named: Mapping[str, Look], points: P
             text.remove()
 
 
-# ------------------------------------------------------------------ by task
-
-
 def draw_scores(source: Source) -> Iterator[Picture]:
     """A panel for each score, with a row for each candidate."""
     results = source.results

@@ -102,9 +102,6 @@ def in_theme(svg: str) -> str:
     return svg
 
 
-# ------------------------------------------------------------------ candidates
-
-
 class Look(NamedTuple):
     """How a candidate appears in every chart."""
 
@@ -151,9 +148,6 @@ def shorten(name: str, most: int = LONGEST) -> str:
     """The beginning and the end: plans differ at the beginning, settings at the end."""
     half = most // 2
     return name if len(name) <= most else f"{name[: most - half]}…{name[1 - half :]}"
-
-
-# ------------------------------------------------------------------ drawing
 
 
 def draw_mark(

@@ -78,9 +78,6 @@ def read_asset(name: str) -> str:
     return (HERE / name).read_text("utf-8")
 
 
-# ------------------------------------------------------------------ tables
-
-
 def column_classes(table: Table) -> list[str]:
     """Number, word or long word; columns that the style knows by name also have their name."""
     classes = []

@@ -104,9 +104,6 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
     return replace(results, caveats=tuple(find_caveats(results)))
 
 
-# ------------------------------------------------------------------ trials
-
-
 def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
     """A trial of the survey in this folder, or why it has no result."""
     ledger = Ledger(folder)
@@ -175,9 +172,6 @@ def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterat
         recorded, now = stored[key], again.get(key, np.nan)
         if not abs(now - recorded) <= TOLERANCE:
             yield f"{key} is {now:.6g}, recorded is {recorded:.6g}"
-
-
-# ------------------------------------------------------------------ who is compared with whom
 
 
 def split_by_rows(
@@ -280,9 +274,6 @@ def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> Candid
     }
     known = {field.name for field in fields(CandidateCosts)}
     return CandidateCosts(**{key: value for key, value in joined.items() if key in known})
-
-
-# ------------------------------------------------------------------ the comparison
 
 
 def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> Results:

@@ -186,9 +186,6 @@ def check_weights(results: Results, weights: Weights) -> Weights:
     return weights
 
 
-# ------------------------------------------------------------------ the rule
-
-
 def choose(
     rule: Decision,
     candidates: Sequence[CandidateResult],
@@ -268,9 +265,6 @@ def find_obstacle(
             above = f"{value / limit - 1:.0%} above the limit of {form(limit)}"
             problems.append(f"{name} {form(value)}, {above}")
     return "; ".join(problems)
-
-
-# ------------------------------------------------------------------ in words
 
 
 def describe_cost(candidate: CandidateResult, cheapest: str) -> str:
