@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mops.data.dataset import HALVES, Row, cut_halves, group_rows, normalised, split_rows
+from building import THREE_TASKS
+from mops.data.dataset import (
+    HALVES,
+    Dataset,
+    Row,
+    RowsRead,
+    cut_halves,
+    group_rows,
+    normalised,
+    split_rows,
+)
 from mops.errors import DataError
 
 WORDS = st.text("abcdef", min_size=1, max_size=3)
@@ -132,3 +142,12 @@ def test_halves_follow_the_texts_alone() -> None:
     assert cut_halves(spelled) == cut_halves(rows)
     pairs = [(f"one {n}", f"two {n}") for n in range(50)]
     assert cut_halves(rows_of(*pairs)) == cut_halves(rows_of(*(pair[::-1] for pair in pairs)))
+
+
+def test_rows_that_are_also_in_train_are_noted() -> None:
+    """Whatever their case, punctuation or order of texts; such scores are too good."""
+    train, validation = rows_of(("A cat.", "a dog"), ("x", "y")), rows_of(("A dog!", "a CAT"))
+    splits = {"train": RowsRead("t.csv", tuple(train)), "validation": RowsRead("v", (*validation,))}
+    task = next(task for task in THREE_TASKS if task.is_pair)
+    dataset = Dataset({"pairs": task}, {"pairs": splits}, {})
+    assert dataset.notes == ("pairs: 1 of 1 validation rows are also in train",)

@@ -156,7 +156,7 @@ class Maker:
                 encoder_sha256=find_encoder(trial.recipe.encoder).digest,
                 encoder_shape=asdict(layout.encoder),
                 data_sha256=dict(dataset.digests),
-                data_notes=tuple(dataset.notes()),
+                data_notes=dataset.notes,
                 **self.meta,
             ),
         )

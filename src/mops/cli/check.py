@@ -47,7 +47,7 @@ def command(as_json: bool, **options: Any) -> None:
     }
     plan = forecast(recipe.with_labels(dataset.tasks), dataset)
     tasks = {name: asdict(report) for name, report in reports.items()}
-    facts = {"tasks": tasks, "notes": dataset.notes(), **plan}
+    facts = {"tasks": tasks, "notes": dataset.notes, **plan}
     respond(as_json, facts, show, reports, facts)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mops.data.dataset import SHOWN_ROWS, Row, RowsRead, normalised
+from mops.data.dataset import SHOWN_ROWS, Row, RowsRead
 from mops.tasks import Task, sorted_labels
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
@@ -48,11 +48,7 @@ class TaskReport:
 
 def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
     """The facts about the rows of `splits` (train, validation, test), unusable ones counted."""
-    # Sorted: a pair that was only swapped is the same row.
-    texts: dict[str, list[Texts]] = {
-        name: [tuple(sorted(map(normalised, row.texts))) for row in read.good]
-        for name, read in splits.items()
-    }
+    texts = {name: [row.content for row in read.good] for name, read in splits.items()}
     train, validation = splits[TRAIN].good, splits.get(VALIDATION, RowsRead("", ())).good
     common, baseline = _baseline(task, train, validation)
     return TaskReport(

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -38,6 +38,11 @@ class Row:
     where: str
     problem: str = ""
 
+    @property
+    def content(self) -> tuple[str, ...]:
+        """The same for rows with the same texts; a pair that was only swapped is the same row."""
+        return tuple(sorted(map(normalised, self.texts)))
+
 
 @dataclass(frozen=True)
 class RowsRead:
@@ -64,13 +69,19 @@ class Dataset:
     splits: Mapping[str, Mapping[str, RowsRead]]  # task -> split -> rows
     digests: Mapping[str, str]  # file -> SHA-256
 
-    def notes(self) -> list[str]:
-        return [
-            f"{task}: {Path(read.source).name}: {note}"
-            for task, splits in self.splits.items()
-            for read in splits.values()
-            for note in read.notes
-        ]
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the scores should know: rows left out, rows that are also in train."""
+        notes = []
+        for task, splits in self.splits.items():
+            train = {row.content for row in splits["train"].good} if "train" in splits else set()
+            for split, read in splits.items():
+                notes += [f"{task}: {Path(read.source).name}: {note}" for note in read.notes]
+                known = sum(row.content in train for row in read.good)
+                if known and split != "train":
+                    total = len(read.good)
+                    notes.append(f"{task}: {known:,} of {total:,} {split} rows are also in train")
+        return tuple(notes)
 
 
 def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:

@@ -93,7 +93,7 @@ def meta_info(ready: Prepared) -> MetaInfo:
         threads=torch.get_num_threads(),
         encoder=ready.source.name,
         encoder_shape=asdict(ready.source.shape),
-        data_notes=tuple(ready.dataset.notes()),
+        data_notes=ready.dataset.notes,
         **ready.digests,
     )
 
