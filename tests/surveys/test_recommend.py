@@ -25,7 +25,7 @@ from mops.surveys.pack import read_pack
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, pareto_front, recommend
 from mops.surveys.results.results import CandidateResult, Results, read_results
-from mops.surveys.results.tables import score_table
+from mops.surveys.results.tables import difference_table
 from mops.surveys.run import open_survey
 from surveying import made_costs, made_standing, made_summary, made_trial
 
@@ -465,7 +465,7 @@ def test_the_soft_score_is_the_mean_probability_of_the_true_class(tmp_path: Path
             assert trial.scores[f"{task} soft"] == pytest.approx(means[-1])
         soft.append(fmean(means))
     assert one.scores[SOFT].mean == pytest.approx(fmean(soft))
-    assert one.scores[SOFT].stderr > 0 and "soft" in score_table(results).columns
+    assert one.scores[SOFT].stderr > 0 and "soft" in difference_table(results).columns
     decision = recommend(results, score=SOFT)
     chances = posterior(results.joint()[SOFT]).within(0.01)
     assert {odd.name: odd.within for odd in decision.odds} == chances

@@ -105,6 +105,7 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
         own = {trial.id: self.estimates[trial.candidate.name] for trial in trials}
         self.seconds |= own
         self.closed -= own.keys()
+        self.done = {first: seconds for first, seconds in self.done.items() if first not in own}
         self.update(total=sum(self.seconds.values()))
         rest = format_seconds(sum(own.values()))
         self.note(f"{self.title}: {len(trials)} trainings, about {rest} of work")
@@ -122,12 +123,13 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
         """Say which trials ended, and the time left at the speed so far."""
         self.moved(job, 1.0, "done")
         total, done = sum(self.seconds.values()), sum(self.done.values())
-        left = format_seconds((total - done) * self.elapsed / done)
+        rest = (total - done) * self.elapsed / done
+        left = f", about {format_seconds(rest)} left" if rest else ""
         for trial in job.trials:
             self.closed.add(trial.id)
             count = f"{len(self.closed)} of {len(self.seconds)} trials done"
             state = self.ledger.state(trial.id)
-            self.print_event(f"{trial.name}: {state}, {count}, about {left} left")
+            self.print_event(f"{trial.name}: {state}, {count}{left}")
 
     def note(self, text: str) -> None:
         ERR.print(text, soft_wrap=True)

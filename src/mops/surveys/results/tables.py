@@ -69,24 +69,21 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
 
 def score_table(results: Results) -> Table:
     """The best score first, with the set that contains the best candidate."""
-    keys = {"overall": "overall", "normalised": "overall_normalised", "soft": SOFT}
-    keys |= {task: task for task in results.tasks}
-    keys = {n: k for n, k in keys.items() if any(k in one.scores for one in results.candidates)}
+    keys = ("overall", "overall_normalised", *results.tasks)
     rows = tuple(
         (
             best_cell(one),
             name_cell(one, results),
-            *(estimate_cell(one.scores.get(key)) for key in keys.values()),
+            *(estimate_cell(one.scores.get(key)) for key in keys),
             number_cell(one.overall.spread, "{:.3f}"),
         )
         for one in results.candidates
     )
     note = (
-        "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds; "
-        "soft: overall with the mean probability of the right class in place of accuracies. "
+        "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
         f"{BEST} {seeds_note(results)}"
     )
-    columns = ("best?", "candidate", *keys, "spread")
+    columns = ("best?", "candidate", "overall", "normalised", *results.tasks, "spread")
     return Table("scores", "Scores", columns, rows, note)
 
 
@@ -98,7 +95,7 @@ def seeds_note(results: Results) -> str:
 
 def difference_table(results: Results) -> Table:
     """Each candidate minus the baseline; overall with its interval."""
-    keys = ("overall_normalised", *results.tasks)
+    keys = ("overall_normalised", SOFT, *results.tasks)
     rows = tuple(
         (
             Cell(one.name),
@@ -111,9 +108,10 @@ def difference_table(results: Results) -> Table:
     )
     note = (
         f"Minus {results.baseline}, on the same rows. Intervals (95 %) and p are simultaneous over "
-        "all candidates for each score (Dunnett); * significant."
+        "all candidates for each score (Dunnett); * significant. Soft: overall with the mean "
+        "probability of the right class in place of accuracies."
     )
-    columns = ("candidate", "overall", "p", "normalised", *results.tasks)
+    columns = ("candidate", "overall", "p", "normalised", "soft", *results.tasks)
     return Table("differences", "Differences", columns, rows, note)
 
 
