@@ -22,6 +22,7 @@ PATTERNS = (
     "summary.json",
     "recipes/*.yaml",
     "failed/*.json",
+    "paused/*.json",
     "trials/*/recipe.yaml",
     "trials/*/record.json",
     "trials/*/curve.jsonl",

@@ -168,7 +168,8 @@ def decide(
         lines.append(f"At --worth {2 * rule.worth:g}: {doubled.name}")
     lines += describe_more(results, decision.more)
     if joint.has_run_noise and len(ranked) > 1:
-        among = " or ".join(decision.best_set)
+        is_any = len(decision.best_set) == len(ranked)
+        among = "any of them" if is_any else " or ".join(decision.best_set)
         lines.append(f"With 95 % confidence the best of {len(ranked)} candidates is {among}")
     lines += [f"Excluded: {name}: {reason}" for name, reason in rule.excluded.items()]
     lines += notes(results, chosen)
