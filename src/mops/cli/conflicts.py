@@ -1,7 +1,5 @@
 """`mops conflicts`"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

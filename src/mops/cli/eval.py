@@ -1,7 +1,5 @@
 """`mops eval`"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`mops train`"""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

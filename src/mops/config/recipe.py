@@ -1,9 +1,7 @@
 """The recipe: everything one run needs, as plain data; a run can be repeated from it alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -37,7 +35,7 @@ class Recipe(Strict):
         check_length(reading, encoder)
         return lay_out(self.sharing_plan(), list(tasks.values()), encoder, reading)
 
-    def with_labels(self, tasks: Mapping[str, Task]) -> Recipe:
+    def with_labels(self, tasks: Mapping[str, Task]) -> Self:
         """The complete recipe, with the labels that were read from the data."""
         labels = {name: {"labels": task.labels} for name, task in tasks.items()}
         entries = {n: entry.model_copy(update=labels[n]) for n, entry in self.tasks.items()}
@@ -49,7 +47,7 @@ class Recipe(Strict):
     def to_yaml(self) -> str:
         return format_yaml(self.to_data())
 
-    def without(self, *keys: str) -> Recipe:
+    def without(self, *keys: str) -> Self:
         """The same with the defaults of these keys of `training`."""
         defaults = {key: Training.model_fields[key].default for key in keys}
         return self.model_copy(update={"training": self.training.model_copy(update=defaults)})

@@ -1,11 +1,9 @@
 """The settings of a recipe: the entry of a task, and how the network is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -250,7 +248,7 @@ class Training(Strict):
         """Whether the task is trained."""
         return self.weight(task) > 0 and task in (self.train_tasks or (task,))
 
-    def in_stage(self, stage: Stage) -> Training:
+    def in_stage(self, stage: Stage) -> Self:
         """The settings of a stage: its own keys, and these for the rest."""
         own = stage.model_dump(exclude={"steps", "frozen", "tasks"}, exclude_none=True)
         own["train_tasks"] = stage.tasks or self.train_tasks

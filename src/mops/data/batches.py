@@ -4,8 +4,6 @@ Augmented rows change a little from pass to pass. The change follows from the se
 pass and the row's number alone, so a resumed run sees the same texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
@@ -24,9 +23,6 @@ from mops.errors import EncoderError
 from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
 from mops.tasks import Task
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 Item = TypeVar("Item")
 Ints = NDArray[np.int32]
@@ -74,7 +70,6 @@ class TokenTable:
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of an encoder folder or a bundle, without its own padding and truncation."""
-    from tokenizers import Tokenizer
     from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
     fast, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"

@@ -5,13 +5,11 @@ vector, F fields, H hidden width. Heads carry dimensions before R along (network
 as a batch).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -110,7 +108,7 @@ class Network(nn.Module):
         call, pass_back = FEED_GRADIENTS.get(feed.gradient, scaled)
         return pass_back(self.task_outputs(feed.source, pooled_ND, feed.what, call).view(rows, -1))
 
-    def train(self, mode: bool = True) -> Network:
+    def train(self, mode: bool = True) -> Self:
         """Frozen modules stay in eval mode; only modules whose mode changes are visited."""
         self.training = self.bank.training = mode
         for owner, rate in self.rates.items():

