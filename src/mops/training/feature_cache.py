@@ -136,8 +136,6 @@ class FeatureCache:
         for key in set(self.keys.values()):
             self.open_new(key)
 
-    # -------------------------------------------------------------- the store
-
     def open_new(self, key: str) -> None:
         """Open the blocks that were written since the last call."""
         for block in self.store.blocks(KIND, key, known=self.blocks) if self.store else ():
@@ -226,8 +224,6 @@ class FeatureCache:
         first, length = pack.first_S[places].tolist(), pack.length_S[places].tolist()
         values = rows.cpu().numpy()
         return [values[a : a + n] for a, n in zip(first, length, strict=True)]
-
-    # -------------------------------------------------------------- use
 
     def pack(self, segments: Sequence[Segment]) -> Pack:
         """A pack that starts above the prefix; missing features are computed now."""
