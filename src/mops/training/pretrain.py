@@ -8,6 +8,7 @@ reaches below the control.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -43,7 +44,7 @@ from mops.training.masked_words import (
 )
 from mops.training.prepare import Prepared, meta_info, prepare, start_trainer
 from mops.training.run import refuse_other_work, tracked
-from mops.training.tracking import Tell, Watcher, label_of
+from mops.training.tracking import Tell, Watcher
 from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
@@ -89,7 +90,7 @@ def pretrain(
     objective, trainer = build_trainer(folder, ready, batch_size, control_steps)
     remove_drafts(folder)
     write_text(folder / SETTINGS, json.dumps(settings, indent=2))
-    with tracked(trainer, recipe, label_of(folder)):
+    with tracked(trainer, recipe):
         if not trainer.state.evaluations:
             trainer.cut_curve()
             trainer.evaluate(watcher)
@@ -162,12 +163,12 @@ def build_trainer(
         masked_words.begin_head(word_head(network), corpus, training.seed)
     else:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
-    head = word_head(network.to(ready.device)).state_dict()
+    head = word_head(network.to(ready.device))
     objective = MaskedWords(
         corpus=corpus,
         schedule=plan_phases(training, len(corpus.train), batch_size, control_steps),
         is_new_head=is_new_head,
-        initial_head={name: tensor.clone() for name, tensor in head.items()},
+        initial_head=copy.deepcopy(head.state_dict()),
     )
     return objective, start_trainer(folder, ready, network, objective, curve=CURVE)
 
