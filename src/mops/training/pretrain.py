@@ -33,15 +33,7 @@ from mops.record import read_curve
 from mops.training import masked_words
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.machine import restored_threads
-from mops.training.masked_words import (
-    HEADS,
-    TEXT,
-    Corpus,
-    Masked,
-    held_out_losses,
-    mask_sequence,
-    word_head,
-)
+from mops.training.masked_words import HEADS, TEXT, held_out_losses, word_head
 from mops.training.prepare import Prepared, meta_info, prepare, start_trainer
 from mops.training.run import refuse_other_work, tracked
 from mops.training.tracking import Tell, Watcher
@@ -199,7 +191,7 @@ def plan_phases(
 class MaskedWords:
     """The objective: guess masked words; the best state is that with the lowest held-out loss."""
 
-    corpus: Corpus
+    corpus: masked_words.Corpus
     schedule: Schedule
     is_new_head: bool
     initial_head: Mapping[str, Tensor]
@@ -215,10 +207,12 @@ class MaskedWords:
         number, size = schedule.stage_at(step).number(step), schedule.batch_sizes[TEXT]
         draw = generator(schedule.seed, "masks", str(number))
         texts = [corpus.train[place.row] for place in schedule.places(TEXT, number * size, size)]
-        return Batch(tuple(mask_sequence(ids, corpus.vocabulary, draw) for ids in texts), {})
+        masked = (masked_words.mask_sequence(ids, corpus.vocabulary, draw) for ids in texts)
+        return Batch(tuple(masked), {})
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return {TEXT: masked_words.masked_loss(network, cast(Sequence[Masked], batch.segments))}
+        segments = cast(Sequence[masked_words.Masked], batch.segments)
+        return {TEXT: masked_words.masked_loss(network, segments)}
 
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Put the initial head back: the control leaves no trace."""
@@ -248,11 +242,9 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     written = EncoderSource(str(trainer.folder), trainer.folder)
     network = masked_words.build_network(ready.layout, written, dropout=0.0).to(ready.device)
     masked_words.load_head(word_head(network), written)
-    held_out = {
-        "start": held_out_point(0, lines[START]["held_out"]),
-        "baseline": held_out_point(baseline["step"], baseline["held_out"]),
-        "end": held_out_point(now.best_step, held_out_losses(network, corpus.held_out)),
-    }
+    end = {"step": now.best_step, "held_out": held_out_losses(network, corpus.held_out)}
+    points = {"start": lines[START], "baseline": baseline, "end": end}
+    held_out = {name: held_out_point(point) for name, point in points.items()}
     steps = now.step - planned.first
     return {
         "head": "new" if objective.is_new_head else "of the encoder's file",
@@ -275,10 +267,10 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     }
 
 
-def held_out_point(step: int, losses: Mapping[str, float]) -> dict[str, float]:
-    loss = losses["report"]
-    facts = {"step": step, "loss": loss, "perplexity": perplexity(loss)}
-    return {**facts, "selection_loss": losses["selection"]}
+def held_out_point(line: Mapping[str, Any]) -> dict[str, float]:
+    loss, selection_loss = line["held_out"]["report"], line["held_out"]["selection"]
+    facts = {"step": line["step"], "loss": loss, "perplexity": perplexity(loss)}
+    return {**facts, "selection_loss": selection_loss}
 
 
 def perplexity(loss: float) -> float:
