@@ -11,7 +11,7 @@ from mops.data.batches import Batch
 from mops.data.schedule import PlannedStage
 from mops.model.network import Network
 from mops.model.packing import Packer
-from mops.training.losses import Fixed, Gradients, Sum, Weighting
+from mops.training.losses import Fixed, Sum, Weighting
 from mops.training.optim import Anchors
 from mops.training.step import Learner, StepFacts, compute_losses
 from mops.training.step import take_step as take
@@ -28,7 +28,7 @@ def take_step(
     first: int = 0,
     anchors: Anchors | None = None,
     weighting: Weighting | None = None,
-    gradients: Gradients | None = None,
+    gradients: Sum | None = None,
     pack: Packer | None = None,
 ) -> StepFacts:
     """By default with fixed weights of the losses and summed gradients."""

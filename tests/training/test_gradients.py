@@ -207,7 +207,7 @@ def test_what_gradvac_remembers_comes_back() -> None:
     first, copy, fresh = Combined("gradvac"), Combined("gradvac"), Combined("gradvac")
     tasks, rows = ("a", "b"), torch.stack([G1, G2])
     first.combine(tasks, rows)
-    copy.restore({name: tensor.clone() for name, tensor in first.state().items()})
+    copy.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     again = first.combine(tasks, rows)
     assert torch.equal(copy.combine(tasks, rows), again)
     assert not torch.equal(fresh.combine(tasks, rows), again)

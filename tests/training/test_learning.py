@@ -82,7 +82,7 @@ def train_on_one_batch(
     network = build_network(plan, shape=shape(), reading=READING, tasks=tasks or tasks_with())
     schedule = plan_steps(dict.fromkeys(network.layout.tasks, ROWS), training)
     weighting = build_weighting(training, network.layout.tasks, schedule, torch.device("cpu"))
-    optimizer = build_optimizer(network, training, weighting.parameters().values())
+    optimizer = build_optimizer(network, training, weighting.parameters())
     gradients = build_gradients(training.gradients)
     before = mean_losses(network)
     for step in range(len(schedule)):

@@ -127,7 +127,7 @@ def test_rates_of_owners() -> None:
             expected[f"attention/{tail}"] = 0.5 * rate
             expected[f"norms/{tail}"] = 0.0 if layer == 0 else rate
     expected |= {f"head/{task}": 3e-2 if task == "sentiment" else 1e-2 for task in NAMES}
-    found = owner_rates(layout, how)
+    found = owner_rates(layout, how, layout.rates)
     assert set(found) == set(expected) == set(layout.sizes)
     assert all(found[owner] == pytest.approx(rate) for owner, rate in expected.items())
 
@@ -138,7 +138,10 @@ def test_optimizer_gives_each_owner_its_rate() -> None:
     optimizer = build_optimizer(network, how)
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     for owner, _, parameter in network.owner_parameters():
-        assert rates.get(id(parameter), 0.0) == owner_rates(network.layout, how)[owner]
+        assert (
+            rates.get(id(parameter), 0.0)
+            == owner_rates(network.layout, how, network.layout.rates)[owner]
+        )
 
 
 def test_a_step_uses_the_rate_of_the_schedule() -> None:

@@ -27,7 +27,7 @@ def test_uncertainty_and_rows_that_count_less() -> None:
     network = build_network("shared")
     weighting = Uncertainty(network.layout.tasks, "cpu")
     training = Training(max_steps=3, learning_rate=1e-9, head_learning_rate=1e-9)
-    optimizer = build_optimizer(network, training, weighting.parameters().values())
+    optimizer = build_optimizer(network, training, weighting.parameters())
     batch = replace(mixed_batch(network), scale={"sentiment": 0.25})
     unclipped = training.model_copy(update={"max_grad_norm": 0.0})
     facts = take_step(network, optimizer, batch, unclipped, step=0, total=3, weighting=weighting)

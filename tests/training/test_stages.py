@@ -142,7 +142,10 @@ def test_layer_decay_holds_in_a_stage() -> None:
     optimizer = entered(network, stage)
     rates = {id(p): group["base"] for group in optimizer.param_groups for p in group["params"]}
     for owner, _, parameter in network.owner_parameters():
-        assert rates[id(parameter)] == owner_rates(network.layout, stage.training)[owner]
+        assert (
+            rates[id(parameter)]
+            == owner_rates(network.layout, stage.training, network.layout.rates)[owner]
+        )
     assert rates[id(next(network.bank["attention/layer02"].parameters()))] == pytest.approx(0.2)
 
 

@@ -36,7 +36,7 @@ def test_every_word_of_a_recipe_can_be_built() -> None:
 
 def learned(values: dict[str, float]) -> Uncertainty:
     weighting = Uncertainty(TASKS, "cpu")
-    weighting.restore(tensors(values))
+    weighting.log_variances.load_state_dict(tensors(values))
     return weighting
 
 
@@ -54,7 +54,7 @@ def test_uncertainty_is_equation_10() -> None:
 def test_uncertainty_starts_at_variance_1() -> None:
     weighting = Uncertainty(TASKS, "cpu")
     assert weighting.weights() == {"sentiment": 1.0, "paraphrase": 1.0, "similarity": 0.5}
-    assert {float(s) for s in weighting.state().values()} == {0.0}
+    assert {float(s) for s in weighting.state_dict().values()} == {0.0}
 
 
 def test_uncertainty_is_at_rest_where_the_variance_fits_the_loss() -> None:
@@ -62,22 +62,22 @@ def test_uncertainty_is_at_rest_where_the_variance_fits_the_loss() -> None:
     rest = {t: np.log(x * (1 if t == "similarity" else 2)) for t, x in LOSSES.items()}
     weighting = learned(rest)
     sum(weighting.weigh(tensors(LOSSES)).values()).backward()
-    for task, s in weighting.parameters().items():
+    for task, s in weighting.log_variances.items():
         assert float(s.grad) == pytest.approx(0.0, abs=1e-6), task
 
 
 def test_uncertainty_is_learned_like_a_head_without_decay_and_counts_nowhere() -> None:
     network, weighting = build_network("shared"), Uncertainty(TASKS, "cpu")
     how = Training(head_learning_rate=3e-3, weight_decay=0.5, lr_scheduler_type="none")
-    optimizer = build_optimizer(network, how, weighting.parameters().values())
-    mine = {id(s) for s in weighting.parameters().values()}
+    optimizer = build_optimizer(network, how, weighting.parameters())
+    mine = {id(s) for s in weighting.parameters()}
     for group in optimizer.param_groups:
         if mine & {id(p) for p in group["params"]}:
             assert (group["base"], group["weight_decay"]) == (3e-3, 0.0)
     take_step(
         network, optimizer, mixed_batch(network), how, step=5, total=9, weighting=weighting
     )  # fmt: skip
-    for s in weighting.state().values():  # Adam's first step is the rate, against the gradient
+    for s in weighting.state_dict().values():  # Adam's first step is the rate, against the gradient
         assert abs(float(s)) == pytest.approx(3e-3, rel=1e-3)
     assert not any("variance" in name for name in network.weights())
     assert sum(p.numel() for p in network.parameters()) == network.layout.parameters

@@ -37,7 +37,7 @@ from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, prepare, selection_data, start_trainer
 from mops.training.run import Paused, Run
 from mops.training.step import StepFacts
-from mops.training.tracking import Label, Watcher, label_of
+from mops.training.tracking import Label, Watcher
 from mops.training.trainer import Trainer, run_all
 
 # Bytes of the weights and moments of networks that are trained as one batch. With 384 wide vectors
@@ -80,8 +80,8 @@ class PlannedRun:
 
     ready: Prepared
     folder: Path
-    label: Label  # its name in trackers
-    until: float = 1.0  # fraction of its steps
+    label: Label | None  # its name in trackers
+    until: float  # fraction of its steps
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -132,9 +132,9 @@ def train_many(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "
             "every recipe needs a folder of its own"
         )
-    labels = labels or [label_of(folder) for folder in folders]
+    names: Sequence[Label | None] = labels or [None] * len(folders)
     ready = prepare_many(recipes, watcher)
-    runs = [PlannedRun(*facts, until) for facts in zip(ready, folders, labels, strict=True)]
+    runs = [PlannedRun(*facts, until) for facts in zip(ready, folders, names, strict=True)]
     for run in runs:
         if reason := batching_obstacle(run.ready.recipe, run.ready.device):
             raise RecipeError(

@@ -59,7 +59,8 @@ def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
         for moment, tensor in learner.optimizer.state.get(parameter, {}).items():
             tensors[f"{moment}/{name}"] = tensor
     for part, holder in learner.stateful.items():
-        tensors |= {f"{part}/{name}": tensor for name, tensor in holder.state().items()}
+        # clones: torchjd names one buffer twice
+        tensors |= {f"{part}/{name}": t.clone() for name, t in holder.state_dict().items()}
     with atomic_write(path) as draft:
         write_tensors(draft, tensors, {"progress": json.dumps(asdict(state)), "key": key})
 
@@ -79,7 +80,7 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         )
     restore_weights(path, learner.network, within("weights", tensors))
     for part, holder in learner.stateful.items():
-        holder.restore(within(part, tensors))
+        holder.load_state_dict(within(part, tensors))
     for name, parameter in updated_parameters(learner):
         moments = {
             moment: tensors[f"{moment}/{name}"].to(parameter.device, copy=True)
@@ -130,7 +131,7 @@ def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
     for owner, name, parameter in learner.network.owner_parameters():
         yield f"{owner}.{name}", parameter
     for part, holder in learner.stateful.items():
-        for name, parameter in holder.parameters().items():
+        for name, parameter in holder.named_parameters():
             yield f"{part}/{name}", parameter
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,11 +32,10 @@ FORMAT = 2  # of the cached arrays; part of every key
 KIND = "frozen"
 PACK_TOKENS = 2048  # per pack when the cache is filled: the fastest of 512 to 8192 (6 x 384)
 BLOCK_BYTES = 8 * 2**20  # written at a time: what a kill may lose
-WINDOW = 8192  # rows whose sequences are in memory at a time
+WINDOW = 65536  # rows whose sequences are in memory at a time
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
-Report = Callable[[int, int], None]  # gets the number of sequences that are done, and of all
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,6 @@ class FeatureCache:
         for key in set(self.keys.values()):
             self.open_new(key)
 
-    # -------------------------------------------------------------- the store
-
     def open_new(self, key: str) -> None:
         """Open the blocks that were written since the last call."""
         for block in self.store.blocks(KIND, key, known=self.blocks) if self.store else ():
@@ -179,9 +176,7 @@ class FeatureCache:
             self.open(key, block)
         return block is not None
 
-    def fill(
-        self, task: str, segments: Iterable[Segment], report: Report = lambda done, total: None
-    ) -> None:
+    def fill(self, task: str, segments: Iterable[Segment], tell: Tell = lambda text: None) -> None:
         """Compute and store the missing features of a task's sequences, each sequence once.
 
         Every process takes the blocks in a random order and skips what others wrote meanwhile, so
@@ -201,7 +196,7 @@ class FeatureCache:
                 computed += self.compute(key, chunk)
                 done += len(chunk)
                 self.computed += len(chunk)
-                report(done, len(missing))
+                tell(f"computing frozen layers for {task}, {done:,} of {len(missing):,} texts")
             if left and not self.add(key, left, computed):
                 return
 
@@ -226,8 +221,6 @@ class FeatureCache:
         first, length = pack.first_S[places].tolist(), pack.length_S[places].tolist()
         values = rows.cpu().numpy()
         return [values[a : a + n] for a, n in zip(first, length, strict=True)]
-
-    # -------------------------------------------------------------- use
 
     def pack(self, segments: Sequence[Segment]) -> Pack:
         """A pack that starts above the prefix; missing features are computed now."""
@@ -254,8 +247,7 @@ class FeatureCache:
         """The pooled vector of each segment, before any pooler; filled if missing."""
         if self.store:
             self.fill(task, segments)
-        empty = np.zeros((0, self.network.layout.encoder.width), np.float32)
-        return np.concatenate([empty, *self.read(self.keys[task], segments)])
+        return np.concatenate(self.read(self.keys[task], segments))
 
 
 def token_count(segment: Segment) -> int:
@@ -280,25 +272,13 @@ def reused_rows(
     return reused
 
 
-def evaluations_left(schedule: Schedule, stage: PlannedStage, step: int) -> int:
-    """The regular evaluations left in a stage (approximately), and the one at its end."""
-    every = stage.training.eval_steps or schedule.steps_per_epoch
-    return 1 + (stage.stop - 1) // every - step // every
-
-
 def fill_rows(
     cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows], tell: Tell
 ) -> None:
     """Cache the sequences of some rows of each task."""
-    total, before = sum(map(len, rows.values())), 0
     for task, chosen in rows.items():
         for window in np.split(chosen, range(WINDOW, len(chosen), WINDOW)):
-
-            def report(done: int, parts: int, row: int = before, rows: int = len(window)) -> None:
-                tell(f"computing frozen layers, {row + rows * done // parts:,} of {total:,} rows")
-
-            cache.fill(task, make_segments(task, data[task], window), report)
-            before += len(window)
+            cache.fill(task, make_segments(task, data[task], window), tell)
 
 
 def make_segments(task: str, data: TaskData, rows: Rows) -> Iterator[Segment]:

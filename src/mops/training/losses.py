@@ -7,13 +7,8 @@ Shapes: R rows, O outputs of a head, C classes, T tasks, P numbers in all shared
 before R (the networks of an ensemble) are kept: each network has a loss of its own.
 """
 
-from __future__ import annotations
-
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +19,6 @@ from mops.data.schedule import Schedule
 from mops.model.network import Network
 from mops.tasks import Task
 from mops.training.distributed import ALONE, ProcessGroup
-
-if TYPE_CHECKING:
-    from torchjd.aggregation import Aggregator
 
 Tasks = Mapping[str, Task]
 TEMPERATURE = 2.0  # of dwa, the paper's
@@ -73,30 +65,12 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     return (losses_R * weights_R).sum(dim=-1) / weights_R.sum(dim=-1)
 
 
-class Stateful(Protocol):
-    """A part of an update that may learn and remember something; by default neither."""
-
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        """The parameters that the optimizer updates, by name."""
-        return {}
-
-    def state(self) -> Mapping[str, Tensor]:
-        """The tensors that a resumed run needs."""
-        return {name: parameter.detach() for name, parameter in self.parameters().items()}
-
-    @torch.no_grad()
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put a saved state back."""
-        for name, parameter in self.parameters().items():
-            parameter.copy_(state[name])
-
-
-class Weighting(Stateful, Protocol):
+class Weighting(nn.Module):
     """A way to weigh losses. Its parameters are training state, not part of the model."""
 
     def weights(self) -> dict[str, float]:
         """The present weights of all tasks."""
-        ...
+        raise NotImplementedError
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each task's term of the total loss."""
@@ -108,11 +82,12 @@ class Weighting(Stateful, Protocol):
         return
 
 
-@dataclass(frozen=True)
 class Fixed(Weighting):
     """The weights of the recipe."""
 
-    fixed: Mapping[str, float]
+    def __init__(self, fixed: Mapping[str, float]) -> None:
+        super().__init__()
+        self.fixed = fixed
 
     def weights(self) -> dict[str, float]:
         return dict(self.fixed)
@@ -127,10 +102,11 @@ class Uncertainty(Weighting):
     """
 
     def __init__(self, tasks: Tasks, device: str | torch.device) -> None:
+        super().__init__()
         self.scales = {name: 0.5 if task.is_similarity else 1.0 for name, task in tasks.items()}
-        self.log_variances = {
-            name: nn.Parameter(torch.zeros((), device=device)) for name in self.scales
-        }
+        self.log_variances = nn.ParameterDict(
+            {name: nn.Parameter(torch.zeros((), device=device)) for name in self.scales}
+        )
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
@@ -145,9 +121,6 @@ class Uncertainty(Weighting):
             for task, s in self.log_variances.items()
         }
 
-    def parameters(self) -> Mapping[str, nn.Parameter]:
-        return self.log_variances
-
 
 class Dwa(Weighting):
     """Dynamic weight average (Liu, Johns and Davison 2019, equation 7).
@@ -157,31 +130,26 @@ class Dwa(Weighting):
     """
 
     def __init__(self, tasks: Iterable[str], every: int) -> None:
+        super().__init__()
+        self.tasks = list(tasks)
         self.every = every  # steps of an interval; an epoch in the paper
-        # Task -> sum and number of its losses in this interval, mean loss of the last interval
-        # with the task and of the one before (0: none yet).
-        self.seen = {task: [0.0, 0.0, 0.0, 0.0] for task in tasks}
+        # Of each task: sum and number of its losses in this interval, mean loss of the last
+        # interval with the task and of the one before (0: none yet).
+        self.seen_K4 = nn.Buffer(torch.zeros(len(self.tasks), 4, dtype=torch.float64))
 
     def weights(self) -> dict[str, float]:
-        rates = [last / before if before else 1.0 for *_, last, before in self.seen.values()]
-        rates_K = torch.tensor(rates, dtype=torch.float64)
+        last_K, before_K = self.seen_K4[:, 2], self.seen_K4[:, 3]
+        rates_K = torch.where(before_K == 0, 1.0, last_K / before_K)
         shares = torch.softmax(rates_K / TEMPERATURE, dim=0).tolist()
-        return {task: len(shares) * share for task, share in zip(self.seen, shares, strict=True)}
+        return {task: len(shares) * share for task, share in zip(self.tasks, shares, strict=True)}
 
     def note(self, losses: Mapping[str, float], step: int) -> None:
         for task, loss in losses.items():
-            self.seen[task][0] += loss
-            self.seen[task][1] += 1
+            self.seen_K4[self.tasks.index(task), :2] += self.seen_K4.new_tensor([loss, 1.0])
         if (step + 1) % self.every == 0:
-            for task, (total, count, last, _) in self.seen.items():
+            for n, (total, count, last, _) in enumerate(self.seen_K4.tolist()):
                 if count:
-                    self.seen[task] = [0.0, 0.0, total / count, last]
-
-    def state(self) -> Mapping[str, Tensor]:
-        return {task: torch.tensor(seen, dtype=torch.float64) for task, seen in self.seen.items()}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        self.seen = {task: state[task].tolist() for task in self.seen}
+                    self.seen_K4[n] = self.seen_K4.new_tensor([0.0, 0.0, total / count, last])
 
 
 # word of the recipe -> how it is built from the tasks, the steps of an interval and the device
@@ -201,7 +169,7 @@ def build_weighting(
     return WEIGHTINGS[training.loss_weights](tasks, training.dwa_steps or every, device)
 
 
-class Sum(Stateful):
+class Sum(nn.Module):
     """One backward pass of the sum of all terms."""
 
     def backward(
@@ -219,7 +187,7 @@ def total_of(terms: Mapping[str, Tensor]) -> Tensor:
     return sum(terms.values(), start=torch.zeros((), device=device))
 
 
-class Combined(Stateful):
+class Combined(Sum):
     """One gradient per task, combined over the weights that tasks of the step share.
 
     A task's gradient is one vector over all shared weights, as in PCGrad (Yu et al. 2020), with
@@ -229,17 +197,16 @@ class Combined(Stateful):
     """
 
     def __init__(self, name: str) -> None:
-        # by tasks: some have state
-        self.aggregators: dict[tuple[str, ...], Aggregator] = defaultdict(
-            partial(build_aggregator, name)
-        )
+        super().__init__()
+        self.name = name
+        self.aggregators = nn.ModuleDict()  # by tasks: some have state
 
     def backward(
         self, network: Network, terms: Mapping[str, Tensor], group: ProcessGroup = ALONE
     ) -> Tensor:
         shared = shared_parameters(network, terms)
         if not shared:
-            return Sum().backward(network, terms, group)
+            return super().backward(network, terms, group)
         jacobian_TP, reached = split_gradients(terms, shared)
         reached = group.sum_jacobian(jacobian_TP, reached)
         group.sum_gradients(network.parameters())  # of weights that are not shared
@@ -257,38 +224,29 @@ class Combined(Stateful):
         # Solvers fail on NaN; the trainer reports it after the step.
         if len(tasks) < 2 or not rows_TP.isfinite().all():
             return rows_TP.sum(dim=0)
-        combined_P: Tensor = self.aggregators[tasks](rows_TP)
+        if (joined := "+".join(tasks)) not in self.aggregators:
+            self.aggregators[joined] = build_aggregator(self.name)
+        combined_P: Tensor = self.aggregators[joined](rows_TP)
         return combined_P
 
-    def state(self) -> Mapping[str, Tensor]:
-        return {
-            f"{'+'.join(tasks)}/{name}": tensor.clone()  # torchjd names one buffer twice
-            for tasks, aggregator in self.aggregators.items()
-            for name, tensor in aggregator.state_dict().items()
-        }
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        for joined in {key.partition("/")[0] for key in state}:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> Any:
+        for joined in {name.split(".")[1] for name in state_dict}:
             tasks = tuple(joined.split("+"))
-            aggregator = self.aggregators[tasks]
-            aggregator(torch.zeros(len(tasks), 1))  # its buffers are made at the first call
-            aggregator.load_state_dict(
-                {k.partition("/")[2]: v for k, v in state.items() if k.partition("/")[0] == joined}
-            )
+            self.combine(tasks, torch.zeros(len(tasks), 1))  # buffers are made at the first call
+        return super().load_state_dict(state_dict, strict, assign)
 
 
-Gradients = Sum | Combined
-
-
-def build_gradients(name: str) -> Gradients:
+def build_gradients(name: str) -> Sum:
     return Sum() if name == SUM else Combined(name)
 
 
-def build_aggregator(name: str) -> Aggregator:
+def build_aggregator(name: str) -> nn.Module:
     import torchjd.aggregation
 
     row = AGGREGATORS[name]
-    aggregator: Aggregator = getattr(torchjd.aggregation, row.kind)(**row.options)
+    aggregator: nn.Module = getattr(torchjd.aggregation, row.kind)(**row.options)
     return aggregator
 
 

@@ -4,7 +4,6 @@ import ctypes
 import os
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -132,13 +131,13 @@ def prefetch(make: Callable[[int], T], numbers: Iterable[int]) -> Generator[T, N
     each other.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
-        waiting: deque[Future[T]] = deque()
+        ahead: Future[T] | None = None
         for number in numbers:
-            waiting.append(pool.submit(make, number))
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        for future in waiting:
-            yield future.result()
+            ready, ahead = ahead, pool.submit(make, number)
+            if ready:
+                yield ready.result()
+        if ahead:
+            yield ahead.result()
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from mops.plans.layout import Layout
 
 
 def owner_rates(
-    layout: Layout, training: Training, factors: Mapping[str, float] | None = None
+    layout: Layout, training: Training, factors: Mapping[str, float]
 ) -> dict[str, float]:
-    """Owner -> its rate: (head or encoder rate) x factor (by default the plan's) x decay^depth."""
+    """Owner -> its rate: (head or encoder rate) x factor x decay^depth."""
     rates: dict[str, float] = {}
     depth = layout.encoder.depth
     for route in layout.routes.values():
@@ -30,7 +30,6 @@ def owner_rates(
             for owner, steps in below_top.items()
         }
         rates |= dict.fromkeys((*route.late, route.head), training.head_learning_rate)
-    factors = layout.rates if factors is None else factors
     return {owner: rate * factors[owner] for owner, rate in rates.items()}
 
 

@@ -32,7 +32,7 @@ from mops.record import MetaInfo, machine_info
 from mops.tasks import Task
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.distributed import ALONE, ProcessGroup
-from mops.training.feature_cache import evaluations_left, fill_rows, open_cache, reused_rows
+from mops.training.feature_cache import fill_rows, open_cache, reused_rows
 from mops.training.machine import prepare_machine
 from mops.training.step import build_learner, compute_losses
 from mops.training.tracking import Curve, Tell, refuse_missing_trackers
@@ -180,10 +180,9 @@ class TaskObjective:
         fill_rows(cache, self.data, reused, tell)
         if any(map(len, reused.values())):
             self.pack_training = cache.pack
-        if evaluations_left(self.schedule, stage, state.step) >= cache.least_uses:
-            rows = {task: np.arange(len(data)) for task, data in self.selection.items()}
-            fill_rows(cache, self.selection, rows, tell)
-            self.pack_selection = cache.pack
+        rows = {task: np.arange(len(data)) for task, data in self.selection.items()}
+        fill_rows(cache, self.selection, rows, tell)
+        self.pack_selection = cache.pack
         state.frozen_seconds += time.perf_counter() - started
         state.frozen_computed += cache.computed
         state.frozen_found += cache.found

@@ -8,6 +8,7 @@ reaches below the control.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -32,18 +33,10 @@ from mops.record import read_curve
 from mops.training import masked_words
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.machine import restored_threads
-from mops.training.masked_words import (
-    HEADS,
-    TEXT,
-    Corpus,
-    Masked,
-    held_out_losses,
-    mask_sequence,
-    word_head,
-)
+from mops.training.masked_words import HEADS, TEXT, held_out_losses, word_head
 from mops.training.prepare import Prepared, meta_info, prepare, start_trainer
 from mops.training.run import refuse_other_work, tracked
-from mops.training.tracking import Tell, Watcher, label_of
+from mops.training.tracking import Tell, Watcher
 from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
@@ -89,7 +82,7 @@ def pretrain(
     objective, trainer = build_trainer(folder, ready, batch_size, control_steps)
     remove_drafts(folder)
     write_text(folder / SETTINGS, json.dumps(settings, indent=2))
-    with tracked(trainer, recipe, label_of(folder)):
+    with tracked(trainer, recipe):
         if not trainer.state.evaluations:
             trainer.cut_curve()
             trainer.evaluate(watcher)
@@ -162,12 +155,12 @@ def build_trainer(
         masked_words.begin_head(word_head(network), corpus, training.seed)
     else:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
-    head = word_head(network.to(ready.device)).state_dict()
+    head = word_head(network.to(ready.device))
     objective = MaskedWords(
         corpus=corpus,
         schedule=plan_phases(training, len(corpus.train), batch_size, control_steps),
         is_new_head=is_new_head,
-        initial_head={name: tensor.clone() for name, tensor in head.items()},
+        initial_head=copy.deepcopy(head.state_dict()),
     )
     return objective, start_trainer(folder, ready, network, objective, curve=CURVE)
 
@@ -198,7 +191,7 @@ def plan_phases(
 class MaskedWords:
     """The objective: guess masked words; the best state is that with the lowest held-out loss."""
 
-    corpus: Corpus
+    corpus: masked_words.Corpus
     schedule: Schedule
     is_new_head: bool
     initial_head: Mapping[str, Tensor]
@@ -214,10 +207,12 @@ class MaskedWords:
         number, size = schedule.stage_at(step).number(step), schedule.batch_sizes[TEXT]
         draw = generator(schedule.seed, "masks", str(number))
         texts = [corpus.train[place.row] for place in schedule.places(TEXT, number * size, size)]
-        return Batch(tuple(mask_sequence(ids, corpus.vocabulary, draw) for ids in texts), {})
+        masked = (masked_words.mask_sequence(ids, corpus.vocabulary, draw) for ids in texts)
+        return Batch(tuple(masked), {})
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return {TEXT: masked_words.masked_loss(network, cast(Sequence[Masked], batch.segments))}
+        segments = cast(Sequence[masked_words.Masked], batch.segments)
+        return {TEXT: masked_words.masked_loss(network, segments)}
 
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Put the initial head back: the control leaves no trace."""
@@ -247,11 +242,9 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     written = EncoderSource(str(trainer.folder), trainer.folder)
     network = masked_words.build_network(ready.layout, written, dropout=0.0).to(ready.device)
     masked_words.load_head(word_head(network), written)
-    held_out = {
-        "start": held_out_point(0, lines[START]["held_out"]),
-        "baseline": held_out_point(baseline["step"], baseline["held_out"]),
-        "end": held_out_point(now.best_step, held_out_losses(network, corpus.held_out)),
-    }
+    end = {"step": now.best_step, "held_out": held_out_losses(network, corpus.held_out)}
+    points = {"start": lines[START], "baseline": baseline, "end": end}
+    held_out = {name: held_out_point(point) for name, point in points.items()}
     steps = now.step - planned.first
     return {
         "head": "new" if objective.is_new_head else "of the encoder's file",
@@ -274,10 +267,10 @@ def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> d
     }
 
 
-def held_out_point(step: int, losses: Mapping[str, float]) -> dict[str, float]:
-    loss = losses["report"]
-    facts = {"step": step, "loss": loss, "perplexity": perplexity(loss)}
-    return {**facts, "selection_loss": losses["selection"]}
+def held_out_point(line: Mapping[str, Any]) -> dict[str, float]:
+    loss, selection_loss = line["held_out"]["report"], line["held_out"]["selection"]
+    facts = {"step": line["step"], "loss": loss, "perplexity": perplexity(loss)}
+    return {**facts, "selection_loss": selection_loss}
 
 
 def perplexity(loss: float) -> float:
@@ -287,22 +280,15 @@ def perplexity(loss: float) -> float:
 def find_warnings(held_out: Mapping[str, Mapping[str, float]], planned_steps: int) -> list[str]:
     """Results that are worthless, and a budget that was too small."""
     before, after = held_out["baseline"]["perplexity"], held_out["end"]["perplexity"]
-    best_step = held_out["end"]["step"]
-    remedy = "raise the budget, or change training.learning_rate"
-    if best_step == 0:
+    if held_out["end"]["step"] == 0 or after >= before:
         return [
-            "no state was better than the start: the written encoder is the one that it began "
-            f"with; {remedy}"
+            f"the encoder has not gained: held-out perplexity is {before:.2f} when only the head "
+            f"learns, {after:.2f} with the encoder; raise the budget, or change "
+            "training.learning_rate"
         ]
-    warnings = []
-    if after >= before:
-        warnings.append(
-            f"held-out perplexity is not below the control: {before:.2f} when only the head "
-            f"learns, {after:.2f} with the encoder; the encoder itself has not gained; {remedy}"
-        )
-    if best_step == planned_steps:
-        warnings.append("the best evaluation is the last one: a larger budget may lower it further")
-    return warnings
+    if held_out["end"]["step"] == planned_steps:
+        return ["the best evaluation is the last one: a larger budget may lower it further"]
+    return []
 
 
 BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts the family before these names

@@ -34,7 +34,7 @@ from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group
 from mops.training.machine import peak_memory, restored_threads
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
-from mops.training.tracking import Label, Tell, Watcher, final_scores, label_of
+from mops.training.tracking import Label, Tell, Watcher, final_scores
 from mops.training.trainer import Trainer
 from mops.yaml_io import read_yaml
 
@@ -102,7 +102,7 @@ def train_until(
         schedule = trainer.schedule
         warnings = schedule_warnings(schedule, ready.recipe.training)
         watcher.planned(task_budgets(schedule), list(warnings.values()))
-        with tracked(trainer, ready.recipe, label or label_of(folder)):
+        with tracked(trainer, ready.recipe, label):
             trainer.run(watcher, until)
             if not trainer.is_done:
                 return Paused(trainer.state.best_score, trainer.run_seconds)
@@ -111,11 +111,14 @@ def train_until(
         return run or Run(folder, read_record(folder / "record.json"))
 
 
-def tracked(trainer: Trainer, recipe: Recipe, label: Label) -> AbstractContextManager[None]:
+def tracked(
+    trainer: Trainer, recipe: Recipe, label: Label | None = None
+) -> AbstractContextManager[None]:
     """Send the curve to the recipe's trackers, from the first process."""
     if not trainer.learner.group.is_first:
         return nullcontext()
     state = trainer.folder / "state"
+    label = label or Label(trainer.folder.resolve().name, trainer.folder)
     return trainer.curve.tracked(recipe, label, state, trainer.state.curve_bytes)
 
 

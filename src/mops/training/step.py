@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mops.config.training import Training
 from mops.data.batches import Batch
@@ -17,8 +17,6 @@ from mops.model.packing import Packer, pack_segments
 from mops.training import optim
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.losses import (
-    Gradients,
-    Stateful,
     Sum,
     Weighting,
     build_gradients,
@@ -37,18 +35,18 @@ class Learner:
     network: Network
     optimizer: torch.optim.Optimizer
     weighting: Weighting
-    gradients: Gradients = field(default_factory=Sum)
+    gradients: Sum = field(default_factory=Sum)
     anchors: optim.Anchors = field(default_factory=dict)
     group: ProcessGroup = ALONE
 
     def enter_stage(self, stage: PlannedStage) -> None:
         """Freeze and unfreeze owners as the stage says; its optimizer starts without moments."""
         self.network.set_rates(stage.rates(self.network.layout))
-        learned = self.weighting.parameters().values()
+        learned = self.weighting.parameters()
         self.optimizer = optim.build_optimizer(self.network, stage.training, learned)
 
     @property
-    def stateful(self) -> dict[str, Stateful]:
+    def stateful(self) -> dict[str, nn.Module]:
         """Parts with a state besides the network, by their names in a checkpoint."""
         return {"weighting": self.weighting, "gradients": self.gradients}
 
@@ -61,7 +59,7 @@ def build_learner(
     weighting = build_weighting(training, network.layout.tasks, schedule, device)
     learner = Learner(
         network=network,
-        optimizer=optim.build_optimizer(network, training, weighting.parameters().values()),
+        optimizer=optim.build_optimizer(network, training, weighting.parameters()),
         weighting=weighting,
         gradients=build_gradients(training.gradients),
         anchors=optim.keep_anchors(network),
@@ -122,7 +120,7 @@ def take_step(
     weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)
     learner.optimizer.zero_grad(set_to_none=True)
     loss = learner.gradients.backward(network, terms, group)
-    group.sum_gradients(weighting.parameters().values())
+    group.sum_gradients(weighting.parameters())
     optim.pull(network, learner.anchors, stage.training)
     norm = optim.clip(network.parameters(), stage.training.max_grad_norm)
     for parameters in learner.optimizer.param_groups:

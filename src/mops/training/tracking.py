@@ -71,11 +71,6 @@ class Label:
     group: str = ""  # the survey it belongs to
 
 
-def label_of(folder: Path) -> Label:
-    """The label of a run that is not part of a survey."""
-    return Label(folder.resolve().name, folder)
-
-
 @dataclass
 class Curve:
     """A file of JSON lines and the trackers that get them too."""
