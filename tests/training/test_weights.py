@@ -36,7 +36,7 @@ def test_every_word_of_a_recipe_can_be_built() -> None:
 
 def learned(values: dict[str, float]) -> Uncertainty:
     weighting = Uncertainty(TASKS, "cpu")
-    weighting.log_variances.load_state_dict(tensors(values))
+    weighting.load_state_dict({f"log_variance/{n}": v for n, v in tensors(values).items()})
     return weighting
 
 

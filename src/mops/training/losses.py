@@ -7,6 +7,7 @@ Shapes: R rows, O outputs of a head, C classes, T tasks, P numbers in all shared
 before R (the networks of an ensemble) are kept: each network has a loss of its own.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -68,9 +69,9 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
 class Weighting(nn.Module):
     """A way to weigh losses. Its parameters are training state, not part of the model."""
 
+    @abstractmethod
     def weights(self) -> dict[str, float]:
         """The present weights of all tasks."""
-        raise NotImplementedError
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each task's term of the total loss."""
@@ -104,9 +105,9 @@ class Uncertainty(Weighting):
     def __init__(self, tasks: Tasks, device: str | torch.device) -> None:
         super().__init__()
         self.scales = {name: 0.5 if task.is_similarity else 1.0 for name, task in tasks.items()}
-        self.log_variances = nn.ParameterDict(
-            {name: nn.Parameter(torch.zeros((), device=device)) for name in self.scales}
-        )
+        self.log_variances = {n: nn.Parameter(torch.zeros((), device=device)) for n in self.scales}
+        for name, parameter in self.log_variances.items():  # a task may be called `values`
+            self.register_parameter(f"log_variance/{name}", parameter)
 
     def weigh(self, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
