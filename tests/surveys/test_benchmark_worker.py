@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,9 @@ def test_every_candidate_is_measured(measured: dict[str, Any]) -> None:
         costs = measured[name]
         keys = ("step_seconds", "latency_seconds", "throughput", "peak_memory_bytes")
         assert all(costs[key] > 0 for key in keys) and costs["warnings"] == []
-        assert 3 <= len(costs["rounds"]) <= 7
+        groups = Counter(facts["group"] for facts in costs["rounds"])
+        assert all(3 <= rounds <= 7 for rounds in groups.values())
+        assert len(groups) == (2 if name == "shared" else 1)  # the baseline is in every group
         assert costs["train_seconds"] == 8 * costs["step_seconds"] + costs["encode_seconds"]
     assert measured["separate"]["parameters"] > 2.5 * measured["shared"]["parameters"]
     broken = measured["hybrid:99"]
