@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from torch import Tensor, nn
 
 from mops.config.training import TaskEntry
 from mops.data.batches import Batch, Segment
+from mops.evaluate.cost import adapter_flops, layer_flops
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource
 from mops.plans.catalog import read_plan
-from mops.plans.layout import lay_out
+from mops.plans.layout import Route, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 
@@ -230,3 +232,9 @@ def check_fan_out(network: Network) -> None:
         assert torch.equal(ours[task], expected[task])
         alone = [outputs_of(network, [each])[task] for each in single if each.tasks == (task,)]
         assert torch.equal(ours[task], torch.cat(alone))
+
+
+def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
+    """Of a sequence in the whole encoder on one route."""
+    adapters = list(chain(*route.adapters))
+    return encoder.depth * layer_flops(encoder, length) + adapter_flops(adapters, length)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from building import NAMES, THREE_TASKS, as_plan
+from building import NAMES, THREE_TASKS, as_plan, forward_flops
 from mops.errors import PlanError
-from mops.evaluate.cost import forward_flops
 from mops.plans.catalog import SHORT_FORMS, every_plan, parse_plan, read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.picture import LEGEND, draw

@@ -66,7 +66,7 @@ def test_one_name_or_a_list(given: Any, names: tuple[str, ...]) -> None:
 
 
 def test_an_unknown_tracker_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(RecipeError, match=r"report_to.*'trackio'.*found 'tensorbord'"):
+    with pytest.raises(RecipeError, match=r"report_to.*'wandb'.*found 'tensorbord'"):
         world().recipe(training__report_to="tensorbord")
 
 
@@ -139,8 +139,8 @@ def test_runs_abreast_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_pretraining_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = record(monkeypatch, "trackio")
-    made = pretrain(recipe("trackio", training__max_steps=2), tmp_path / "encoder", batch_size=8)
+    runs = record(monkeypatch, "wandb")
+    made = pretrain(recipe("wandb", training__max_steps=2), tmp_path / "encoder", batch_size=8)
     (one,) = runs.values()
     assert one.told == [(line["step"], dict(named_scalars(line))) for line in made.record["curve"]]
     assert one.ends == [{"final/perplexity": made.record["held_out"]["end"]["perplexity"]}]

@@ -12,7 +12,6 @@ from tracking import (
     mlflow_stand_in,
     recipe,
     told_by,
-    trackio_stand_in,
     wandb_stand_in,
 )
 
@@ -20,11 +19,10 @@ import mops
 from mops.training.tracking import TRACKERS, Label, final_scores
 from running import StopAt
 
-STAND_INS = {"mlflow": mlflow_stand_in, "wandb": wandb_stand_in, "trackio": trackio_stand_in}
+STAND_INS = {"mlflow": mlflow_stand_in, "wandb": wandb_stand_in}
 STATES = {
     "mlflow": ["RUNNING", "KILLED", "RUNNING", "FINISHED"],
     "wandb": ["RUNNING", "KILLED", "RUNNING", "FINISHED"],
-    "trackio": ["FINISHED", "FINISHED"],
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from contextvars import ContextVar
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -176,38 +175,3 @@ def wandb_stand_in(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
         return Run(id or "run0")
 
     install(monkeypatch, "wandb", init=init, Settings=SimpleNamespace)
-
-
-# ------------------------------------------------------------------ trackio
-
-
-def trackio_stand_in(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    current: ContextVar[Any] = ContextVar("current")
-
-    class Run:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def log(self, metrics: dict[str, float], step: int | None = None) -> None:
-            store.add(0 if step is None else step, metrics)
-
-        def finish(self) -> None:
-            print("* Run finished")
-            store.states.append("FINISHED")
-
-    def init(
-        *, project: str, name: str, config: dict[str, Any], resume: str, embed: bool
-    ) -> Run:  # fmt: skip
-        assert (resume == "must") == (name in store.keys)
-        if (before := current.get(None)) is not None:  # as trackio does
-            before.finish()
-        print("* Trackio project initialized")
-        if resume == "never":
-            store.names.append((name, project))
-        store.keys.append(name)
-        store.parameters |= {key: str(value) for key, value in config.items()}
-        run = Run(name)
-        current.set(run)
-        return run
-
-    install(monkeypatch, "trackio", init=init)

@@ -22,7 +22,7 @@ ScheduleName = Literal[
     "mixed", "annealed", "staggered",
 ]  # fmt: skip
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
-Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
+Tracker = Literal["tensorboard", "mlflow", "wandb"]
 SAME_IN_TASK = ("type", "label", "range", "loss", "score", "class_weights")
 LOSS_WEIGHTS = ("uncertainty", "dwa")
 SUM = "sum"  # plain gradients: one backward pass, nothing per task
@@ -226,7 +226,7 @@ class Training(Strict):
     device: str = doc("auto", "auto, cpu, cuda, cuda:1, mps, ...")
     torch_compile: bool = doc(False, "compile the feed-forward blocks")
     report_to: Literal["none", Tracker] | tuple[Tracker, ...] = doc(
-        "none", "tensorboard, mlflow, wandb, trackio, or a list; no effect on training"
+        "none", "tensorboard, mlflow, wandb, or a list; no effect on training"
     )
 
     @property

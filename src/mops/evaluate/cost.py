@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mops.config.training import SUM
 from mops.data.batches import TokenTable
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
-from mops.plans.layout import Layout, Route
+from mops.plans.layout import Layout
 from mops.plans.rows import AdapterSite
 from mops.plans.shapes import EncoderShape
 
@@ -45,12 +45,6 @@ def adapter_flops(adapters: Sequence[AdapterSite], length: int) -> int:
         attention = 2 * length * adapter.size if adapter.addition.kind == "pal" else 0
         per_token += sum(adapter.sizes.values()) + attention
     return 2 * length * per_token
-
-
-def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
-    """The same in the whole encoder on one route."""
-    adapters = list(chain(*route.adapters))
-    return encoder.depth * layer_flops(encoder, length) + adapter_flops(adapters, length)
 
 
 class RoutePiece(NamedTuple):

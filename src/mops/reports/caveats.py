@@ -19,18 +19,12 @@ from mops.surveys.results.tables import describe_rows, seeds_note
 from mops.tables import Cell, Table, number_cell
 from mops.yaml_io import read_yaml
 
-DATA_NOTE = (
-    "Rows that were trained with and scored. `mops check` looks for duplicates and for rows that "
-    "are in two splits."
-)
+DATA_NOTE = "Rows that were trained with and scored. `mops check` also looks for duplicates."
 MACHINE = ("processor", "platform", "device", "threads", "python")
 STATISTICS = (
     "Standard errors include the sampling of rows (the same rows for all candidates) and the "
     "variation between runs (over seeds, pooled over candidates).",
-    "Differences from one candidate are one family (Dunnett 1955): all 95 % intervals of a score "
-    "hold together, and a difference is significant if its interval excludes 0.",
-    "The candidates marked as best are the set that contains the best candidate with 95 % "
-    "confidence (Hsu 1984); for each of the others, another one is better.",
+    "For each candidate outside the set of the best (Hsu 1984), another one is better.",
     "The probabilities and expected losses of the decision shrink all means towards each other, "
     "because the highest of several noisy means is partly luck. With one seed nothing is called "
     "significant, and the set has all candidates (see docs/surveys.md).",

@@ -141,8 +141,6 @@ class Survey(Strict):
     def to_yaml(self) -> str:
         return format_yaml(self.to_data())
 
-    # -------------------------------------------------------------- variants
-
     def with_plans(self, plans: Sequence[str | Mapping[str, Any]]) -> Survey:
         """Other plans: short forms, YAML files or rows.
 
@@ -181,8 +179,6 @@ class Survey(Strict):
             return new.match(name) or new.match(name.partition(", ")[0])
 
         return new.completed(renamed(self.baseline), renamed(self.single or ""))
-
-    # -------------------------------------------------------------- names
 
     def match(self, wanted: str) -> str:
         """The candidate of this name, or the first one with this plan; empty if there is none."""

@@ -18,7 +18,6 @@ from mops.surveys.design import Survey, to_survey
 from mops.yaml_io import read_yaml
 
 DEFAULT = "everything"
-NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
 # Frozen and shared layers in twelfths of the depth, the others individual: all mixtures in steps of
 # a third, and the 1-7-4 of Pahari and Shimada.
 MIXTURES = (

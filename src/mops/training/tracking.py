@@ -1,7 +1,7 @@
 """The curve of a run: a JSON line for each logged step and evaluation, sent to trackers too.
 
 Trackers are programs that show curves. Nothing leaves the machine unless the tracker's own variable
-says so (MLFLOW_TRACKING_URI, WANDB_MODE, TRACKIO_SPACE_ID).
+says so (MLFLOW_TRACKING_URI, WANDB_MODE).
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
-from contextvars import Context
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -270,34 +268,11 @@ def open_wandb(label: Label, parameters: Parameters, key: str) -> Tracker:
     return Tracker(run.id, lambda step, values: run.log({"step": step, **values}), end)
 
 
-def open_trackio(label: Label, parameters: Parameters, key: str) -> Tracker:
-    """A run of a project in trackio's own folder, unless TRACKIO_SPACE_ID names a space."""
-    # In a context of its own, where it finds no earlier run to finish.
-    with redirect_stdout(sys.stderr):
-        run = Context().run(
-            import_module("trackio").init,
-            project=os.environ.get("TRACKIO_PROJECT") or label.group or PROJECT,
-            name=key or label.name,
-            config=dict(parameters),
-            resume="must" if key else "never",
-            embed=False,
-        )
-
-    def end(scores: Scalars) -> None:
-        if scores:
-            run.log(dict(scores))
-        with redirect_stdout(sys.stderr):
-            run.finish()
-
-    return Tracker(run.name, lambda step, values: run.log(dict(values), step=step), end)
-
-
 # package -> how it starts a run, or resumes that of a key
 TRACKERS: dict[str, Callable[[Label, Parameters, str], Tracker]] = {
     "tensorboard": open_tensorboard,
     "mlflow": open_mlflow,
     "wandb": open_wandb,
-    "trackio": open_trackio,
 }
 
 
