@@ -17,7 +17,7 @@ from benchmarks.harness import arguments, compare_apart, limit, print_comparison
 from benchmarks.reference import Reference, reference_step
 from mops.data.batches import Batch
 from mops.data.schedule import PlannedStage
-from mops.evaluate.cost import forward_flops
+from mops.evaluate.cost import layer_flops
 from mops.model.network import Network
 from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
@@ -109,10 +109,9 @@ def batch_tokens(batch: Batch) -> int:
 
 def linear_flops(ready: Prepared, batch: Batch) -> float:
     """Forward, matrix products of the linear layers only, real tokens only."""
-    route = next(iter(ready.layout.routes.values()))
-    one = forward_flops(route, ready.layout.encoder, 1)
-    attention = 4 * ready.layout.encoder.depth * ready.layout.encoder.width
-    return float(batch_tokens(batch) * (one - attention))
+    encoder = ready.layout.encoder
+    layer = layer_flops(encoder, 1) - 4 * encoder.width  # without attention
+    return float(batch_tokens(batch) * encoder.depth * layer)
 
 
 def our_step(case: Case, batch: Batch, dropout: float) -> Callable[[], object]:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import NAMES, TARGETS, build_network, mixed_segments
+from building import NAMES, TARGETS, build_network, forward_flops, mixed_segments
 from mops.config.training import Stage, Training
 from mops.data.batches import Batch, TokenTable
 from mops.data.schedule import Schedule, plan_steps
-from mops.evaluate.cost import analytic_costs, forward_flops, tm_relative
+from mops.evaluate.cost import analytic_costs, tm_relative
 from mops.model.network import Network
 from mops.plans.shapes import Reading
 from mops.training.step import compute_losses
