@@ -18,9 +18,8 @@ from benchmarks.harness import Comparison, Timing, compare
 from benchmarks.resident import MIB, peak
 from benchmarks.training_step import Case
 
-from building import NAMES, build_network, mixed_batch, tiny_shape
+from building import NAMES, build_network, forward_flops, mixed_batch, tiny_shape
 from mops.data.batches import Batch
-from mops.evaluate.cost import forward_flops
 from running import run_python, write_long_encoder, write_toy_data
 
 ROOT = Path(__file__).parents[1]
