@@ -36,7 +36,7 @@ RESERVE = 0.1  # of the time of a race, for the cost pass
 RUNGS = (0.25, 0.5, 1.0)  # fractions of the steps at which a short race compares
 SCARCE = 1.5  # trainings of each candidate: with less time there are rungs
 FEWEST = 3  # candidates that are trained to the end
-LEAST_FREEDOM = 4  # degrees of freedom before a race may end
+LEAST_FREEDOM = 6  # degrees of freedom before a race may end
 Executor = LocalExecutor | RayExecutor
 MakeExecutor = Callable[[Ledger, SurveyWatcher], Executor]
 Choose = Callable[[Joint], str]  # the candidate that would be recommended now
@@ -204,8 +204,8 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
         return None
     rounds_left = max(1, math.ceil(math.log2(max(2, len(now.costs)))) - len(full))
     ranked = sorted((name for name in now.alive if name in means), key=lambda name: -means[name])
-    kept = {chosen, *ranked[: max(2, math.ceil(len(ranked) / 2))]}
-    if rounds_left > 1:  # the last rounds are for those in the lead
+    kept = {*ranked[: max(2, math.ceil(len(ranked) / 2))]}
+    if now.left > 2 * rounds_left * now.seconds((*kept, now.baseline)):  # time is plentiful
         kept.add(now.baseline)
     names = tuple(name for name in now.costs if name in kept)
     if now.seconds(names) > now.left:
