@@ -60,12 +60,14 @@ def test_all_candidates_first_with_as_many_seeds_as_rounds_allow() -> None:
         assert first.until == 1
 
 
-def test_the_better_half_and_the_baseline_get_new_seeds() -> None:
+def test_the_better_half_gets_new_seeds_and_the_baseline_where_time_is_plentiful() -> None:
     joint = estimate([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 0.3, 2)
     first = Round(candidates=tuple(PLANS), seeds=(1, 2))
     following = next_round(standing(8, [first], joint), highest, 0.01)
     assert following is not None and following.seeds == (3,)
-    assert "plan0" in following.candidates and len(following.candidates) == 5
+    assert "plan0" not in following.candidates and len(following.candidates) == 4
+    plenty = next_round(standing(30, [first], joint), highest, 0.01)
+    assert plenty is not None and {*names(plenty)} == {*names(following), "plan0"}
     assert "dropped: " in following.why and highest(joint) in following.candidates
 
 
