@@ -73,7 +73,7 @@ class ThreeModels:
             return {task: self.output(task, texts).numpy() for task, texts in request.items()}
 
     def output(self, task: str, texts: Sequence[tuple[str, ...]]) -> Tensor:
-        table = tokenise(self.tokenizer, texts, self.layout.reading)
+        table = tokenise(self.tokenizer, texts, self.layout.reading.of(task))
         segments = [Segment(*seq, (task,)) for row in range(len(table)) for seq in table.row(row)]
         vectors_ND = self.vectors(task, segments)
         pair = vectors_ND.view(len(texts), table.per_row, -1).unbind(1)

@@ -123,7 +123,9 @@ def test_check_describes_the_data(run_cli: Any, made: World) -> None:
 
 
 def test_check_as_json_agrees_with_the_run(run_cli: Any, made: World) -> None:
-    code, out, _ = run_cli("check", *made.options("--plan", "hybrid:1", "--json"))
+    code, out, _ = run_cli(
+        "check", *made.options("--plan", "hybrid:1", "--recipe", "plain", "--json")
+    )
     found, record = json.loads(out), mops.read_record(made.run / "record.json")
     assert code == 0
     assert found["plan"]["parameters"] == record.costs.parameters
@@ -213,16 +215,17 @@ def test_train_prints_the_budget_of_each_task_before_it_starts(
     run_cli: Any, made: World, tmp_path: Path
 ) -> None:
     words = made.options("--tasks", "sentiment,similarity", "--out", str(tmp_path / "run"))
-    code, _, err = run_cli("train", *words, "--set", "training.task_steps={sentiment: 2}")
+    code, _, err = run_cli(
+        "train", *words, "--recipe", "plain", "--set", "training.task_steps={sentiment: 2}"
+    )
     assert code == 0
     said = " ".join(err.split())
     assert "shared: sentiment: planned batches 2, rows 8, passes 0.13" in said
     assert "shared: similarity: planned batches 8, rows 32, passes 1.60" in said
     doubt = "sentiment: only 2 batches planned, 0.13 passes over its 60 rows"
     assert said.index(doubt) < said.index("step 4: overall")
-    check = json.loads(
-        run_cli("check", *made.options("--json"), "--set", "training.max_steps=2")[1]
-    )
+    words = made.options("--json", "--recipe", "plain", training__max_steps=2)
+    check = json.loads(run_cli("check", *words)[1])
     assert check["schedule"]["tasks"]["sentiment"]["examples"] == 8
     assert "sentiment: only 2 batches planned" in check["warnings"][0]
 
@@ -230,7 +233,7 @@ def test_train_prints_the_budget_of_each_task_before_it_starts(
 def test_another_recipe_in_a_taken_folder_exits_2_and_names_the_key(
     run_cli: Any, made: World
 ) -> None:
-    words = made.options("--plan", "hybrid:1", training__max_steps=9)
+    words = made.options("--plan", "hybrid:1", "--recipe", "plain", training__max_steps=9)
     code, _, err = run_cli("train", *words, "--out", str(made.run))
     assert code == 2 and "training.max_steps: 8 there, 9 here" in err
 

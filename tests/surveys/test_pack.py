@@ -12,6 +12,12 @@ import pytest
 from mops.errors import UsageError
 from mops.surveys.pack import read_pack, write_pack
 
+SURVEY = """recipe:
+  tasks:
+    a: {train: /home/me/cs224n/a.csv, validation: /home/me/cs224n/dev/a.csv}
+    b: {train: {/home/me/cs224n/b.csv: 1, "hub:more:train": 0.5}}
+"""
+
 
 def made_folder(place: Path) -> Path:
     for name in (
@@ -23,7 +29,8 @@ def made_folder(place: Path) -> Path:
     ):
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"content of {name}\n")
+        path.write_text(f"content of {name}, of /home/me/cs224n/a.csv\n")
+    (place / "survey.yaml").write_text(SURVEY)
     return place
 
 
@@ -37,7 +44,9 @@ def test_all_but_models_and_states_is_packed_and_unpacked(tmp_path: Path) -> Non
         "trials/abc/record.json",
         "trials/abc/predictions/a-report.csv",
     }
-    assert (tmp_path / "two/survey.yaml").read_text() == "content of survey.yaml\n"
+    text = (tmp_path / "two/survey.yaml").read_text()
+    assert text == SURVEY.replace("/home/me/", "")  # nothing of the machine
+    assert "of cs224n/a.csv" in (tmp_path / "two/trials/abc/record.json").read_text()
 
 
 def test_a_folder_without_a_survey(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mops.cli.options import JSON, read_recipe, recipe_options
+from mops.cli.options import JSON, read_recipe, training_options
 from mops.cli.screen import OUT, print_table, print_warnings, respond
 from mops.config.recipe import Recipe
 from mops.data.batches import tokenise
@@ -27,7 +27,7 @@ TOKENS = (
 
 
 @click.command()
-@recipe_options
+@training_options
 @JSON
 def command(as_json: bool, **options: Any) -> None:
     """Validate a recipe and its data without training.
@@ -40,7 +40,7 @@ def command(as_json: bool, **options: Any) -> None:
     Example:
       mops check --data sample
     """
-    recipe = read_recipe(**options)
+    recipe = read_recipe(**options, default="good")
     dataset = read_dataset(recipe)
     reports = {
         name: examine(dataset.tasks[name], splits) for name, splits in dataset.splits.items()
@@ -103,12 +103,12 @@ def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
     tables, tokens = {}, {}
     for name, splits in dataset.splits.items():
         texts = [row.texts for row in splits["train"].good]
-        tables[name] = table = tokenise(source.tokenizer, texts, layout.reading)
+        tables[name] = table = tokenise(source.tokenizer, texts, layout.reading.of(name))
         p50, p95, longest = np.percentile(table.lengths, [50, 95, 100]).tolist()
         tokens[name] = {"p50": p50, "p95": p95, "max": int(longest),
                         "sequences": len(table.lengths), "cut": table.cut,
                         "max_length": layout.reading.max_length}  # fmt: skip
-    schedule = plan_steps({name: len(table) for name, table in tables.items()}, recipe.training)
+    schedule = plan_steps(dataset.train_files, recipe.training)
     gflops = matrix_speed()
     seconds = step_seconds(training_work(layout, schedule, tables), gflops)
     return {

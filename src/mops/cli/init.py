@@ -68,11 +68,10 @@ tasks:                     # inferred from the files: correct what is wrong
 TAIL = f"""
 plan: {DEFAULT}               # `mops plans` lists the others: {", ".join(FIRST_LOOK[1:])}, ...
 
-training:
-  pair: cross              # cross: encode a pair as one sequence; bi: as two
-  num_train_epochs: 3      # or max_steps: 500
-  per_task_batch_size: 16
-  learning_rate: 5.0e-5    # of the encoder
-  head_learning_rate: 1.0e-3
-  seed: 11711
+# `mops train` uses the settings of `--recipe good`; `--recipe fast` and `best` are the others.
+# Settings of your own replace them:
+# training:
+#   num_train_epochs: 3      # or max_steps: 500
+#   per_task_batch_size: 16
+#   learning_rate: 5.0e-5    # of the encoder
 """

@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 import mops
 from mops.errors import UsageError
 from mops.plans.catalog import EXAMPLE
-from mops.yaml_io import parse_yaml
+from mops.yaml_io import parse_yaml, read_yaml
 
 Option = Callable[[Any], Any]
 AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -32,6 +32,21 @@ def parse_setting(setting: str) -> tuple[str, Any]:
         return key.strip(), parse_yaml(value)
     except YAMLError as cause:
         raise UsageError(f"--set {setting!r}: the value is not valid YAML; quote it") from cause
+
+
+def parse_file(given: str) -> tuple[str, str, float]:
+    """`sentiment=phrases.csv@0.5` -> the task, the file and its weight (1 without one)."""
+    task, sign, rest = given.partition("=")
+    if not sign or not task.strip() or not rest.strip():
+        raise UsageError(
+            f"--more-train {given!r}: write TASK=FILE or TASK=FILE@WEIGHT, for example "
+            "sentiment=phrases.csv@0.5"
+        )
+    file, at, weight = rest.rpartition("@")
+    try:
+        return task.strip(), file if at else rest, float(weight) if at else 1.0
+    except ValueError:  # the file's name has an @
+        return task.strip(), rest, 1.0
 
 
 def amount(example: str, units: Mapping[str, float]) -> Callable[..., float | None]:
@@ -74,6 +89,16 @@ SET = click.option(
     "--set", "settings", metavar="KEY=VALUE", type=parse_setting, multiple=True,
     help="Set one key of the recipe, for example training.max_steps=500. Repeatable.",
 )  # fmt: skip
+RECIPE = click.option(
+    "--recipe", metavar="NAME",
+    help="Settings that come with mops: fast, good, best or plain (the default of every key). "
+    "[default: good, unless --config has a `training` of its own]",
+)  # fmt: skip
+MORE_TRAIN = click.option(
+    "--more-train", metavar="TASK=FILE", type=parse_file, multiple=True,
+    help="One more training file of a task; TASK=FILE@0.5 takes half of its rows in each pass. "
+    "Repeatable.",
+)  # fmt: skip
 SEED = click.option("--seed", type=int, help="Random seed.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", help="Device for tensors: auto, cpu, cuda, cuda:1, mps."
@@ -88,6 +113,7 @@ def stack(*options: Option) -> Option:
 
 source_options = stack(CONFIG, DATA, ENCODER, TASKS, SET)
 recipe_options = stack(CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
+training_options = stack(recipe_options, RECIPE, MORE_TRAIN)
 
 
 def read_recipe(
@@ -96,11 +122,18 @@ def read_recipe(
     data: str | None,
     settings: tuple[tuple[str, Any], ...] = (),
     max_steps: int | None = None,
+    default: str | None = None,
     **given: Any,
 ) -> mops.Recipe:
-    """The recipe that the options describe; without any, `mops.yaml` in the current folder."""
+    """The recipe that the options describe; without any, `mops.yaml` in the current folder.
+
+    `default` names the settings of a recipe that has none of its own.
+    """
     if config is None and data is None and Path("mops.yaml").is_file():
         config = Path("mops.yaml")
+    if default and not given.get("recipe"):
+        has_own = config is not None and "training" in read_yaml(config)
+        given["recipe"] = None if has_own else default
     steps = {} if max_steps is None else {"training.max_steps": max_steps}
     return mops.recipe(config=config, data=data, set=dict(settings) | steps, **given)
 

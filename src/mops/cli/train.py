@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
+from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, run_folder, training_options
 from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings, respond
 from mops.tables import format_bytes, format_count, format_seconds
 
 
 @click.command()
-@recipe_options
+@training_options
 @click.option("--out", type=PATH, help="Folder of the run; default runs/PLAN-SEED.")
 @DRY_RUN
 @JSON
@@ -25,9 +25,9 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
 
     \b
     Example:
-      mops train --data sample --set training.max_steps=100 --out runs/first
+      mops train --data sample --recipe fast --out runs/first
     """
-    recipe = read_recipe(**options)
+    recipe = read_recipe(**options, default="good")
     if dry_run:
         click.echo(recipe.to_yaml(), nl=False)
         return

@@ -70,7 +70,7 @@ SPELLINGS = {
     "encoder (at the top of the recipe)": "model_name_or_path",
     "--out (an option of the command)": "output_dir logging_dir overwrite_output_dir",
 }
-BY_TASK = ("loss_weights", "per_task_batch_size", "task_steps", "train_tasks")
+BY_TASK = ("loss_weights", "pair", "per_task_batch_size", "task_steps", "train_tasks")
 FORMER = {old: key for key, spellings in SPELLINGS.items() for old in spellings.split()}
 
 
@@ -102,8 +102,9 @@ def find_problems(recipe: Recipe) -> Iterator[str]:
                 f"training.augment.swap names {name!r}, which reads one text; "
                 f"allowed: pair tasks ({pairs}); remove it"
             )
-    for name, head in training.reading(tasks).heads.items():
-        if head.kind == "cosine" and training.pair != "bi":
+    reading = training.reading(tasks)
+    for name, head in reading.heads.items():
+        if head.kind == "cosine" and reading.of(name).pair != "bi":
             yield f"the cosine head of {name!r} needs training.pair: bi"
 
 

@@ -21,6 +21,7 @@ ScheduleName = Literal[
     "together", "in-turn", "round-robin", "random", "proportional", "sqrt", "temperature",
     "mixed", "annealed", "staggered",
 ]  # fmt: skip
+PairMode = Literal["cross", "bi"]
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 SAME_IN_TASK = ("type", "label", "range", "loss", "score", "class_weights")
@@ -89,7 +90,11 @@ class TaskEntry(Strict):
     label: str = Field(description="column with the label; not one of the text columns")
     labels: tuple[Label, ...] = doc((), "the classes; default: read from the training file")
     range: tuple[float, float] | None = doc(None, "lowest and highest similarity, as [0, 5]")
-    train: str | None = doc(None, "training file")
+    train: str | dict[str, Positive] | None = doc(
+        None,
+        "training file; several as {file: weight}, the task's own file first. A weight of 0.5 "
+        "takes half of a file's rows in each pass, the rest in the next one; 2 takes them twice",
+    )
     validation: str | None = doc(None, "validation file")
     test: str | None = doc(None, "test file; its labels may be missing")
     split: Annotated[float, Field(gt=0, lt=1)] | None = doc(
@@ -117,9 +122,22 @@ class TaskEntry(Strict):
             **{key: getattr(self, key) for key in SAME_IN_TASK},
         )
 
+    @property
+    def train_files(self) -> dict[str, float]:
+        """The training files with their weights."""
+        if isinstance(self.train, dict):
+            return self.train
+        return {} if self.train is None else {self.train: 1.0}
+
     def files(self) -> dict[str, str]:
-        files = {split: getattr(self, split) for split in ("train", "validation", "test")}
+        """The file of each split; of several training files the first."""
+        first = next(iter(self.train_files), None)
+        files = {"train": first, "validation": self.validation, "test": self.test}
         return {split: file for split, file in files.items() if file is not None}
+
+    @property
+    def all_files(self) -> list[str]:
+        return list(dict.fromkeys((*self.train_files, *self.files().values())))
 
 
 class Augment(Strict):
@@ -147,8 +165,9 @@ class Stage(Strict):
 class Training(Strict):
     """How a network is trained. Keys follow transformers' names where it has one."""
 
-    pair: Literal["cross", "bi"] = doc(
-        "cross", "a pair as one sequence with a separator, or as two sequences"
+    pair: PairMode | dict[str, PairMode] = doc(
+        "cross",
+        "a pair as one sequence with a separator, or as two (`bi`): a word, or one per task",
     )
     pool: Pool = doc("mean", "how a sequence becomes one vector")
     features: Annotated[tuple[Feature, ...], Field(min_length=1)] = doc(
@@ -177,6 +196,18 @@ class Training(Strict):
     weight_decay: NotNegative = doc(0.01, "decoupled weight decay; not on biases and norms")
     adam_epsilon: Positive = doc(1e-6, "AdamW's epsilon")
     max_grad_norm: NotNegative = doc(1.0, "clipping; 0: none")
+    label_smoothing: Fraction = doc(
+        0.0, "part of a class label's probability that is spread evenly over all classes"
+    )
+    teachers: tuple[str, ...] = doc(
+        (), "folders of trained models; their mean answer to a training row is part of its label"
+    )
+    teacher_weight: Annotated[float, Field(gt=0, le=1)] = doc(
+        0.5, "the teachers' part of a label; the rest is the label of the file"
+    )
+    ema: Fraction = doc(
+        0.0, "decay of a moving average of the weights, which is what is scored and saved; 0: none"
+    )
     dropout: Fraction = doc(0.1, "dropout of the encoder")
     head_dropout: Fraction = doc(0.1, "dropout before and inside the heads")
     schedule: ScheduleName = doc(

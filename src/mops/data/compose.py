@@ -1,6 +1,6 @@
 """Composes one recipe from what a user names: a recipe file, a folder of data, single keys."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ from mops.yaml_io import read_yaml
 
 SAMPLE = "sample"  # the embedded data
 SPLITS = ("train", "validation", "test")
+RECIPES = Path(__file__).parents[1] / "config" / "recipes.yaml"
 
 
 def compose_recipe(
     *,
+    recipe: str | None = None,
     config: str | Path | None = None,
     data: str | Path | None = None,
     encoder: str | None = None,
@@ -24,22 +26,52 @@ def compose_recipe(
     seed: int | None = None,
     device: str | None = None,
     set: Mapping[str, Any] | None = None,
+    more_train: Sequence[tuple[str, str, float]] = (),
 ) -> Recipe:
-    """A recipe from a file, a folder, or both; later arguments override earlier ones."""
-    recipe = read_base(config, data)
+    """A recipe from a file, a folder, or both; later arguments override earlier ones.
+
+    `recipe` names settings for training that come with mops: fast, good, best; `more_train` adds
+    training files: (task, file, weight).
+    """
+    composed = read_base(config, data)
+    if recipe is not None:
+        composed["training"] = named_training(recipe) | mapping(composed.get("training"))
     options = {"encoder": encoder, "plan": plan, "training.seed": seed, "training.device": device}
     given = {key: value for key, value in options.items() if value is not None} | dict(set or {})
     for key, value in given.items():
-        set_key(recipe, key, value)
-    relative_to(recipe, Path.cwd())
-    entries = recipe.get("tasks") or {}
+        set_key(composed, key, value)
+    for task, file, weight in more_train:
+        add_file(composed, task, file, weight)
+    relative_to(composed, Path.cwd())
+    entries = composed.get("tasks") or {}
     if isinstance(entries, dict):
-        recipe["tasks"] = choose_tasks(entries, tasks)
-        forget_tasks(mapping(recipe.get("training")), entries.keys() - recipe["tasks"].keys())
-    if is_plan_file(recipe.get("plan")):  # its rows go into the recipe, which then is complete
-        recipe["plan"] = read_plan(recipe["plan"]).to_data()
-    recipe = {key: value for key, value in recipe.items() if value is not None}
-    return to_recipe(recipe, where=str(config or "recipe"))
+        composed["tasks"] = choose_tasks(entries, tasks)
+        forget_tasks(mapping(composed.get("training")), entries.keys() - composed["tasks"].keys())
+    if is_plan_file(composed.get("plan")):  # its rows go into the recipe, which then is complete
+        composed["plan"] = read_plan(composed["plan"]).to_data()
+    composed = {key: value for key, value in composed.items() if value is not None}
+    return to_recipe(composed, where=str(config or "recipe"))
+
+
+def add_file(recipe: Mapping[str, Any], task: str, file: str, weight: float) -> None:
+    """One more training file of a task."""
+    entries = mapping(recipe.get("tasks"))
+    if task not in entries:
+        raise RecipeError(
+            f"no task {task!r} for {file}; there are {', '.join(entries)}.{nearest(task, entries)}"
+        )
+    own = entries[task].get("train")
+    files = own if isinstance(own, dict) else {own: 1.0} if own else {}
+    entries[task]["train"] = files | {file: weight}
+
+
+def named_training(name: str) -> dict[str, Any]:
+    """The settings of a recipe that comes with mops."""
+    recipes = read_yaml(RECIPES)
+    if name not in recipes:
+        known = ", ".join(recipes)
+        raise RecipeError(f"no recipe {name!r}; there are {known}.{nearest(name, recipes)}")
+    return dict(recipes[name]["training"])
 
 
 def read_base(config: str | Path | None, data: str | Path | None) -> dict[str, Any]:
@@ -126,12 +158,26 @@ def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
     data[last] = value
 
 
+def change_files(recipe: Mapping[str, Any], change: Callable[[str], str]) -> None:
+    """Give the local files of all tasks other paths."""
+
+    def changed(file: str) -> str:
+        return file if file.startswith("hub:") else change(file)
+
+    for entry in map(mapping, mapping(recipe.get("tasks")).values()):
+        for split in SPLITS:
+            if isinstance(file := entry.get(split), str):
+                entry[split] = changed(file)
+            elif isinstance(file, dict):  # several training files with weights
+                entry[split] = {changed(str(name)): weight for name, weight in file.items()}
+
+
 def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The recipe with absolute paths: files, encoder and plan are looked up in `folder`."""
-    for entry in map(mapping, mapping(data.get("tasks")).values()):
-        for split in SPLITS:
-            if isinstance(file := entry.get(split), str) and not file.startswith("hub:"):
-                entry[split] = str((folder / file).resolve())
+    change_files(data, lambda file: str((folder / file).resolve()))
+    training = mapping(data.get("training"))
+    if isinstance(teachers := training.get("teachers"), list | tuple):
+        training["teachers"] = [str((folder / str(name)).resolve()) for name in teachers]
     if isinstance(data.get("encoder"), str) and (folder / data["encoder"]).is_dir():
         data["encoder"] = str((folder / data["encoder"]).resolve())
     if is_plan_file(data.get("plan")):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,18 @@ class Row:
         return tuple(sorted(map(normalised, self.texts)))
 
 
+class FileRows(NamedTuple):
+    """The number of usable rows of a training file, and their weight in a pass over the task."""
+
+    rows: int
+    weight: float = 1.0
+
+    @property
+    def in_pass(self) -> int:
+        """How many of them a pass has."""
+        return max(1, round(self.rows * self.weight))
+
+
 @dataclass(frozen=True)
 class RowsRead:
     """All rows of a source in its order, the unusable ones with their problem."""
@@ -51,6 +64,11 @@ class RowsRead:
     source: str
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    parts: tuple[FileRows, ...] = ()  # the files of the good rows, if not one of weight 1
+
+    @property
+    def files(self) -> tuple[FileRows, ...]:
+        return self.parts or (FileRows(len(self.good)),)
 
     @property
     def good(self) -> tuple[Row, ...]:
@@ -68,6 +86,11 @@ class Dataset:
     tasks: Mapping[str, Task]
     splits: Mapping[str, Mapping[str, RowsRead]]  # task -> split -> rows
     digests: Mapping[str, str]  # file -> SHA-256
+
+    @property
+    def train_files(self) -> dict[str, tuple[FileRows, ...]]:
+        """Task -> the files of its training rows."""
+        return {task: splits["train"].files for task, splits in self.splits.items()}
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -91,7 +114,7 @@ def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:
     digests: dict[str, str] = {}
     for name, entry in recipe.tasks.items():
         tasks[name], splits[name] = read_task(entry, entry.task(name), wanted)
-        digests |= {file: file_digest(file) for file in entry.files().values()}
+        digests |= {file: file_digest(file) for file in entry.all_files}
     return Dataset(tasks, splits, digests)
 
 
@@ -104,13 +127,14 @@ def read_task(
     entry: TaskEntry, task: Task, wanted: tuple[str, ...]
 ) -> tuple[Task, dict[str, RowsRead]]:
     """The task with its labels, and its splits."""
-    if entry.train is None:
+    if not entry.train_files:
         raise DataError(f"task {task.name!r}: no `train` file is named")
-    train = read_split(entry, task, entry.train, needs_label=True)
+    file = entry.files()["train"]
+    train = read_split(entry, task, file, needs_label=True)
     labels = {row.label for row in train.good}
     if len(labels) == 1:
         raise DataError(
-            f"task {task.name!r}: all {len(train.good)} training rows of {entry.train} have the "
+            f"task {task.name!r}: all {len(train.good)} training rows of {file} have the "
             f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
         )
     if not task.range and not task.labels:
@@ -126,7 +150,26 @@ def read_task(
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
             splits[split] = read_split(entry, task, file, needs_label=split == "validation")
+    splits["train"] = add_files(entry, task, splits)
     return task, splits
+
+
+def add_files(entry: TaskEntry, task: Task, splits: Mapping[str, RowsRead]) -> RowsRead:
+    """The training rows of all files; those of further files that are also scored are left out."""
+    (_, weight), *further = entry.train_files.items()
+    train = splits["train"]
+    if not further and weight == 1:
+        return train
+    scored = {row.content for n, read in splits.items() if n != "train" for row in read.rows}
+    rows, notes, parts = [*train.rows], [*train.notes], [FileRows(len(train.good), weight)]
+    for file, weight in further:
+        read = read_split(entry, task, file, needs_label=True)
+        kept = [row for row in read.good if row.content not in scored]
+        if known := len(read.good) - len(kept):
+            notes.append(f"{known:,} rows of {Path(file).name} left out: they are in another split")
+        rows, notes = [*rows, *kept], [*notes, *read.notes]
+        parts.append(FileRows(len(kept), weight))
+    return replace(train, rows=tuple(rows), notes=tuple(notes), parts=tuple(parts))
 
 
 def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:

@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.config.training import Training
+from mops.data.dataset import FileRows
 from mops.plans.layout import Layout
 from mops.record import TaskBudget
 
 Step = Mapping[str, int]  # task -> rows
+Files = tuple[FileRows, ...]  # the training files of a task
 
 
 class Place(NamedTuple):
@@ -59,7 +61,7 @@ class Schedule:
 
     steps: tuple[Step, ...]
     steps_per_epoch: int
-    sizes: Mapping[str, int]
+    files: Mapping[str, Files]  # of each task
     batch_sizes: Mapping[str, int]
     seed: int
     stages: tuple[PlannedStage, ...]
@@ -67,11 +69,19 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.steps)
 
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Task -> rows of a pass."""
+        return {task: pass_size(files) for task, files in self.files.items()}
+
+    def pass_rows(self, task: str, number: int) -> NDArray[np.int64]:
+        """The rows of a task in one of its passes, in their order."""
+        return shuffled(self.files[task], self.seed, task, number)
+
     def places(self, task: str, seen: int, rows: int) -> list[Place]:
         """The rows after the first `seen` ones: shuffled passes, one after the other."""
-        size = self.sizes[task]
-        numbers = (divmod(place, size) for place in range(seen, seen + rows))
-        return [Place(int(shuffled(size, self.seed, task, n)[at]), n) for n, at in numbers]
+        numbers = (divmod(place, self.sizes[task]) for place in range(seen, seen + rows))
+        return [Place(int(self.pass_rows(task, n)[at]), n) for n, at in numbers]
 
     def rows_at(self, step: int, tasks: Iterable[str] | None = None) -> dict[str, list[Place]]:
         """The rows that each task of a step takes, or that some of them take."""
@@ -112,10 +122,33 @@ class Schedule:
         return {step: tasks for step, tasks in due.items() if tasks}
 
 
+def pass_size(files: Files) -> int:
+    """The rows of a pass over a task with these training files."""
+    return sum(file.in_pass for file in files)
+
+
 @lru_cache(maxsize=64)
-def shuffled(size: int, seed: int, task: str, number: int) -> NDArray[np.int64]:
-    """The order of a task's rows in its pass number `number`."""
-    return generator(seed, task, str(number)).permutation(size)
+def shuffled(files: Files, seed: int, task: str, number: int) -> NDArray[np.int64]:
+    """The rows of a task in its pass number `number`: of each file a part, all of them shuffled."""
+    starts = accumulate((file.rows for file in files), initial=0)
+    parts = [
+        start + part_of_file(file, number, f"{seed}/{task}/file {n}")
+        for n, (file, start) in enumerate(zip(files, starts, strict=False))
+    ]
+    return np.concatenate(parts)[generator(seed, task, str(number)).permutation(pass_size(files))]
+
+
+def part_of_file(file: FileRows, number: int, name: str) -> NDArray[np.int64]:
+    """The rows of a file in a pass: all of them as often as a whole number says, and a rest, the
+    next rows of endless shuffled rounds over the file.
+    """
+    times, rest = divmod(file.in_pass, file.rows)
+    first, begun = divmod(number * rest, file.rows)
+    whole = np.tile(np.arange(file.rows), times)
+    if not rest:
+        return whole
+    rounds = [generator(n, name).permutation(file.rows) for n in (first, first + 1)]
+    return np.concatenate([whole, np.concatenate(rounds)[begun : begun + rest]])
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:
@@ -124,8 +157,13 @@ def generator(seed: int, *names: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
-def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
-    """The order of tasks over the whole budget, stage after stage."""
+def plan_steps(rows: Mapping[str, int | Files], training: Training) -> Schedule:
+    """The order of tasks over the whole budget, stage after stage.
+
+    `rows` are the number of training rows of each task, or its training files.
+    """
+    files = {task: (FileRows(own),) if isinstance(own, int) else own for task, own in rows.items()}
+    sizes = {task: pass_size(own) for task, own in files.items()}
     budget = dict(training.task_steps)
     steps: list[Step] = []
     stages: list[PlannedStage] = []
@@ -138,7 +176,7 @@ def plan_steps(sizes: Mapping[str, int], training: Training) -> Schedule:
     return Schedule(
         steps=tuple(steps),
         steps_per_epoch=SamplerState(sizes, training, generator(training.seed)).epoch,
-        sizes=dict(sizes),
+        files=files,
         batch_sizes={task: training.batch_size(task) for task in sizes},
         seed=training.seed,
         stages=tuple(stages),

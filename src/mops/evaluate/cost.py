@@ -94,7 +94,7 @@ def stage_flops(
         rows = after[task] - before[task]
         per_row = step_flops([p for p in route if p.stage >= frozen], learning, passes)
         once = sum(piece.flops for piece in route if piece.stage < frozen)
-        yield rows * per_row, min(rows, schedule.sizes[task]) * once
+        yield rows * per_row, min(rows, sum(file.rows for file in schedule.files[task])) * once
 
 
 def frozen_stages(layout: Layout, stage: PlannedStage) -> int:

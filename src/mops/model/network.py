@@ -91,7 +91,7 @@ class Network(nn.Module):
     ) -> Tensor:
         """Pooled vectors of a task's segments through its pooler, late layers and head."""
         route = self.layout.routes[task]
-        texts = 1 + self.layout.reading.texts_apart(self.layout.tasks[task].is_pair)
+        texts = 1 + self.layout.reading.of(task).texts_apart(self.layout.tasks[task].is_pair)
         vectors = pooled_ND
         for owner in route.pooler:
             vectors = self.bank[owner](vectors)
@@ -203,7 +203,7 @@ class DenseHead(nn.Module):
         super().__init__()
         shape, width = reading.head(task.name), inputs.wide
         self.norm = nn.LayerNorm(inputs.width, eps=1e-12) if shape.norm else nn.Identity()
-        self.features = reading.features if reading.texts_apart(task.is_pair) else ()
+        self.features = reading.features if reading.of(task.name).texts_apart(task.is_pair) else ()
         self.combine: Callable[..., Tensor] = partial(torch.cat, dim=-1)
         if inputs.combine == "attention":
             self.combine = FieldAttention(inputs)

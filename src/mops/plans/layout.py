@@ -218,14 +218,15 @@ class Layout:
     def head_input(self, name: str) -> HeadInput:
         """The input of a task's head."""
         is_pair, feeds, fed = self.tasks[name].is_pair, self.routes[name].feeds, []
+        reading = self.reading.of(name)
         for feed in feeds:
             source = self.tasks[feed.source]
             # A single-text task answers each text of a pair that is read as two sequences.
-            texts = 2 if self.reading.texts_apart(is_pair) and not source.is_pair else 1
-            hidden = self.reading.head(source.name).width
+            texts = 2 if reading.texts_apart(is_pair) and not source.is_pair else 1
+            hidden = reading.head(source.name).width
             fed.append(texts * (hidden if feed.what == "hidden" else source.outputs))
         combine, width = feeds[0].combine if feeds else "concat", self.late_widths[-1]
-        return HeadInput(width, (self.reading.vectors(is_pair) * width, *fed), combine)
+        return HeadInput(width, (reading.vectors(is_pair) * width, *fed), combine)
 
     @cached_property
     def rates(self) -> Mapping[str, float]:
@@ -327,7 +328,8 @@ def impossible_feeds(layout: Layout) -> Iterator[str]:
         target, cannot = routes[feed.target], f"{feed.source!r} cannot feed {feed.target!r}:"
         if routes[feed.source].stages != target.stages:
             yield f"{cannot} they do not share the encoder"
-        if reading.texts_apart(tasks[feed.source].is_pair) and not tasks[feed.target].is_pair:
+        is_apart = reading.of(feed.source).texts_apart(tasks[feed.source].is_pair)
+        if is_apart and not tasks[feed.target].is_pair:
             yield f"{cannot} with pair: bi it answers two texts, and the later task has one"
         if reading.head(feed.target).kind == "cosine":
             yield f"{cannot} a cosine head reads only two vectors; give the later task another head"

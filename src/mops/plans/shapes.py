@@ -1,8 +1,8 @@
 """Shapes and sizes a network is built from: the encoder, the heads, how texts become vectors."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -59,7 +59,7 @@ class HeadShape:
 class Reading:
     """How texts become the vector that a head receives."""
 
-    pair: str = "cross"
+    pair: str | Mapping[str, str] = "cross"  # of all tasks, or by task
     pool: str = "mean"
     features: tuple[str, ...] = ("difference", "product")
     max_length: int = 256
@@ -68,8 +68,15 @@ class Reading:
     def head(self, task: str) -> HeadShape:
         return self.heads.get(task, HeadShape())
 
+    def of(self, task: str) -> Self:
+        """How the rows of one task are read."""
+        if isinstance(self.pair, str):
+            return self
+        return replace(self, pair=self.pair.get(task, "cross"))
+
     def texts_apart(self, is_pair: bool) -> bool:
         """Whether a row of such a task is two sequences."""
+        assert isinstance(self.pair, str), "choose the task first, with `of`"
         return is_pair and self.pair == "bi"
 
     def vectors(self, is_pair: bool) -> int:

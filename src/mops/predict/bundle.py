@@ -177,8 +177,13 @@ class Predictor:
         rows = {task: self.check_texts(task, own) for task, own in texts.items()}
         layout, tables = self.bundle.layout, dict[str, TokenTable]()
         for task, own in rows.items():  # tasks with equal rows share one table
-            same = [table for other, table in tables.items() if rows[other] == own]
-            tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, layout.reading)
+            reading = layout.reading.of(task)
+            same = [
+                table
+                for other, table in tables.items()
+                if rows[other] == own and layout.reading.of(other).pair == reading.pair
+            ]
+            tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, reading)
         outputs = compute_outputs(self.bundle.network, tables, device=self.device)
         return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
 

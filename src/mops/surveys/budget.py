@@ -160,8 +160,7 @@ class Estimator:
             self.samples[family] = sample_tokens(dataset, source, layout)
         schedule = f"{key} {recipe.training.model_dump_json()}"
         if schedule not in self.schedules:
-            sizes = {name: len(splits["train"].good) for name, splits in dataset.splits.items()}
-            self.schedules[schedule] = plan_steps(sizes, recipe.training)
+            self.schedules[schedule] = plan_steps(dataset.train_files, recipe.training)
         return layout, self.schedules[schedule], family
 
 
@@ -171,7 +170,9 @@ def sample_tokens(dataset: Dataset, source: EncoderSource, layout: Layout) -> di
     for name, splits in dataset.splits.items():
         rows = splits["train"].good
         chosen = generator(0, "token-sample", name).permutation(len(rows))[:SAMPLE].tolist()
-        tables[name] = tokenise(source.tokenizer, [rows[n].texts for n in chosen], layout.reading)
+        tables[name] = tokenise(
+            source.tokenizer, [rows[n].texts for n in chosen], layout.reading.of(name)
+        )
     return tables
 
 

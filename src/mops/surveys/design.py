@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.config.training import Count, Strict
-from mops.data.compose import compose_recipe, relative_to, set_key
+from mops.data.compose import change_files, compose_recipe, relative_to, set_key
 from mops.errors import RecipeError, nearest
 from mops.plans.catalog import SINGLE, is_plan_file, read_plan
 from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale
@@ -125,10 +125,7 @@ class Survey(Strict):
     def with_data(self, folder: Path) -> Survey:
         """The same files in another folder."""
         recipe = copy.deepcopy(self.recipe)
-        for entry in recipe["tasks"].values():
-            for split in ("train", "validation", "test"):
-                if split in entry and not entry[split].startswith("hub:"):
-                    entry[split] = str(folder.resolve() / Path(entry[split]).name)
+        change_files(recipe, lambda file: str(folder.resolve() / Path(file).name))
         return self.changed(recipe=recipe)
 
     def trials_of(self, entry: Round) -> list[Trial]:

@@ -130,6 +130,9 @@ def content_id(recipe: Recipe) -> str:
     data = recipe.without(*IRRELEVANT).to_data()
     for name, entry in recipe.tasks.items():
         data["tasks"][name] |= {split: data_digest(file) for split, file in entry.files().items()}
+        if isinstance(entry.train, dict):
+            weights = entry.train.items()
+            data["tasks"][name]["train"] = [[data_digest(file), w] for file, w in weights]
     data["encoder"] = cached_encoder(recipe.encoder).digest
     text = json.dumps([__version__, data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

@@ -7,14 +7,18 @@ survey that can be reported on or continued, on any machine.
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path, PurePosixPath
 
+from mops.data.compose import change_files
 from mops.errors import UsageError
 from mops.files import atomic_write, holds
+from mops.yaml_io import read_yaml
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+NOWHERE = b"\0"  # is in no file
 PATTERNS = (
     "survey.yaml",
     "names.json",
@@ -39,7 +43,10 @@ def write_pack(folder: Path, file: Path) -> int:
         (path for pattern in PATTERNS for path in folder.glob(pattern)),
         key=lambda path: (path.name, path),
     )
-    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    place = data_place(folder)
+    contents = {
+        path.relative_to(folder).as_posix(): path.read_bytes().replace(place, b"") for path in paths
+    }
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = json.dumps({"mops_survey": FORMAT, "files": digests}, indent=1).encode()
     with atomic_write(file) as draft, tarfile.open(draft, "w:xz", preset=6) as archive:
@@ -48,6 +55,21 @@ def write_pack(folder: Path, file: Path) -> int:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     return file.stat().st_size
+
+
+def data_place(folder: Path) -> bytes:
+    """The path before the folder of a survey's data. In a pack all data files are relative to it,
+    as cs224n/quora-train.csv: a pack says nothing about the machine.
+    """
+    folders: list[Path] = []
+
+    def note(file: str) -> str:
+        folders.append(Path(file).parent)
+        return file
+
+    change_files(read_yaml(folder / "survey.yaml")["recipe"], note)
+    is_local = folders and all(path.is_absolute() for path in folders)
+    return f"{Path(os.path.commonpath(folders)).parent}/".encode() if is_local else NOWHERE
 
 
 def read_pack(file: Path, folder: Path) -> None:

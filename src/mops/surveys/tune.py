@@ -100,9 +100,7 @@ def budget_in_steps(recipe: Recipe) -> Recipe:
     training = recipe.training
     steps = count_steps(recipe.to_data()["training"])
     if steps is None:  # a budget in epochs depends on the rows
-        splits = read_dataset(recipe, ("train", "validation")).splits
-        sizes = {name: len(parts["train"].good) for name, parts in splits.items()}
-        steps = len(plan_steps(sizes, training))
+        steps = len(plan_steps(read_dataset(recipe).train_files, training))
     update: dict[str, Any] = {} if training.stages else {"max_steps": steps}
     update["eval_steps"] = training.eval_steps or math.ceil(steps / EVALUATIONS)
     return recipe.model_copy(update={"training": training.model_copy(update=update)})

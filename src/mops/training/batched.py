@@ -69,6 +69,9 @@ def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
         "training.gradients is not sum": training.gradients != SUM,
         "its loss weights are not fixed": isinstance(training.loss_weights, str),
         "training.augment is set": training.augment is not None,
+        "training.label_smoothing is set": training.label_smoothing > 0,
+        "training.teachers is set": bool(training.teachers),
+        "training.ema is set": training.ema > 0,
         "it does not run on the CPU (training.device)": device != "cpu",
     }
     return next((reason for reason, applies in obstacles.items() if applies), "")
@@ -85,9 +88,7 @@ class PlannedRun:
 
     @cached_property
     def schedule(self) -> Schedule:
-        splits = self.ready.dataset.splits
-        sizes = {name: len(rows["train"].good) for name, rows in splits.items()}
-        return plan_steps(sizes, self.ready.recipe.training)
+        return plan_steps(self.ready.dataset.train_files, self.ready.recipe.training)
 
     @cached_property
     def trunk(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.data.batches import Batch, TaskData, Texts, tokenise_cached
-from mops.data.schedule import Place, Schedule, shuffled
+from mops.data.schedule import Place, Schedule
 from mops.evaluate.evaluate import sample
 from mops.model.network import Network
 from mops.predict.bundle import Bundle
@@ -73,7 +73,7 @@ def build_table(
     train = splits.pop("train")
     training = task_data(ready, name, train.good)
     others = [row.texts for split in splits.values() for row in split.rows]
-    tokens = tokenise_cached(ready.source.tokenizer, others, ready.layout.reading)
+    tokens = tokenise_cached(ready.source.tokenizer, others, ready.layout.reading.of(name))
     segments, own = find_distinct({"train": training.tokens, "others": tokens}, slice(None))
     segments_RK = np.concatenate(list(own.values())).reshape(-1, tokens.per_row)
     numbers = {row: n for n, row in enumerate([*(row.texts for row in train.good), *others])}
@@ -108,7 +108,7 @@ def apply_pooler(network: Network, task: str, vectors_UD: Tensor) -> Tensor:
 def training_rows(schedule: Schedule, task: str) -> Ints:
     """The rows of all steps of a task, in the order of `Schedule.places`."""
     wanted, size = schedule.rows_before(len(schedule))[task], schedule.sizes[task]
-    passes = [shuffled(size, schedule.seed, task, n) for n in range(-(-wanted // size))]
+    passes = [schedule.pass_rows(task, n) for n in range(-(-wanted // size))]
     return np.concatenate([np.zeros(0, np.int64), *passes])[:wanted]
 
 

@@ -3,6 +3,9 @@
 Weights are fixed, learned (uncertainty) or follow the fall of losses (dwa). Gradients are summed
 or combined by an aggregator such as PCGrad.
 
+Targets of classes are class numbers, or soft: a probability of each class. Every loss of classes is
+linear in these probabilities, so the loss of a mixture of labels is the mixture of their losses.
+
 Shapes: R rows, O outputs of a head, C classes, T tasks, P numbers in all shared weights. Dimensions
 before R (the networks of an ensemble) are kept: each network has a loss of its own.
 """
@@ -27,12 +30,16 @@ INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
 def cross_entropy(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    if is_soft(outputs_RO, targets_R):
+        return F.cross_entropy(outputs_RO, targets_R, reduction="none")
     classes = targets_R.flatten().long()
     losses = F.cross_entropy(outputs_RO.flatten(0, -2), classes, reduction="none")
     return losses.view(targets_R.shape)
 
 
 def binary_cross_entropy(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    if is_soft(outputs_RO, targets_R):
+        targets_R = targets_R[..., 1]
     targets_R = targets_R.to(outputs_RO.dtype)
     return F.binary_cross_entropy_with_logits(outputs_RO[..., 0], targets_R, reduction="none")
 
@@ -42,10 +49,17 @@ def ordinal(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
 
     Frank and Hall 2001, with one network for all thresholds as in Cheng et al. 2008 (NNRank).
     """
-    steps_O = torch.arange(outputs_RO.shape[-1], device=outputs_RO.device)
-    is_above_RO = (targets_R[..., None] > steps_O).to(outputs_RO.dtype)
-    losses_RO = F.binary_cross_entropy_with_logits(outputs_RO, is_above_RO, reduction="none")
+    if is_soft(outputs_RO, targets_R):
+        above_RO = 1 - targets_R.cumsum(dim=-1)[..., :-1]
+    else:
+        steps_O = torch.arange(outputs_RO.shape[-1], device=outputs_RO.device)
+        above_RO = (targets_R[..., None] > steps_O).to(outputs_RO.dtype)
+    losses_RO = F.binary_cross_entropy_with_logits(outputs_RO, above_RO, reduction="none")
     return losses_RO.sum(dim=-1)
+
+
+def is_soft(outputs_RO: Tensor, targets: Tensor) -> bool:
+    return targets.dim() == outputs_RO.dim()
 
 
 def mse(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
@@ -62,7 +76,8 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     if not task.class_weights:
         return losses_R.mean(dim=-1)
     weights_C = torch.tensor(task.class_weights, dtype=outputs_RO.dtype).to(outputs_RO.device)
-    weights_R = weights_C[targets_R.long()]
+    is_mixed = is_soft(outputs_RO, targets_R)
+    weights_R = targets_R @ weights_C if is_mixed else weights_C[targets_R.long()]
     return (losses_R * weights_R).sum(dim=-1) / weights_R.sum(dim=-1)
 
 

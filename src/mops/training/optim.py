@@ -171,3 +171,36 @@ def dense_gradients(network: nn.Module) -> Iterator[None]:
     for parameter, gradient in sparse:
         parameter.grad = gradient
         BUFFERS[parameter].index_fill_(0, gradient.indices()[0], 0.0)
+
+
+class Average(nn.Module):
+    """A moving average of the weights that learn: a <- d a + (1 - d) w after each step.
+
+    d is the given decay, at first (1 + t) / (10 + t) after t steps where that is smaller, so that
+    the pretrained weights are soon forgotten. Its buffers are training state.
+    """
+
+    def __init__(self, network: Network, decay: float) -> None:
+        super().__init__()
+        self.decay, rates = decay, network.layout.rates
+        self.weights = [weight for owner, _, weight in network.owner_parameters() if rates[owner]]
+        for n, weight in enumerate(self.weights):
+            self.register_buffer(str(n), weight.detach().clone())
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.buffers()), list[Tensor](self.weights), 1 - decay)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """The network has the averages inside the context, and its own weights after it."""
+        self.swap()
+        try:
+            yield
+        finally:
+            self.swap()
+
+    def swap(self) -> None:
+        for weight, average in zip(self.weights, self.buffers(), strict=True):
+            weight.data, average.data = average.data, weight.data

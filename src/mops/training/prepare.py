@@ -22,6 +22,7 @@ from mops.data.schedule import Place, Schedule, generator, plan_steps
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
+from mops.files import file_digest
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
@@ -35,6 +36,7 @@ from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.feature_cache import fill_rows, open_cache, reused_rows
 from mops.training.machine import prepare_machine
 from mops.training.step import build_learner, compute_losses
+from mops.training.targets import ask_teachers, soften
 from mops.training.tracking import Curve, Tell, refuse_missing_trackers
 from mops.training.trainer import Evaluation, Objective, Trainer
 
@@ -65,6 +67,8 @@ class Prepared:
     def key(self) -> str:
         """Names the recipe, the data and the encoder, which a resumed run must find unchanged."""
         parts = [self.recipe.without("report_to").to_data(), *self.digests.values()]
+        teachers = self.recipe.training.teachers
+        parts += [file_digest(Path(folder, "model.safetensors")) for folder in teachers]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -100,7 +104,7 @@ def meta_info(ready: Prepared) -> MetaInfo:
 
 def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
     task, texts = ready.dataset.tasks[name], [row.texts for row in rows]
-    tokens = tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading)
+    tokens = tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading.of(name))
     return TaskData(task, tokens, encode_targets(task, rows))
 
 
@@ -224,23 +228,28 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
     """The losses of all tasks; training rows are augmented where the recipe says so."""
     training, splits = ready.recipe.training, ready.dataset.splits
     rows = {name: task_splits["train"].good for name, task_splits in splits.items()}
-    data = {name: task_data(ready, name, own) for name, own in rows.items()}
+    texts = {name: [row.texts for row in own] for name, own in rows.items()}
+    taught = ask_teachers(training, ready.dataset.tasks, texts, ready.device)
+    data = {}
+    for name, own in rows.items():
+        hard = task_data(ready, name, own)
+        soft = soften(hard.task, hard.targets, training, taught.get(name))
+        data[name] = replace(hard, targets=soft)
     take: TakeRows = partial(take_rows, data)
     if training.augment is not None:
         take = AugmentedRows(
             data=data,
-            texts={name: [row.texts for row in own] for name, own in rows.items()},
+            texts=texts,
             tokenizer=ready.source.tokenizer,
             reading=ready.layout.reading,
             augment=training.augment,
             seed=training.seed,
         ).take
-    sizes = {name: len(own) for name, own in data.items()}
     batch_sizes = {name: group.world * training.batch_size(name) for name in data}
     joined = training.model_copy(update={"per_task_batch_size": batch_sizes})  # of all processes
     return TaskObjective(
         training=training,
-        schedule=plan_steps(sizes, joined),
+        schedule=plan_steps(ready.dataset.train_files, joined),
         data=data,
         selection=selection_data(ready),
         take=take,

@@ -22,6 +22,7 @@ from torch import Tensor
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, load_tokenizer
+from mops.data.dataset import FileRows
 from mops.data.schedule import PlannedStage, Schedule, generator
 from mops.errors import UsageError
 from mops.files import atomic_write, holds, remove_drafts, write_text
@@ -180,7 +181,7 @@ def plan_phases(
     return Schedule(
         steps=({},) * (control + steps),
         steps_per_epoch=epoch,
-        sizes={TEXT: texts},
+        files={TEXT: (FileRows(texts),)},
         batch_sizes={TEXT: batch_size},
         seed=training.seed,
         stages=tuple(phase for phase in phases if len(phase)),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,6 +38,7 @@ class Learner:
     weighting: Weighting
     gradients: Sum = field(default_factory=Sum)
     anchors: optim.Anchors = field(default_factory=dict)
+    average: optim.Average | None = None
     group: ProcessGroup = ALONE
 
     def enter_stage(self, stage: PlannedStage) -> None:
@@ -48,7 +50,12 @@ class Learner:
     @property
     def stateful(self) -> dict[str, nn.Module]:
         """Parts with a state besides the network, by their names in a checkpoint."""
-        return {"weighting": self.weighting, "gradients": self.gradients}
+        parts = {"weighting": self.weighting, "gradients": self.gradients, "ema": self.average}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the network has the averaged weights, if the recipe asks for them."""
+        return self.average.swapped() if self.average else nullcontext()
 
 
 def build_learner(
@@ -63,6 +70,7 @@ def build_learner(
         weighting=weighting,
         gradients=build_gradients(training.gradients),
         anchors=optim.keep_anchors(network),
+        average=optim.Average(network, training.ema) if training.ema else None,
         group=group,
     )
     for stage in reversed(schedule.stages):
@@ -127,6 +135,8 @@ def take_step(
         parameters["lr"] = parameters["base"] * optim.rate_factor(stage, step)
     with optim.dense_gradients(network):
         learner.optimizer.step()
+    if learner.average:
+        learner.average.update(step)
     sums = group.sum({t: batch.parts.get(t, 1.0) * float(x.detach()) for t, x in losses.items()})
     total = group.sum({"loss": float(loss.detach())})["loss"]
     weighting.note(sums, step)

@@ -221,6 +221,10 @@ class Trainer:
 
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
+        with self.learner.averaged():
+            self.judge_weights(watcher)
+
+    def judge_weights(self, watcher: Watcher) -> None:
         now = self.state
         scores, facts = self.objective.evaluate(self.network, now.step)
         now.evaluations += 1
