@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import mops
 from mops.cli.main import COMMANDS
-from mops.yaml_io import parse_yaml
+from mops.yaml_io import format_yaml, parse_yaml
 from running import World, bundle_scores, run_python
 
 NAMES = ("sentiment", "paraphrase", "similarity")
@@ -173,6 +173,31 @@ def test_init_recognises_a_known_layout(run_cli: Any, made: World, tmp_path: Pat
 
 
 # ------------------------------------------------------------------ train
+
+
+def test_train_has_a_good_recipe_unless_the_file_has_its_own(run_cli: Any, tmp_path: Path) -> None:
+    def trained(*words: str) -> dict[str, Any]:
+        code, out, err = run_cli("train", "--dry-run", *words)
+        assert code == 0, err
+        return cast("dict[str, Any]", parse_yaml(out)["training"])
+
+    good, best = trained("--data", "sample"), trained("--data", "sample", "--recipe", "best")
+    assert good["schedule"] == "mixed" and best["num_train_epochs"] > good["num_train_epochs"]
+    entries = mops.recipe(data="sample").to_data()["tasks"]
+    own = tmp_path / "mops.yaml"
+    own.write_text(format_yaml({"tasks": entries, "training": {"max_steps": 5}}), "utf-8")
+    assert trained("--config", str(own))["schedule"] == "together"
+    assert trained("--config", str(own), "--recipe", "good")["max_steps"] == 5
+
+
+def test_more_training_files_on_the_command_line(run_cli: Any, tmp_path: Path) -> None:
+    for given, weight in (("sentiment=a@b.csv", 1.0), ("sentiment=a@b.csv@0.5", 0.5)):
+        words = ("--data", "sample", "--more-train", given, "--dry-run")
+        files = parse_yaml(run_cli("train", *words)[1])["tasks"]["sentiment"]["train"]
+        assert [Path(file).name for file in files] == ["sentiment-train.csv", "a@b.csv"]
+        assert list(files.values()) == [1.0, weight]
+    code, _, err = run_cli("train", "--data", "sample", "--more-train", "sentiment")
+    assert code == 2 and "write TASK=FILE" in err
 
 
 def test_a_dry_run_prints_the_recipe_and_writes_nothing(

@@ -92,3 +92,28 @@ def test_values_that_would_fail_later_are_refused_now(key: str, value: object, w
     with pytest.raises(MopsError) as caught:
         compose_recipe(data="sample", set={key: value})
     assert words in str(caught.value) and "constrained" not in str(caught.value)
+
+
+def test_named_recipes_are_complete_and_under_the_file(tmp_path: Path) -> None:
+    named = {name: compose_recipe(data="sample", recipe=name) for name in ("fast", "good", "best")}
+    epochs = [recipe.training.num_train_epochs for recipe in named.values()]
+    assert epochs == sorted(set(epochs))  # each takes longer than the one before
+    assert compose_recipe(data="sample", recipe="plain") == compose_recipe(data="sample")
+    path = write_recipe(tmp_path, training={"learning_rate": 0.5})
+    found = compose_recipe(config=path, recipe="good", set={"training.warmup_steps": 3}).training
+    assert (found.learning_rate, found.warmup_steps) == (0.5, 3)
+    assert found.schedule == named["good"].training.schedule
+    with pytest.raises(RecipeError, match=r"no recipe 'beast'; there are .*Did you mean 'best'"):
+        compose_recipe(data="sample", recipe="beast")
+
+
+def test_more_training_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_recipe(tmp_path)
+    more = [("a", "x.csv", 0.5), ("a", "y.csv", 2.0)]
+    found = compose_recipe(config=path, more_train=more).tasks
+    weights = {"train.csv": 1, "x.csv": 0.5, "y.csv": 2}
+    assert found["a"].train_files == {str(tmp_path / name): w for name, w in weights.items()}
+    assert found["b"].train == str(tmp_path / "train.csv")
+    with pytest.raises(RecipeError, match="no task 'c' for x.csv"):
+        compose_recipe(config=path, more_train=[("c", "x.csv", 1.0)])

@@ -246,7 +246,9 @@ class Training(Strict):
         "how the tasks' gradients on shared weights are combined: "
         f"{', '.join((SUM, *AGGREGATORS))}",
     )
-    eval_steps: Count | None = doc(None, "steps between evaluations; default: epoch")
+    eval_steps: Count | Annotated[float, Field(gt=0, lt=1)] | None = doc(
+        None, "steps between evaluations: a number, or a fraction of all steps; default: epoch"
+    )
     save_steps: Count | None = doc(None, "steps between checkpoints; default: 1 min")
     early_stopping: Count | None = doc(None, "evaluations without improvement before the run stops")
     best_by: Literal["overall", "overall_normalised"] = doc(

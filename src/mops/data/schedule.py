@@ -47,6 +47,11 @@ class PlannedStage:
     def __len__(self) -> int:
         return self.stop - self.first
 
+    def eval_interval(self, epoch: int) -> int:
+        """Steps between evaluations, `epoch` where the recipe does not say."""
+        given = self.training.eval_steps or epoch
+        return max(1, round(given * len(self))) if given < 1 else int(given)
+
     def rates(self, layout: Layout) -> Mapping[str, float]:
         """Owner -> factor on its learning rate in this stage; 0 = frozen."""
         return layout.frozen_rates if self.is_frozen else layout.rates

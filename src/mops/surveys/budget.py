@@ -178,9 +178,7 @@ def sample_tokens(dataset: Dataset, source: EncoderSource, layout: Layout) -> di
 
 def count_evaluations(schedule: Schedule) -> int:
     """At every interval, and at the end of each stage."""
-    per_epoch, stages = schedule.steps_per_epoch, schedule.stages
-    intervals = [stage.training.eval_steps or per_epoch for stage in stages]
-    spans = zip(stages, intervals, strict=True)
+    spans = [(stage, stage.eval_interval(schedule.steps_per_epoch)) for stage in schedule.stages]
     return sum(math.ceil(stage.stop / every) - stage.first // every for stage, every in spans)
 
 

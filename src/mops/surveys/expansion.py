@@ -137,7 +137,7 @@ def scale(training: Mapping[str, Any], steps: int) -> dict[str, Any]:
         return min(steps, math.ceil(count * ratio) if ratio else count)
 
     new = dict(training)
-    new |= {key: resize(new[key]) for key in STEP_COUNTS if new.get(key)}
+    new |= {key: resize(new[key]) for key in STEP_COUNTS if (new.get(key) or 0) >= 1}
     if new.get("task_steps"):
         new["task_steps"] = {task: resize(most) for task, most in new["task_steps"].items()}
     new |= scale_warmup(new, ratio)
@@ -171,5 +171,6 @@ def limit_evaluations(data: Iterable[dict[str, Any]], most: int, *, is_exact: bo
         if steps := count_steps(training):
             even = math.ceil(steps / most)
             interval = training.get("eval_steps") or training.get("steps_per_epoch") or 1
+            interval = math.ceil(interval * steps) if interval < 1 else interval
             interval = even if is_exact else max(interval, even)
             recipe["training"] = {**training, "eval_steps": interval}

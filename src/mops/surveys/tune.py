@@ -120,7 +120,7 @@ def plan_search(recipe: Recipe, space: Mapping[str, Draw], trials: int) -> Surve
             for key, draw in space.items()
         }
         steps = point.get("training.max_steps")
-        if steps and training.max_steps and training.eval_steps:
+        if steps and training.max_steps and (training.eval_steps or 0) >= 1:
             interval = math.ceil(training.eval_steps * steps / training.max_steps)
             point["training.eval_steps"] = interval
         blocks.append({"set": point})

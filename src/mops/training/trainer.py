@@ -166,7 +166,7 @@ class Trainer:
         """All that follows an update: count it, evaluate, save."""
         self.note_step(facts)
         stage = self.schedule.stage_at(self.state.step - 1)
-        every = stage.training.eval_steps or self.schedule.steps_per_epoch
+        every = stage.eval_interval(self.schedule.steps_per_epoch)
         if stage.number(self.state.step) % every == 0 or self.state.step == stage.stop:
             self.evaluate(watcher)
         steps = self.training.save_steps
