@@ -115,5 +115,5 @@ def test_more_training_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     weights = {"train.csv": 1, "x.csv": 0.5, "y.csv": 2}
     assert found["a"].train_files == {str(tmp_path / name): w for name, w in weights.items()}
     assert found["b"].train == str(tmp_path / "train.csv")
-    with pytest.raises(RecipeError, match="no task 'c' for x.csv"):
+    with pytest.raises(RecipeError, match=r"no task 'c' for x\.csv"):
         compose_recipe(config=path, more_train=[("c", "x.csv", 1.0)])
