@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import BaseModel
@@ -16,7 +17,7 @@ from pydantic.fields import FieldInfo
 from mops.cli.main import COMMANDS, cli
 from mops.config.recipe import Recipe
 from mops.config.training import Augment, Stage, TaskEntry, Training
-from mops.data.compose import compose_recipe
+from mops.data.compose import RECIPES, compose_recipe
 from mops.model.sources import find_encoder
 from mops.papers import NAMES, WRONG, paper_cell, read_paper
 from mops.papers.findings import ABSENT, FAILS, HOLDS, OPEN, SMALLER
@@ -29,6 +30,7 @@ from mops.surveys.design import Survey
 from mops.surveys.expansion import count_steps
 from mops.surveys.experiments import EXPERIMENTS, Experiment, named_survey
 from mops.tables import markdown_lines
+from mops.yaml_io import read_yaml
 
 NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
 DOCS = Path(__file__).parent.parent / "docs"
@@ -57,6 +59,15 @@ def recipe_page() -> str:
         "can be set on the command line: `--set training.learning_rate=2e-5`. Unknown keys are "
         "errors.\n",
     ]
+    parts += [
+        "## Named recipes\n",
+        "`mops train --recipe NAME` begins with these settings of `training`; those of `--config` "
+        "and `--set` override them. Without a name it is `good`, unless `--config` has a "
+        "`training` of its own. An epoch of the schedule `mixed` is a pass over the rows of all "
+        "tasks.\n",
+        "| name | | settings |\n|---|---|---|",
+        "\n".join(named_row(*item) for item in read_yaml(RECIPES).items()) + "\n",
+    ]
     for title, model in (
         ("Top level", Recipe),
         ("One entry under `tasks`", TaskEntry),
@@ -76,6 +87,11 @@ def recipe_page() -> str:
         "    similarity: {kind: cosine, scale: learned}\n```\n",
     ]
     return "\n".join(parts)
+
+
+def named_row(name: str, recipe: dict[str, Any]) -> str:
+    settings = ", ".join(f"`{key}: {value}`" for key, value in recipe["training"].items())
+    return f"| `{name}` | {recipe['about']} | {settings} |"
 
 
 def fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
