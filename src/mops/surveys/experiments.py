@@ -128,6 +128,8 @@ def list_values(recipe: Recipe) -> dict[str, Any]:
         # of the tasks
         **{f"task{number}": name for number, name in enumerate(tasks, start=1)},
         "alone": [[task] for task in single],
+        "each_task": [[task] for task in tasks],
+        "each_pair": [list(pair) for pair in combinations(tasks, 2)],
         "fed": ["progressive"] if len(tasks) > 1 else [],
         "edges": list_edges(tasks),
         "other_gradients": [feed_all(gradient) for gradient in OTHER_GRADIENTS],
