@@ -4,15 +4,7 @@ from mops.evaluate.joint import Difference, Estimate
 from mops.evaluate.metrics import SOFT
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
-from mops.tables import (
-    EMPTY,
-    Cell,
-    Table,
-    format_bytes,
-    format_count,
-    format_seconds,
-    number_cell,
-)
+from mops.tables import EMPTY, Cell, Table, format_bytes, format_count, format_seconds, number_cell
 
 COSTS = {  # cost -> (column, format)
     "parameters": ("parameters", format_count),
@@ -40,7 +32,6 @@ def score_cell(mean: float, stderr: float) -> Cell:
 
 
 def best_cell(candidate: CandidateResult) -> Cell:
-    """Whether it may be the best."""
     return Cell("yes" if candidate.is_best else "", int(candidate.is_best))
 
 
