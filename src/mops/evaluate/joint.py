@@ -100,7 +100,6 @@ class Joint:
         return self.names.index(name)
 
     def among(self, names: Sequence[str]) -> Joint:
-        """The same estimate of some of the candidates."""
         chosen = [self.index(name) for name in names]
         return replace(
             self,

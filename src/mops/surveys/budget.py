@@ -69,8 +69,6 @@ def step_seconds(work: TrainingWork, gflops: float) -> float:
 
 @dataclass(frozen=True)
 class TrialEstimate:
-    """One training of a candidate."""
-
     name: str
     steps: int
     parameters: int
@@ -83,8 +81,6 @@ class TrialEstimate:
 
 @dataclass(frozen=True)
 class Forecast:
-    """All trials of a survey."""
-
     survey: Survey
     candidates: tuple[TrialEstimate, ...]
     warning: str = ""  # if the time that was given is too short

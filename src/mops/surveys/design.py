@@ -113,7 +113,6 @@ class Survey(Strict):
         return self.model_copy(update={"rounds": (*self.rounds, entry)})
 
     def with_more_seeds(self, count: int, only: Sequence[str] = ()) -> Survey:
-        """New seeds for all candidates, or for some."""
         names = [self.resolved("--only", name) for name in only]
         names = names or [candidate.name for candidate in self.candidates()]
         first = 1 + max(trial.seed for trial in self.trials())

@@ -203,8 +203,6 @@ def finish_job(folder: Path, job: Job) -> None:
 
 @dataclass
 class RayExecutor:
-    """Trains each job as a Ray task."""
-
     ledger: Ledger
     watcher: SurveyWatcher
     workers: int = 1

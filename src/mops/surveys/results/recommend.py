@@ -166,7 +166,8 @@ def decide(
     lines = [*explain(decision)]
     if is_decided and doubled is not chosen:
         lines.append(f"At --worth {2 * rule.worth:g}: {doubled.name}")
-    lines += describe_more(results, decision.more)
+    if decision.more:
+        lines.append(describe_more(results, decision.more))
     if joint.has_run_noise and len(ranked) > 1:
         is_any = len(decision.best_set) == len(ranked)
         among = "any of them" if is_any else " or ".join(decision.best_set)
@@ -297,12 +298,10 @@ def percent(probability: float) -> str:
     return f"{min(max(probability, 0.01), 0.99):.0%}"
 
 
-def describe_more(results: Results, more: MoreSeeds | None) -> Iterator[str]:
-    if more is None:
-        return
+def describe_more(results: Results, more: MoreSeeds) -> str:
     words = ["mops", "survey", "--out", str(results.folder), "--more-seeds", str(more.seeds)]
     words += [word for name in more.candidates for word in ("--only", name)]
-    yield (
+    return (
         f"{more.seeds} more seed(s) of {', '.join(more.candidates)} (about "
         f"{format_seconds(more.seconds)} of training) would probably settle it: "
         f"`{shlex.join(words)}`"
@@ -310,7 +309,6 @@ def describe_more(results: Results, more: MoreSeeds | None) -> Iterator[str]:
 
 
 def notes(results: Results, chosen: CandidateResult) -> Iterator[str]:
-    """What to know beside the decision."""
     if max(len(one.trials) for one in results.candidates) == 1:
         yield (
             "One seed does not show how far runs scatter: the probabilities assume a standard "

@@ -27,7 +27,6 @@ def estimate_cell(estimate: Estimate | None) -> Cell:
 
 
 def score_cell(mean: float, stderr: float) -> Cell:
-    """A score with one standard error."""
     return Cell(f"{mean:.3f} ± {stderr:.3f}", mean, more=(("stderr", stderr),))
 
 
@@ -211,7 +210,6 @@ def front_table(decision: Decision) -> Table:
 
 
 def describe_rows(results: Results) -> str:
-    """Which rows judge a training."""
     counts = ", ".join(f"{task} {rows:,}" for task, rows in results.rows.items())
     if results.on == "test":
         return f"Every training is judged on the test files (rows: {counts})."
