@@ -122,9 +122,8 @@ class BenchmarkWorker:
         os.environ.setdefault("PYTHONSAFEPATH", "1")  # no modules from the working directory
         self.pipe, theirs = SPAWN.Pipe()
         with theirs:
-            self.process = SPAWN.Process(
-                target=answer_requests, args=(theirs, candidate, scratch), daemon=True
-            )
+            given = (theirs, candidate, scratch)
+            self.process = SPAWN.Process(target=answer_requests, args=given, daemon=True)
             self.process.start()
 
     def measure(self) -> dict[str, Any]:

@@ -125,9 +125,8 @@ def recommend(
     why_not = {one.name: find_obstacle(one, tasks, limits) for one in results.candidates}
     excluded = {name: why for name, why in why_not.items() if why}
     allowed = [one for one in home if one.name not in excluded]
-    rule = Decision(
-        worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=pareto_front(home)
-    )
+    front = pareto_front(home)
+    rule = Decision(worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=front)
     if not allowed:
         reasons = (f"Excluded: {name}: {reason}." for name, reason in excluded.items())
         return replace(rule, lines=("No candidate meets the limits.", *reasons))
@@ -180,9 +179,8 @@ def decide(
 def check_weights(results: Results, weights: Weights) -> Weights:
     tasks = tuple(results.groups[0].rows)
     for name in (name for name in weights if name not in tasks):
-        raise UsageError(
-            f"--weights names {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
-        )
+        named = ", ".join(tasks)
+        raise UsageError(f"--weights names {name!r}; the tasks are {named}.{nearest(name, tasks)}")
     if not any(weights.get(name, 1) for name in tasks):
         raise UsageError("--weights gives every task 0; at least one must count")
     return weights

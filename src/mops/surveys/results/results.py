@@ -34,9 +34,8 @@ from mops.surveys.ledger import Round
 from mops.yaml_io import to_value
 
 FORMAT = 2  # of summary.json
-FAILED, LEFT_OUT, WAITING, PAUSED = STATES = (  # of a trial without a result
-    "failed", "left out", "waiting", "paused",
-)  # fmt: skip
+# Of a trial without a result.
+FAILED, LEFT_OUT, WAITING, PAUSED = STATES = ("failed", "left out", "waiting", "paused")
 COST_PASS, RECORDS = "cost pass", "records of the trainings"  # where times come from
 
 
