@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mops.errors import UsageError
+from mops.evaluate.metrics import Values
 from mops.evaluate.statistics import LEVEL, below_zero, holm
 from mops.yaml_io import to_value
 
-Values = NDArray[np.float64]
 Cells = tuple["CosineCell", ...]
 WHOLE = "all"  # the parts of a place together
 
@@ -79,7 +78,6 @@ class Conflicts:
 
 
 def read_conflicts(path: Path) -> Conflicts:
-    """The measurement in a file conflicts.json."""
     try:
         data = json.loads(path.read_text("utf-8"))
         return to_value(Conflicts, data, where=path.name, error=UsageError)

@@ -133,7 +133,6 @@ class TrainingWork:
 def training_work(
     layout: Layout, schedule: Schedule, tables: Mapping[str, TokenTable]
 ) -> TrainingWork:
-    """The work of all stages."""
     pieces = {task: list(route_pieces(layout, task, table)) for task, table in tables.items()}
     trunk = len(next(iter(layout.routes.values())).stages)
     flops = frozen_flops = 0.0

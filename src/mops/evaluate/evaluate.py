@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mops.data.dataset import SPLITS, Dataset, Row, RowsRead, encode_targets
 from mops.data.schedule import generator
 from mops.errors import RunError
-from mops.evaluate.metrics import OVERALL, score, standard_error
+from mops.evaluate.metrics import OVERALL, Values, score, standard_error
 from mops.files import atomic_write
 from mops.record import Metrics, RunScores
 from mops.tasks import Task
@@ -31,7 +31,6 @@ from mops.tasks import Task
 if TYPE_CHECKING:
     from mops.predict.inference import Predictions
 
-Values = NDArray[np.float64]
 Strings = NDArray[np.object_]
 JUDGING = ("report", "test")  # the files whose rows judge: validation rows cross-fitted, test rows
 PARTS = ("report", "validation", "test", "train")

@@ -39,11 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import EQUAL, OVERALL, SOFT, Weights, soft_key
+from mops.evaluate.metrics import EQUAL, OVERALL, SOFT, Values, Weights, soft_key
 from mops.evaluate.statistics import LEVEL, RowNoise, RunValues, run_noise
 from mops.tasks import CORRELATIONS
 
-Values = NDArray[np.float64]
 DRAWS = 20_000
 TINY = 1e-6  # a difference that is rounding
 
@@ -101,7 +100,6 @@ class Joint:
         return self.names.index(name)
 
     def among(self, names: Sequence[str]) -> Joint:
-        """The same estimate of some of the candidates."""
         chosen = [self.index(name) for name in names]
         return replace(
             self,

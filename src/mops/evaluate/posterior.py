@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mops.data.schedule import generator
 from mops.evaluate.joint import Joint, student_noise
+from mops.evaluate.metrics import Values
 
-Values = NDArray[np.float64]
 DRAWS = 4000
 RUN_SPREAD = 0.01  # of single runs, assumed where one seed each does not show it
 SPREAD = 0.02  # scale of the prior of tau: how far apart plans usually are
@@ -60,7 +59,6 @@ class Posterior:
 
 
 def posterior(joint: Joint, draws: int = DRAWS) -> Posterior:
-    """The posterior of the true means of all candidates."""
     noise_CC = joint.covariance_CC
     if not joint.has_run_noise:
         noise_CC = noise_CC + RUN_SPREAD**2 * np.eye(len(joint.names))

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import Metric, metrics_of
+from mops.evaluate.metrics import Metric, Values, metrics_of
 from mops.tasks import Task
 
-Values = NDArray[np.float64]
 Answers = Mapping[int, Mapping[str, Values]]  # seed -> task -> predictions
 RunValues = Mapping[str, Mapping[int, float]]  # candidate -> seed -> score
 LEVEL = 0.05  # of tests and intervals, over the family of a question
@@ -133,8 +132,7 @@ def resamples(name: str, rows: int) -> Iterator[Values]:
 
 def accuracies(counts_BN: Values, targets_N: Values, predictions_RN: Values) -> Values:
     is_right_RN = (predictions_RN == targets_N).astype(float)
-    score_BR: Values = counts_BN @ is_right_RN.T / len(targets_N)
-    return score_BR
+    return np.asarray(counts_BN @ is_right_RN.T / len(targets_N))
 
 
 def pearsons(counts_BN: Values, targets_N: Values, predictions_RN: Values) -> Values:
@@ -165,10 +163,7 @@ def one_by_one(
     return np.array([[metric(targets_N[p], y_N[p]) for y_N in predictions_RN] for p in picks])
 
 
-BY_PRODUCTS: dict[str, Callable[[Values, Values, Values], Values]] = {
-    "accuracy": accuracies,
-    "pearson": pearsons,
-}
+BY_PRODUCTS = {"accuracy": accuracies, "pearson": pearsons}
 
 
 @dataclass(frozen=True)

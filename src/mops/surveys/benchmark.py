@@ -51,19 +51,17 @@ def measure_costs(
     base, path = by_name[baseline], folder / "costs.json"
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
-        known = valid_entries(read_json(path), by_name, base)
+        entries = read_json(path)
+        known = {
+            name: entries[name]
+            for name, candidate in by_name.items()
+            if name in entries
+            and entries[name]["mark"] == mark_validity(candidate, base)
+            and not entries[name]["warnings"]
+        }
         if missing := [candidate for name, candidate in by_name.items() if name not in known]:
             CostPass(path, folder / ".costs", base, watcher, known).run(missing)
     return settle(known, baseline)
-
-
-def valid_entries(
-    entries: CostEntries, candidates: Mapping[str, Candidate], baseline: Candidate
-) -> CostEntries:
-    """Entries of these candidates that need not be measured again."""
-    known = {name: entries[name] for name in candidates if name in entries}
-    marks = {name: mark_validity(candidates[name], baseline) for name in known}
-    return {n: e for n, e in known.items() if e["mark"] == marks[n] and not e["warnings"]}
 
 
 def mark_validity(candidate: Candidate, baseline: Candidate) -> dict[str, Any]:
@@ -124,9 +122,8 @@ class BenchmarkWorker:
         os.environ.setdefault("PYTHONSAFEPATH", "1")  # no modules from the working directory
         self.pipe, theirs = SPAWN.Pipe()
         with theirs:
-            self.process = SPAWN.Process(
-                target=answer_requests, args=(theirs, candidate, scratch), daemon=True
-            )
+            given = (theirs, candidate, scratch)
+            self.process = SPAWN.Process(target=answer_requests, args=given, daemon=True)
             self.process.start()
 
     def measure(self) -> dict[str, Any]:

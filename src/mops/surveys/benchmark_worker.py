@@ -132,9 +132,8 @@ class CandidateBenchmark:
         self.trainer = build_trainer(scratch / "run", self.ready)
         planned = [stage for stage in self.trainer.schedule.stages if stage]
         self.stages = [StageBenchmark(self.trainer, stage, scratch) for stage in planned]
-        bundle = Bundle(
-            scratch, self.trainer.network, self.ready.source.tokenizer, self.ready.recipe.tasks, {}
-        )
+        network, tokenizer = self.trainer.network, self.ready.source.tokenizer
+        bundle = Bundle(scratch, network, tokenizer, self.ready.recipe.tasks, {})
         self.predictor = Predictor(bundle, self.ready.device)
         self.row, self.batch = (make_request(self.ready.dataset, n) for n in (1, BATCH))
 

@@ -21,6 +21,7 @@ from mops.data.batches import TokenTable, tokenise
 from mops.data.dataset import Dataset, dataset_key, read_dataset
 from mops.data.schedule import Schedule, generator, plan_steps, trained_parameters
 from mops.evaluate.cost import TrainingWork, training_work
+from mops.evaluate.evaluate import TRAIN_SAMPLE
 from mops.model.sources import EncoderSource
 from mops.plans.layout import Layout
 from mops.surveys.design import Survey
@@ -33,7 +34,6 @@ STEP_SECONDS, BATCHED_STEP_SECONDS = 0.012, 0.003  # overhead of a step; of one 
 # A process: imports, data, the encoder, the bundle at the end; less for one run among many.
 START_SECONDS, BATCHED_START_SECONDS = 6.0, 1.0
 SAMPLE = 2000  # training rows of a task whose tokens are counted
-TRAIN_SAMPLE = 500  # training rows of a task that are scored at the end
 LEAST_STEPS, MOST_STEPS = 20, 1_000_000
 SEARCH_ROUNDS = 6
 # A race: the fraction of its time in which every candidate could be trained once (the rest is
@@ -62,7 +62,6 @@ def flop_seconds(flops: float, gflops: float) -> float:
 
 
 def step_seconds(work: TrainingWork, gflops: float) -> float:
-    """Seconds of all training steps."""
     overhead = STEP_SECONDS * (work.steps - work.frozen_steps)
     overhead += BATCHED_STEP_SECONDS * work.frozen_steps
     return flop_seconds(work.flops, gflops) + work.updates * SECONDS_PER_UPDATE + overhead
@@ -70,8 +69,6 @@ def step_seconds(work: TrainingWork, gflops: float) -> float:
 
 @dataclass(frozen=True)
 class TrialEstimate:
-    """One training of a candidate."""
-
     name: str
     steps: int
     parameters: int
@@ -84,8 +81,6 @@ class TrialEstimate:
 
 @dataclass(frozen=True)
 class Forecast:
-    """All trials of a survey."""
-
     survey: Survey
     candidates: tuple[TrialEstimate, ...]
     warning: str = ""  # if the time that was given is too short
@@ -170,9 +165,8 @@ def sample_tokens(dataset: Dataset, source: EncoderSource, layout: Layout) -> di
     for name, splits in dataset.splits.items():
         rows = splits["train"].good
         chosen = generator(0, "token-sample", name).permutation(len(rows))[:SAMPLE].tolist()
-        tables[name] = tokenise(
-            source.tokenizer, [rows[n].texts for n in chosen], layout.reading.of(name)
-        )
+        texts = [rows[n].texts for n in chosen]
+        tables[name] = tokenise(source.tokenizer, texts, layout.reading.of(name))
     return tables
 
 
@@ -217,7 +211,6 @@ def fit_race(survey: Survey, seconds: float, estimator: Estimator | None = None)
 
 
 def with_warning(fitted: Forecast, seconds: float) -> Forecast:
-    """A warning if the time is too short."""
     if fitted.survey.steps != LEAST_STEPS:
         return fitted
     count = len(fitted.candidates) * len(fitted.survey.seeds)

@@ -107,15 +107,12 @@ class Survey(Strict):
         seeds = () if self.budget else self.seeds
         own = [c.trial(seed) for seed in seeds for c in self.candidates()]
         added = [trial for entry in self.rounds for trial in self.trials_of(entry)]
-        return tuple(
-            {(trial.candidate.name, trial.seed): trial for trial in (*own, *added)}.values()
-        )
+        return tuple({trial.name: trial for trial in (*own, *added)}.values())
 
     def with_round(self, entry: Round) -> Survey:
         return self.model_copy(update={"rounds": (*self.rounds, entry)})
 
     def with_more_seeds(self, count: int, only: Sequence[str] = ()) -> Survey:
-        """New seeds for all candidates, or for some."""
         names = [self.resolved("--only", name) for name in only]
         names = names or [candidate.name for candidate in self.candidates()]
         first = 1 + max(trial.seed for trial in self.trials())

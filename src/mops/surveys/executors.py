@@ -203,8 +203,6 @@ def finish_job(folder: Path, job: Job) -> None:
 
 @dataclass
 class RayExecutor:
-    """Trains each job as a Ray task."""
-
     ledger: Ledger
     watcher: SurveyWatcher
     workers: int = 1
@@ -233,9 +231,8 @@ class RayExecutor:
 class ProgressLines(Watcher):
     """A training watcher that writes lines."""
 
-    def __init__(self) -> None:
-        self.total = 1
-        self.last = 0.0
+    total = 1
+    last = 0.0
 
     def begin(self, total: int, done: int) -> None:
         self.total = total
@@ -299,8 +296,7 @@ def note_result(ledger: Ledger, trial_id: str, result: Run | Paused | RunError) 
     if isinstance(result, RunError):
         ledger.fail(trial_id, str(result))
     elif isinstance(result, Paused):
-        until = ledger.pause(trial_id).until
-        ledger.note_pause(trial_id, reached=until, **vars(result))
+        ledger.note_pause(trial_id, reached=ledger.pause(trial_id).until, **vars(result))
 
 
 def trial_label(ledger: Ledger, trial_id: str) -> Label:

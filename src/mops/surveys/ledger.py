@@ -164,7 +164,6 @@ class Ledger:
         return self.folder / "failed" / f"{trial_id}.json"
 
     def pause_file(self, trial_id: str) -> Path:
-        """The progress of a trial in a race."""
         return self.folder / "paused" / f"{trial_id}.json"
 
     def register(self, trials: Iterable[Trial]) -> None:

@@ -35,8 +35,6 @@ RATE_FACTORS, RATES_UNTIL = (1 / 3, 1, 3), 0.5
 
 @dataclass(frozen=True)
 class Draw:
-    """How the value of one key is drawn."""
-
     kind: str
     values: tuple[Any, ...]  # the choices, or the lowest and the highest
 

@@ -13,7 +13,8 @@ from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
-from mops.evaluate.conflicts import Conflicts, Values, judge, read_conflicts
+from mops.evaluate.conflicts import Conflicts, judge, read_conflicts
+from mops.evaluate.metrics import Values
 from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
 from mops.model.network import Network

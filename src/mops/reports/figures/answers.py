@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, to_rgba
 from numpy.typing import NDArray
 
-from mops.evaluate.evaluate import PredictionRows, Values
+from mops.evaluate.evaluate import PredictionRows
+from mops.evaluate.metrics import Values
 from mops.reports.figures import style
 from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source, TrialFiles, read_answers

@@ -18,12 +18,7 @@ from mops.evaluate.cost import tm_relative
 from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
 from mops.evaluate.joint import compare
 from mops.evaluate.metrics import EQUAL, Weights, score, soft_key
-from mops.evaluate.statistics import (
-    mcnemar_by_task,
-    mean_covariance,
-    row_covariance,
-    row_noise,
-)
+from mops.evaluate.statistics import mcnemar_by_task, mean_covariance, row_covariance, row_noise
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
@@ -141,11 +136,7 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
         id=run.name,
         seed=trial.seed,
         digest=digest.hexdigest()[:16],
-        scores={
-            **main,
-            **soft_scores(judged),
-            **scores.overall.get(on, {}),
-        },
+        scores={**main, **soft_scores(judged), **scores.overall.get(on, {})},
         metrics={**scores.tasks, "overall": scores.overall},
         train_info=record.train_info,
         warnings=record.warnings,

@@ -125,9 +125,8 @@ def recommend(
     why_not = {one.name: find_obstacle(one, tasks, limits) for one in results.candidates}
     excluded = {name: why for name, why in why_not.items() if why}
     allowed = [one for one in home if one.name not in excluded]
-    rule = Decision(
-        worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=pareto_front(home)
-    )
+    front = pareto_front(home)
+    rule = Decision(worth=worth, sure=sure, cheapest=cheapest, excluded=excluded, front=front)
     if not allowed:
         reasons = (f"Excluded: {name}: {reason}." for name, reason in excluded.items())
         return replace(rule, lines=("No candidate meets the limits.", *reasons))
@@ -166,7 +165,8 @@ def decide(
     lines = [*explain(decision)]
     if is_decided and doubled is not chosen:
         lines.append(f"At --worth {2 * rule.worth:g}: {doubled.name}")
-    lines += describe_more(results, decision.more)
+    if decision.more:
+        lines.append(describe_more(results, decision.more))
     if joint.has_run_noise and len(ranked) > 1:
         is_any = len(decision.best_set) == len(ranked)
         among = "any of them" if is_any else " or ".join(decision.best_set)
@@ -179,9 +179,8 @@ def decide(
 def check_weights(results: Results, weights: Weights) -> Weights:
     tasks = tuple(results.groups[0].rows)
     for name in (name for name in weights if name not in tasks):
-        raise UsageError(
-            f"--weights names {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
-        )
+        named = ", ".join(tasks)
+        raise UsageError(f"--weights names {name!r}; the tasks are {named}.{nearest(name, tasks)}")
     if not any(weights.get(name, 1) for name in tasks):
         raise UsageError("--weights gives every task 0; at least one must count")
     return weights
@@ -297,12 +296,10 @@ def percent(probability: float) -> str:
     return f"{min(max(probability, 0.01), 0.99):.0%}"
 
 
-def describe_more(results: Results, more: MoreSeeds | None) -> Iterator[str]:
-    if more is None:
-        return
+def describe_more(results: Results, more: MoreSeeds) -> str:
     words = ["mops", "survey", "--out", str(results.folder), "--more-seeds", str(more.seeds)]
     words += [word for name in more.candidates for word in ("--only", name)]
-    yield (
+    return (
         f"{more.seeds} more seed(s) of {', '.join(more.candidates)} (about "
         f"{format_seconds(more.seconds)} of training) would probably settle it: "
         f"`{shlex.join(words)}`"
@@ -310,7 +307,6 @@ def describe_more(results: Results, more: MoreSeeds | None) -> Iterator[str]:
 
 
 def notes(results: Results, chosen: CandidateResult) -> Iterator[str]:
-    """What to know beside the decision."""
     if max(len(one.trials) for one in results.candidates) == 1:
         yield (
             "One seed does not show how far runs scatter: the probabilities assume a standard "

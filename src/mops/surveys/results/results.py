@@ -27,23 +27,20 @@ from typing import Any
 from mops.errors import UsageError
 from mops.evaluate.joint import Difference, Estimate, Joint, joint_scores
 from mops.evaluate.metrics import EQUAL, Weights
-from mops.evaluate.statistics import RowNoise, RunValues
+from mops.evaluate.statistics import RowNoise
 from mops.files import write_text
 from mops.record import Metrics, PlanCosts, TrainInfo, read_format
 from mops.surveys.ledger import Round
 from mops.yaml_io import to_value
 
 FORMAT = 2  # of summary.json
-FAILED, LEFT_OUT, WAITING, PAUSED = STATES = (  # of a trial without a result
-    "failed", "left out", "waiting", "paused",
-)  # fmt: skip
+# Of a trial without a result.
+FAILED, LEFT_OUT, WAITING, PAUSED = STATES = ("failed", "left out", "waiting", "paused")
 COST_PASS, RECORDS = "cost pass", "records of the trainings"  # where times come from
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One finished training."""
-
     id: str  # the name of its folder
     seed: int
     digest: str  # of its predictions: equal digests, equal predictions
@@ -162,19 +159,16 @@ class Results:
         is_run = (self.folder / "record.json").is_file()
         return self.folder if is_run else self.folder / "trials" / trial.id
 
-    def run_values(self, group: Group) -> dict[str, RunValues]:
-        """Task -> candidate -> seed -> score."""
-        members = [self[name] for name in group.candidates]
-        return {
-            task: {c.name: {t.seed: t.scores[task] for t in c.trials} for c in members}
-            for task in group.rows
-        }
-
     def joint(self, group: Group | None = None, weights: Weights = EQUAL) -> dict[str, Joint]:
         """The joint estimate of each score over a group; default: that of the baseline."""
         group = group or self.groups[0]
+        members = [self[name] for name in group.candidates]
+        values = {
+            task: {c.name: {t.seed: t.scores[task] for t in c.trials} for c in members}
+            for task in group.rows
+        }
         metrics = {task: self.tasks[task] for task in group.rows if task in self.tasks}
-        return joint_scores(metrics, self.run_values(group), group.rows, weights)
+        return joint_scores(metrics, values, group.rows, weights)
 
     def to_data(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if key != "folder"}

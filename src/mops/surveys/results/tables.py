@@ -4,15 +4,7 @@ from mops.evaluate.joint import Difference, Estimate
 from mops.evaluate.metrics import SOFT
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
-from mops.tables import (
-    EMPTY,
-    Cell,
-    Table,
-    format_bytes,
-    format_count,
-    format_seconds,
-    number_cell,
-)
+from mops.tables import EMPTY, Cell, Table, format_bytes, format_count, format_seconds, number_cell
 
 COSTS = {  # cost -> (column, format)
     "parameters": ("parameters", format_count),
@@ -35,12 +27,10 @@ def estimate_cell(estimate: Estimate | None) -> Cell:
 
 
 def score_cell(mean: float, stderr: float) -> Cell:
-    """A score with one standard error."""
     return Cell(f"{mean:.3f} ± {stderr:.3f}", mean, more=(("stderr", stderr),))
 
 
 def best_cell(candidate: CandidateResult) -> Cell:
-    """Whether it may be the best."""
     return Cell("yes" if candidate.is_best else "", int(candidate.is_best))
 
 
@@ -220,7 +210,6 @@ def front_table(decision: Decision) -> Table:
 
 
 def describe_rows(results: Results) -> str:
-    """Which rows judge a training."""
     counts = ", ".join(f"{task} {rows:,}" for task, rows in results.rows.items())
     if results.on == "test":
         return f"Every training is judged on the test files (rows: {counts})."
