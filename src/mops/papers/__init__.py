@@ -1,7 +1,6 @@
 """A survey next to a paper: its tables with our numbers, and a verdict on each finding."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -115,14 +114,14 @@ def our_cells(table: PaperTable, row: PaperRow, measure: str, ours: OurResults) 
 
 def our_training(ours: OurResults) -> Iterator[str]:
     """Our sizes, in the order in which the files of the papers state theirs."""
-    facts: dict[str, dict[str, None]] = defaultdict(dict)  # ordered sets
+    facts: dict[str, list[str]] = {"encoder": [], "steps": [], "training rows": [], "dev rows": []}
     for record in ours.records.values():
         shape, training = record.meta_info.encoder_shape, record.train_info
         dev = {task: splits.get("validation", {}) for task, splits in record.scores.tasks.items()}
-        facts["encoder"][f"{shape.get('depth')} layers of {shape.get('width')}"] = None
-        facts["steps"][f"{training.steps:,}"] = None
-        facts["training rows"] |= {f"{t} {seen.rows:,}": None for t, seen in training.tasks.items()}
-        facts["dev rows"] |= {f"{t} {of['rows']:,.0f}": None for t, of in dev.items() if of}
-    sizes = "; ".join(f"{what} {', '.join(values)}" for what, values in facts.items())
-    if facts:
+        facts["encoder"].append(f"{shape.get('depth')} layers of {shape.get('width')}")
+        facts["steps"].append(f"{training.steps:,}")
+        facts["training rows"] += [f"{task} {seen.rows:,}" for task, seen in training.tasks.items()]
+        facts["dev rows"] += [f"{task} {of['rows']:,.0f}" for task, of in dev.items() if of]
+    sizes = "; ".join(f"{name} {', '.join(dict.fromkeys(own))}" for name, own in facts.items())
+    if ours.records:
         yield f"Here: {sizes}. Overall scores of findings: {', '.join(ours.results.tasks)}."

@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mops.data.schedule import generator
 from mops.evaluate.joint import DRAWS, TINY
-from mops.evaluate.statistics import LEVEL, holm
+from mops.evaluate.statistics import LEVEL, Values, holm
 from mops.papers.paper import Finding, OurResults, Paper
 from mops.surveys.results.results import COST_PASS, WAITING, CandidateResult
 
-Values = NDArray[np.float64]
 Estimate = tuple[float, Values]  # a value, and draws of its error
 HOLDS, FAILS, SMALLER, OPEN, ABSENT = (
     "holds", "does not hold", "not of that size here", "undecided", "not in this survey",

@@ -76,8 +76,6 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper with its tables and findings."""
-
     name: str
     title: str
     source: str

@@ -195,7 +195,7 @@ class Diagram:
             width = self.column * len(tasks) + COLUMN_GAP * (len(tasks) - 1)
             users = tuple(task for task in self.tasks if cells[task] == owners)
             is_frozen = all(self.layout.rates[owner] == 0 for owner in owners)
-            colour = SUBSETS[min(map(self.tasks.index, users)) % len(SUBSETS)]
+            colour = SUBSETS[self.tasks.index(users[0]) % len(SUBSETS)]
             if len(users) in (1, len(self.tasks)):
                 colour = self.colours[users[0]] if len(users) == 1 else SHARED
             yield Box(self.left_of(tasks[0]), top, width, height, colour, users, is_frozen)

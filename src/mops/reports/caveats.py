@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,16 @@ class Section:
 def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section, ...]:
     """All sections; `left_out` are sentences about content that the report had to drop."""
     results = source.results
+    metas = [(trial.record.meta_info, trial.recipe) for trial in source.trials]
+    encoders = {(meta.encoder, meta.encoder_sha256): recipe for meta, recipe in metas}
+    pretraining = (describe_pretraining(*key, recipe) for key, recipe in encoders.items())
     topics: dict[str, tuple[Iterable[str], Table | None]] = {
         "Data": describe_data(source),
         "Rows, seeds and statistics": (statistics_lines(results), None),
         "Machine and versions": describe_machines(source),
         "Warnings": (warning_lines(results), None),
         "Missing and unreadable": (missing_lines(results, left_out), None),
-        "Pretraining data of the encoder": (encoder_lines(source), None),
+        "Pretraining data of the encoder": (chain(*pretraining), None),
     }
     return tuple(
         Section(title, tuple(line if line.endswith(".") else f"{line}." for line in lines), table)
@@ -130,14 +134,6 @@ def describe_data(source: Source) -> tuple[list[str], Table]:
         lines.append(f"Not all trials read the same files: there are {len(files)} different sets.")
     table = Table("data", "Data", ("task", *SPLITS), rows, DATA_NOTE)
     return lines, table.without_empty_columns()
-
-
-def encoder_lines(source: Source) -> Iterator[str]:
-    """Each encoder once."""
-    metas = [(trial.record.meta_info, trial.recipe) for trial in source.trials]
-    encoders = {(meta.encoder, meta.encoder_sha256): recipe for meta, recipe in metas}
-    for (name, sha256), recipe in encoders.items():
-        yield from describe_pretraining(name, sha256, recipe)
 
 
 def describe_pretraining(name: str, sha256: str, recipe: Recipe) -> Iterator[str]:

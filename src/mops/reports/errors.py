@@ -38,8 +38,6 @@ class Example:
 
 @dataclass(frozen=True)
 class TaskErrors:
-    """The error analysis of one task."""
-
     task: str
     candidates: tuple[str, ...]
     worst: tuple[Example, ...]
@@ -104,9 +102,8 @@ class Comparison:
         self.answers, self.texts = answers, texts
         self.rows = next(iter(answers.values()))  # ids, labels and targets are those of all
         self.task, self.targets = self.rows.task, self.rows.targets
-        self.predictions = np.array([rows.values for rows in answers.values()])
         self.losses = np.array([rows.numbers("loss") for rows in answers.values()])
-        off = np.abs(self.predictions - self.targets)
+        off = np.abs(np.array([rows.values for rows in answers.values()]) - self.targets)
         self.errors = off if self.task.is_similarity else (off > 0).astype(np.float64)
         low, high = self.task.range or (0.0, 1.0)
         self.far = FAR * (high - low)

@@ -19,7 +19,6 @@ from mops.reports.page import render_latex, render_markdown, render_page
 from mops.reports.source import Source, read_source
 from mops.surveys.results import tables as judged
 from mops.surveys.results.results import CandidateResult, Results
-from mops.surveys.results.tables import INTERVAL, difference_cell, estimate_cell
 from mops.tables import EMPTY, Cell, Table, number_cell, to_csv, to_minus
 
 FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
@@ -120,8 +119,8 @@ def plan_table(results: Results) -> Table:
         rows.append((
             judged.best_cell(one),
             judged.name_cell(one, results),
-            estimate_cell(one.scores.get("overall")),
-            difference_cell(one.against.get("overall"), INTERVAL),
+            judged.estimate_cell(one.scores.get("overall")),
+            judged.difference_cell(one.against.get("overall"), judged.INTERVAL),
             *(task_cell(one, task, results) for task in results.tasks),
             *(judged.cost_cell(key, getattr(one.costs, key)) for key in PLAN_COSTS),
             number_cell(one.tm_relative, "{:.3f}"),
@@ -135,15 +134,15 @@ def plan_table(results: Results) -> Table:
 
 def task_cell(one: CandidateResult, task: str, results: Results) -> Cell:
     """A task's score; in brackets its gain over the model per task."""
-    cell, gain = estimate_cell(one.scores.get(task)), one.gains.get(task)
+    cell, gain = judged.estimate_cell(one.scores.get(task)), one.gains.get(task)
     if gain is None or cell is EMPTY:
         return cell
-    tested = ((f"gain_{name}", getattr(gain, name)) for name in judged.TESTED)
+    gained = judged.difference_cell(gain, judged.PLAIN)
     return replace(
         cell,
-        text=f"{cell.text} ({gain.mean:+.3f}{'*' if gain.is_significant else ''})",
-        hint=to_minus(f"against {results.single}: {difference_cell(gain, INTERVAL).hint}"),
-        more=(*cell.more, ("gain", gain.mean), *tested),
+        text=f"{cell.text} ({gained.text})",
+        hint=to_minus(f"against {results.single}: {gained.hint}"),
+        more=(*cell.more, ("gain", gain.mean), *((f"gain_{key}", n) for key, n in gained.more)),
     )
 
 

@@ -24,8 +24,6 @@ JUDGES = {"report": "the cross-fitted validation rows", "test": "the test rows"}
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """The files of a finished trial."""
-
     candidate: str
     result: TrialResult
     folder: Path
@@ -128,13 +126,11 @@ class Source:
         for trial in (trial for trial in self.trials if trial.candidate not in layouts):
             with suppress(KeyError, TypeError, MopsError):
                 shape = EncoderShape(**trial.record.meta_info.encoder_shape)  # type: ignore[arg-type]
-                tasks = trial.recipe.task_values()
-                layouts[trial.candidate] = trial.recipe.layout(tasks, shape)
+                layouts[trial.candidate] = trial.recipe.layout(trial.recipe.task_values(), shape)
         return layouts
 
 
 def read_source(folder: Path) -> Source:
-    """The results and files in the folder of a survey or of a run."""
     if (folder / "survey.yaml").is_file():
         survey = read_survey(folder / "survey.yaml")
         results = read_current_results(survey, folder)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, to_rgba
-from numpy.typing import NDArray
 
 from mops.evaluate.evaluate import PredictionRows
 from mops.evaluate.metrics import Values
@@ -51,7 +50,7 @@ def draw_panels(
     return style.to_picture(figure, title, caption, group, task.name)
 
 
-def count_pairs(rows: PredictionRows, edges: NDArray[np.floating]) -> Values:
+def count_pairs(rows: PredictionRows, edges: Values) -> Values:
     """Rows per cell: true value by predicted value."""
     counts: Values = np.histogram2d(rows.targets, rows.values, bins=[edges, edges])[0]
     return counts
@@ -59,7 +58,7 @@ def count_pairs(rows: PredictionRows, edges: NDArray[np.floating]) -> Values:
 
 def draw_confusion(axes: Axes, rows: PredictionRows, look: Look) -> None:
     labels = rows.task.labels
-    counts = count_pairs(rows, np.arange(len(labels) + 1) - 0.5)
+    counts = count_pairs(rows, np.linspace(-0.5, len(labels) - 0.5, len(labels) + 1))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     axes.imshow(np.where(counts > 0, shares, np.nan), tint(look, 0.04, 0.6), vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
@@ -90,7 +89,7 @@ def tint(look: Look, *opacity: float) -> Colormap:
     return LinearSegmentedColormap.from_list("tint", shades)
 
 
-def confidence_bins(rows: PredictionRows) -> NDArray[np.float64]:
+def confidence_bins(rows: PredictionRows) -> Values:
     """Centre, rows, mean confidence and accuracy of each bin of equal width that has rows."""
     sure = rows.numbers("confidence")
     places = np.minimum((sure * BINS).astype(int), BINS - 1)
@@ -102,7 +101,7 @@ def confidence_bins(rows: PredictionRows) -> NDArray[np.float64]:
     return np.stack([(used + 0.5) / BINS, n, sums[used] / n, right[used] / n], axis=1)
 
 
-def calibration_error(bins: NDArray[np.float64]) -> float:
+def calibration_error(bins: Values) -> float:
     """Expected calibration error: mean |accuracy - confidence|, weighted by the rows of each bin.
 
     Naeini et al. 2015, Obtaining Well Calibrated Probabilities Using Bayesian Binning.

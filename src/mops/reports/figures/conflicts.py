@@ -9,10 +9,9 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
-from numpy.typing import NDArray
 
 from mops.errors import UsageError
-from mops.evaluate.conflicts import WHOLE, Conflicts, read_conflicts
+from mops.evaluate.conflicts import WHOLE, Conflicts, Values, read_conflicts
 from mops.files import atomic_write
 from mops.reports.figures import style
 from mops.reports.figures.style import Picture
@@ -29,7 +28,6 @@ MOST_NUMBERS = 800  # cells; with more of them the numbers would be unreadable
 
 
 def draw_heatmap(conflicts: Conflicts, folder: Path) -> list[Path]:
-    """heatmap.svg and heatmap.png in the folder."""
     paths = [folder / "heatmap.svg", folder / "heatmap.png"]
     with style.house_style():
         figure = build_figure(conflicts)
@@ -106,7 +104,7 @@ def draw_pairs(
 
 
 def draw_matrix(
-    axes: Axes, matrix: NDArray[np.float64], rows: Sequence[str], colours: Colormap,
+    axes: Axes, matrix: Values, rows: Sequence[str], colours: Colormap,
     limits: tuple[float, float], number: str,
 ) -> AxesImage:  # fmt: skip
     """Coloured cells with their values; no numbers where the format is empty."""
