@@ -38,8 +38,7 @@ def command(
     """
     recipe = read_recipe(**options, max_steps=steps)
     if dry_run:
-        click.echo(recipe.to_yaml(), nl=False)
-        return
+        return click.echo(recipe.to_yaml(), nl=False)
     from mops.training.machine import keep_freed_memory
 
     keep_freed_memory()
@@ -54,7 +53,7 @@ def command(
         pictures = []
         print_warnings([NO_HEATMAP])
     files = [folder / "conflicts.json", *pictures]
-    respond(as_json, asdict(measured), show, measured, files)
+    return respond(as_json, asdict(measured), show, measured, files)
 
 
 def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:

@@ -49,7 +49,6 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
 
 
 def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> RunScores:
-    """The scores of a model on all splits of the given tasks."""
     config = predictor.bundle.config
     tasks = {name: predictor.bundle.layout.tasks[name] for name in entries}
     splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}

@@ -38,16 +38,14 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
     if as_yaml:
         if plan is None:
             raise UsageError("--yaml prints the rows of one plan: run `mops plans PLAN --yaml`")
-        click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
-        return
+        return click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
     if not (options["config"] or options["data"] or Path("mops.yaml").is_file()):
         options["data"] = "sample"
     recipe = read_recipe(**options)
     layouts = lay_out_plans(recipe, plan)
     if plan:
-        respond(as_json, size_facts(layouts[0]), draw_one, layouts[0])
-    else:
-        respond(as_json, list(map(size_facts, layouts)), list_all, layouts, recipe.encoder)
+        return respond(as_json, size_facts(layouts[0]), draw_one, layouts[0])
+    return respond(as_json, list(map(size_facts, layouts)), list_all, layouts, recipe.encoder)
 
 
 def size_facts(layout: Layout) -> dict[str, Any]:

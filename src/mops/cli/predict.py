@@ -73,18 +73,16 @@ def command(
     keep_freed_memory()
     predictor = mops.load(model, choose_device(device or "auto"))
     if cs224n is not None:
-        write_submission(predictor, cs224n, data)
-        return
+        return write_submission(predictor, cs224n, data)
     if source is None:
         raise UsageError("no input; give a file, or - for standard input")
     table = open_table(source, text)
     tasks = choose_tasks(predictor.bundle.layout.tasks, [task] if task else None)
     fitting = fitting_tasks(tasks.values(), table, text)
     if out is None:
-        write_predictions(predictor, fitting, table, sys.stdout, as_json)
-        return
+        return write_predictions(predictor, fitting, table, sys.stdout, as_json)
     with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-        write_predictions(predictor, fitting, table, file, as_json)
+        return write_predictions(predictor, fitting, table, file, as_json)
 
 
 def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: tuple[str, ...]) -> list[Task]:

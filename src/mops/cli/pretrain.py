@@ -54,14 +54,13 @@ def command(
     recipe = read_recipe(**options)
     if dry_run:
         settings = pretraining_settings(recipe, batch_size, control_steps)
-        click.echo(format_yaml(settings), nl=False)
-        return
+        return click.echo(format_yaml(settings), nl=False)
     keep_freed_memory()
     with TrainingScreen("pretrain") as screen:
         made = pretrain(
             recipe, out, batch_size=batch_size, control_steps=control_steps, watcher=screen
         )
-    respond(as_json, made.record, show, made)
+    return respond(as_json, made.record, show, made)
 
 
 def show(made: Pretrained) -> None:

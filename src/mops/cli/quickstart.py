@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from mops.cli.options import COUNT, ENCODER, JSON, PATH
-from mops.cli.survey import PLANS, run, vary
+from mops.cli.survey import PLANS, make_executor, run, vary
 from mops.data.compose import SAMPLE, compose_recipe
 from mops.surveys.experiments import named_survey
 
@@ -30,8 +30,7 @@ def command(encoder: str | None, out: Path, as_json: bool, **variant: Any) -> No
     Example:
       mops quickstart
     """
-    survey = vary(
-        named_survey("first-look", compose_recipe(data=SAMPLE, encoder=encoder)), **variant
-    )
+    recipe = compose_recipe(data=SAMPLE, encoder=encoder)
+    survey = vary(named_survey("first-look", recipe), **variant)
     survey = survey.changed(name="quickstart", on="test")  # the sample's test files have labels
-    run(survey, out, as_json, jobs=JOBS)
+    run(survey, out, make_executor(JOBS), as_json, keep="best", retry=False)

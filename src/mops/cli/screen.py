@@ -20,7 +20,7 @@ from mops.surveys.budget import Estimator
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
 from mops.surveys.results import tables
-from mops.surveys.results.recommend import Decision
+from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results
 from mops.tables import format_seconds
 from mops.training.tracking import Watcher
@@ -101,7 +101,6 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
         self.done: dict[str, float] = {}  # first trial of a job -> estimated seconds done
 
     def planned(self, trials: Sequence[Trial]) -> None:
-        """Another round begins."""
         own = {trial.id: self.estimates[trial.candidate.name] for trial in trials}
         self.seconds |= own
         self.closed -= own.keys()
@@ -211,6 +210,12 @@ def print_summary(results: Results) -> None:
     if results.candidates:
         OUT.print(tables.describe_rows(results))
     print_warnings([caveat.text for caveat in results.caveats])
+
+
+def print_results(results: Results) -> None:
+    print_summary(results)
+    print_decision(recommend(results))
+    click.echo(f"results: {results.folder / 'summary.json'}")
 
 
 def print_decision(decision: Decision) -> None:

@@ -12,7 +12,7 @@ from mops.cli.options import COUNT, DEVICE, JSON, PATH, TIME, read_recipe, sourc
 from mops.cli.report import report_of
 from mops.cli.screen import (
     SurveyScreen,
-    print_decision,
+    print_results,
     print_summary,
     print_table,
     print_warnings,
@@ -26,8 +26,6 @@ from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_f
 from mops.surveys.ledger import STATES, Ledger
 from mops.surveys.pack import read_pack, write_pack
 from mops.surveys.results.judge import judge_survey
-from mops.surveys.results.recommend import recommend
-from mops.surveys.results.results import Results
 from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
 from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
 from mops.tables import format_bytes, format_count, format_seconds
@@ -35,6 +33,7 @@ from mops.training.machine import own_cores
 
 SOURCE = ("config", "data", "encoder", "tasks", "device")  # options of the recipe
 ENGINE = ("jobs", "engine", "address")
+Executor = partial[LocalExecutor] | partial[RayExecutor]
 
 
 def parse_seeds(text: str) -> int | list[int]:
@@ -137,38 +136,29 @@ def command(
     else:
         survey = vary(base_survey(what, source), **options)
         if tune_rates and mode != "dry-run":
-            survey = find_rates(survey, folder, **engine)
+            survey = find_rates(survey, folder, make_executor(**engine))
         survey = continued(survey, folder) if options["budget"] else survey
     if mode == "dry-run":
         return print_forecast(survey, as_json)
-    return run(survey, folder, as_json, keep=keep, retry=retry, **engine)
+    return run(survey, folder, make_executor(**engine), as_json, keep, retry)
 
 
 def run(
-    survey: Survey,
-    folder: Path,
-    as_json: bool,
-    *,
-    keep: str = "best",
-    retry: bool = False,
-    jobs: int,
-    **engine: Any,
+    survey: Survey, folder: Path, executor: Executor, as_json: bool, keep: str, retry: bool
 ) -> None:
     """Train what is left of the survey, and print its results."""
-    executor = make_executor(jobs, **engine)
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(survey, folder) as screen:
         results = run_survey(survey, folder, screen, executor=executor, keep=keep)
-    respond(as_json, results.to_data(), show_results, results)
+    respond(as_json, results.to_data(), print_results, results)
     page = report_of(folder)
     if page and not as_json:
         click.echo(f"report: {page}")
 
 
-def find_rates(survey: Survey, folder: Path, *, jobs: int, **engine: Any) -> Survey:
+def find_rates(survey: Survey, folder: Path, executor: Executor) -> Survey:
     """Half a training with each of three learning rates, for each family of plans."""
-    executor = make_executor(jobs, **engine)
     rates, folder = rate_survey(survey), folder.with_name(f"{folder.name}-rates")
     ledger = begin(rates, folder)
     with SurveyScreen(rates, folder) as screen:
@@ -176,21 +166,13 @@ def find_rates(survey: Survey, folder: Path, *, jobs: int, **engine: Any) -> Sur
     return with_best_rates(survey, rates, ledger)
 
 
-def make_executor(
-    jobs: int, engine: str = "local", address: str | None = None
-) -> partial[LocalExecutor] | partial[RayExecutor]:
+def make_executor(jobs: int, engine: str = "local", address: str | None = None) -> Executor:
     if address and engine != "ray":
         raise UsageError("--address belongs to --engine ray")
     if engine == "ray":  # each job gets so many cores, on whatever machine it runs
         cpus = max(1, own_cores() // jobs)
         return partial(RayExecutor, workers=jobs, address=address, cpus=cpus)
     return partial(LocalExecutor, workers=jobs)
-
-
-def show_results(results: Results) -> None:
-    print_summary(results)
-    print_decision(recommend(results))
-    click.echo(f"results: {results.folder / 'summary.json'}")
 
 
 def base_survey(what: str, source: dict[str, Any]) -> Survey:
@@ -229,7 +211,6 @@ def vary(
     seeds: int | list[int] | None = None,
     budget: float | None = None,
 ) -> Survey:
-    """The survey with what the options change."""
     if max_steps and budget and seeds is not None:
         raise UsageError(
             "--budget and --seeds give the number of steps, and so does --max-steps; leave out one"

@@ -56,13 +56,12 @@ def command(
     draws = tune.read_space(space) if space else tune.default_space(recipe)
     survey = tune.plan_search(recipe, draws, trials)
     if dry_run:
-        click.echo(survey.to_yaml(), nl=False)
-        return
+        return click.echo(survey.to_yaml(), nl=False)
     ledger = begin(survey, out)
     with SurveyScreen(survey, out) as screen:
         executor = make_executor(**engine)(ledger, screen)
         result = tune.run_search(survey, executor, seeds)
-    respond(as_json, asdict(result), show, result, out)
+    return respond(as_json, asdict(result), show, result, out)
 
 
 def show(result: tune.SearchResult, out: Path) -> None:

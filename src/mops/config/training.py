@@ -63,7 +63,6 @@ AGGREGATORS: Mapping[str, Aggregator] = {
 
 
 def check_solver_installed(gradients: str) -> None:
-    """Refuse a way to combine gradients whose solver is not installed."""
     row = AGGREGATORS.get(gradients)
     missing = [name for name in row.needs if find_spec(name) is None] if row else []
     if row and missing:
@@ -74,7 +73,6 @@ def check_solver_installed(gradients: str) -> None:
 
 
 def doc(default: Any, description: str) -> Any:
-    """A key with its default value and its description."""
     return Field(default, description=description)
 
 
@@ -278,7 +276,6 @@ class Training(Strict):
         return given.get(task, 1.0) if isinstance(given, dict) else 1.0
 
     def learns(self, task: str) -> bool:
-        """Whether the task is trained."""
         return self.weight(task) > 0 and task in (self.train_tasks or (task,))
 
     def in_stage(self, stage: Stage) -> Self:

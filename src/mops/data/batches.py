@@ -195,14 +195,15 @@ class TaskData:
 
 def make_batch(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[int]]) -> Batch:
     """The chosen rows of each task as one batch."""
-    segments = tuple(
-        Segment(ids, types, (task,))
-        for task, rows in chosen.items()
-        for row in rows
-        for ids, types in data[task].tokens.row(row)
-    )
+    segments = (make_segments(task, data[task], rows) for task, rows in chosen.items())
     targets = {task: data[task].targets[list(rows)] for task, rows in chosen.items()}
-    return Batch(segments, targets)
+    return Batch(tuple(chain.from_iterable(segments)), targets)
+
+
+def make_segments(task: str, data: TaskData, rows: Iterable[int]) -> Iterator[Segment]:
+    for row in rows:
+        for ids, types in data.tokens.row(row):
+            yield Segment(ids, types, (task,))
 
 
 def split_batches(

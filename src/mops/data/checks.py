@@ -74,8 +74,7 @@ def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Text
     # All classes where rows are labelled, so that a class without rows shows its zero.
     classes = sorted_labels(set(counts) | set(task.labels)) if counts else ()
     sentences = {sentence for row in train for sentence in row}
-    has_both = name == TEST and VALIDATION in texts
-    validation = set(texts[VALIDATION]) if has_both else set()
+    validation = set(texts[VALIDATION]) if name == TEST and VALIDATION in texts else None
     return SplitReport(
         source=read.source,
         rows=len(read.rows),
@@ -89,7 +88,7 @@ def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Text
         rows_sharing_a_sentence_with_train=None
         if name == TRAIN or not task.is_pair
         else sum(not sentences.isdisjoint(row) for row in own),
-        rows_in_validation=sum(row in validation for row in own) if has_both else None,
+        rows_in_validation=None if validation is None else sum(row in validation for row in own),
     )
 
 

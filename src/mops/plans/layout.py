@@ -216,7 +216,6 @@ class Layout:
         return (width, *(row.width or width for row in self.plan.late))
 
     def head_input(self, name: str) -> HeadInput:
-        """The input of a task's head."""
         is_pair, feeds, fed = self.tasks[name].is_pair, self.routes[name].feeds, []
         reading = self.reading.of(name)
         for feed in feeds:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.batches import Segment
+from mops.data.batches import Segment, make_segments
 from mops.data.dataset import Dataset
 from mops.data.schedule import PlannedStage
 from mops.evaluate.cost import analytic_costs
@@ -20,7 +20,6 @@ from mops.surveys.benchmark import BATCH
 from mops.training.feature_cache import (
     FeatureCache,
     digest_segment,
-    make_segments,
     open_cache,
     reused_rows,
     token_chunks,
@@ -99,10 +98,10 @@ class StageBenchmark:
             key = cache.keys[task]
             taken = [place.row for step in sampled for place in step.get(task, ())]
             chosen = np.intersect1d(rows, np.array(taken, dtype=np.int64))
-            missing = cache.missing(key, make_segments(task, data[task], chosen))
+            missing = cache.missing(key, make_segments(task, data[task], chosen.tolist()))
             self.sample += [(key, chunk) for chunk in token_chunks(missing)]
             cache.fill(task, missing)
-            for segment in make_segments(task, data[task], rows):
+            for segment in make_segments(task, data[task], rows.tolist()):
                 self.sequences[key, digest_segment(segment)] = len(segment.ids)
 
     def time_step(self, step: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mops.data.batches import Segment, TaskData, split_batches
+from mops.data.batches import Segment, TaskData, make_segments, split_batches
 from mops.data.schedule import PlannedStage, Schedule
 from mops.model.encoder import encode
 from mops.model.network import Network
@@ -275,14 +275,6 @@ def reused_rows(
 def fill_rows(
     cache: FeatureCache, data: Mapping[str, TaskData], rows: Mapping[str, Rows], tell: Tell
 ) -> None:
-    """Cache the sequences of some rows of each task."""
     for task, chosen in rows.items():
         for window in np.split(chosen, range(WINDOW, len(chosen), WINDOW)):
-            cache.fill(task, make_segments(task, data[task], window), tell)
-
-
-def make_segments(task: str, data: TaskData, rows: Rows) -> Iterator[Segment]:
-    """The sequences of some rows."""
-    for row in rows.tolist():
-        for sequence in data.tokens.row(row):
-            yield Segment(*sequence, (task,))
+            cache.fill(task, make_segments(task, data[task], window.tolist()), tell)

@@ -85,8 +85,6 @@ def gather_texts(dataset: Dataset) -> tuple[dict[str, list[str]], dict[str, int]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of an encoder: the mask, which are special, which are words."""
-
     mask: int
     is_special: NDArray[np.bool_]  # by token number
     words: Ints  # candidates for random tokens

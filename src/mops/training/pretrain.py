@@ -53,8 +53,6 @@ USED = {  # keys of `training` that count here
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A pretrained encoder: its folder and its record."""
-
     folder: Path
     record: Mapping[str, Any]
     was_finished: bool = False

@@ -277,7 +277,6 @@ TRACKERS: dict[str, Callable[[Label, Parameters, str], Tracker]] = {
 
 
 def refuse_missing_trackers(training: Training) -> None:
-    """Refuse a tracker that is not installed, before a run starts."""
     for name in training.trackers:
         package = find_spec(name)
         if package is None or package.origin is None:  # a folder of that name is not a package
