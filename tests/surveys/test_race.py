@@ -17,7 +17,7 @@ from mops.surveys.budget import Estimator, TrialEstimate
 from mops.surveys.design import Survey, to_survey
 from mops.surveys.executors import train_trials
 from mops.surveys.ledger import PAUSED, Ledger, Progress, Round
-from mops.surveys.run import Standing, continued, next_round, run_survey
+from mops.surveys.run import Standing, continued, idle_seconds, next_round, run_survey
 from running import world
 
 PLANS = [f"plan{n}" for n in range(8)]
@@ -48,6 +48,15 @@ def highest(joint: Joint) -> str:
 
 def names(entry: Round | None) -> list[str]:
     return list(entry.candidates) if entry else []
+
+
+def test_workers_that_wait_for_the_last_training_spend_time_too() -> None:
+    costs = {"a": 4.0, "b": 4.0, "c": 4.0}
+    rungs = [Round(candidates=("a", "b", "c"), seeds=(1,), until=part) for part in (0.25, 1.0)]
+    assert idle_seconds(rungs, costs, 2) == 1.0 + 3.0
+    seeds = Round(candidates=("a", "b"), seeds=(2, 3))
+    assert idle_seconds([*rungs, seeds], costs, 2) == 4.0
+    assert idle_seconds([*rungs, seeds], costs, 1) == 0.0
 
 
 # ------------------------------------------------------------------ who is next

@@ -35,7 +35,7 @@ def test_differences_from_the_task_alone(tmp_path: Path) -> None:
             score = results[f"shared, train_tasks={pair}"].scores[task].mean
             assert np.isclose(difference.mean, score - alone)
             assert difference.low <= difference.mean <= difference.high
-    table = transfer_table(transfer)
+    table = transfer_table(survey, tmp_path)
     assert table.columns == ("task", *NAMES)
     assert [row[n + 1].text for n, row in enumerate(table.rows)] == [""] * 3
 
@@ -43,3 +43,4 @@ def test_differences_from_the_task_alone(tmp_path: Path) -> None:
 def test_a_survey_without_single_tasks_has_none(tmp_path: Path) -> None:
     survey = named_survey("trunks", world().recipe()).changed(steps=1, seeds=1)
     assert measure_transfer(survey, tmp_path) == {}
+    assert transfer_table(survey, tmp_path).rows == ()

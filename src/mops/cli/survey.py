@@ -26,6 +26,7 @@ from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_f
 from mops.surveys.ledger import STATES, Ledger
 from mops.surveys.pack import read_pack, write_pack
 from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.transfer import transfer_table
 from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
 from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
 from mops.tables import format_bytes, format_count, format_seconds
@@ -152,6 +153,9 @@ def run(
     with SurveyScreen(survey, folder) as screen:
         results = run_survey(survey, folder, screen, executor=executor, keep=keep)
     respond(as_json, results.to_data(), print_results, results)
+    transfer = transfer_table(survey, folder)
+    if transfer.rows and not as_json:
+        print_table(transfer.title, transfer.columns, transfer.texts, transfer.note)
     page = report_of(folder)
     if page and not as_json:
         click.echo(f"report: {page}")

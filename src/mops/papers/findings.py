@@ -18,7 +18,8 @@ import numpy as np
 
 from mops.data.schedule import generator
 from mops.evaluate.joint import DRAWS, TINY
-from mops.evaluate.statistics import LEVEL, Values, holm
+from mops.evaluate.metrics import Values
+from mops.evaluate.statistics import LEVEL, holm
 from mops.papers.paper import Finding, OurResults, Paper
 from mops.surveys.results.results import COST_PASS, WAITING, CandidateResult
 

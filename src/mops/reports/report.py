@@ -19,6 +19,7 @@ from mops.reports.page import render_latex, render_markdown, render_page
 from mops.reports.source import Source, read_source
 from mops.surveys.results import tables as judged
 from mops.surveys.results.results import CandidateResult, Results
+from mops.surveys.results.transfer import transfer_table
 from mops.tables import EMPTY, Cell, Table, number_cell, to_csv, to_minus
 
 FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
@@ -100,6 +101,7 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         *([judged.odds_table(decision)] if decision and len(decision.odds) > 1 else []),
         plan_table(results),
         judged.race_table(results),
+        *([transfer_table(source.survey, source.folder)] if source.survey else []),
         judged.difference_table(results),
         judged.gain_table(results),
         judged.mcnemar_table(results),

@@ -176,8 +176,10 @@ def plan_round(survey: Survey, executor: Executor, estimates: Mapping[str, float
     # Estimates are for the whole machine, which the workers share.
     ratio = spent / expected if spent and expected else executor.workers
     results = judge_survey(survey, executor.ledger.folder)
+    costs = {name: ratio * seconds for name, seconds in estimates.items()}
+    spent += idle_seconds(survey.rounds, costs, executor.workers)
     now = Standing(
-        costs={name: ratio * seconds for name, seconds in estimates.items()},
+        costs=costs,
         left=(1 - RESERVE) * survey.budget * executor.workers - spent,
         baseline=survey.baseline,
         rounds=survey.rounds,
@@ -185,6 +187,18 @@ def plan_round(survey: Survey, executor: Executor, estimates: Mapping[str, float
         joint=results.joint()["overall"] if results.groups else None,
     )
     return next_round(now, lambda _: str(recommend(results).candidate), WORTH)
+
+
+def idle_seconds(rounds: Sequence[Round], costs: Mapping[str, float], workers: int) -> float:
+    """How long workers have waited for the last training of a round, in all rounds."""
+    idle, before = 0.0, 0.0
+    for entry in rounds:
+        busy = [0.0] * workers
+        for name in entry.candidates * len(entry.seeds):
+            busy[busy.index(min(busy))] += costs[name] * (entry.until - before % 1)
+        idle += workers * max(busy) - sum(busy)
+        before = entry.until
+    return idle
 
 
 def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
@@ -204,7 +218,7 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
         return None
     rounds_left = max(1, math.ceil(math.log2(max(2, len(now.costs)))) - len(full))
     ranked = sorted((name for name in now.alive if name in means), key=lambda name: -means[name])
-    kept = {*ranked[: max(2, math.ceil(len(ranked) / 2))]}
+    kept = {chosen, *ranked[: max(2, math.ceil(len(ranked) / 2))]}
     if now.left > 2 * rounds_left * now.seconds((*kept, now.baseline)):  # time is plentiful
         kept.add(now.baseline)
     names = tuple(name for name in now.costs if name in kept)

@@ -6,15 +6,13 @@ Shapes: R rows, C classes.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mops.config.training import Training
 from mops.data.batches import Texts
 from mops.errors import RecipeError
+from mops.evaluate.metrics import Values
 from mops.predict.bundle import Predictor, load_bundle
 from mops.tasks import Task
-
-Values = NDArray[np.float64]
 
 
 def soften(task: Task, targets_R: Values, training: Training, taught: Values | None) -> Values:

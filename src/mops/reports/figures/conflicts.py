@@ -11,7 +11,8 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from mops.errors import UsageError
-from mops.evaluate.conflicts import WHOLE, Conflicts, Values, read_conflicts
+from mops.evaluate.conflicts import WHOLE, Conflicts, read_conflicts
+from mops.evaluate.metrics import Values
 from mops.files import atomic_write
 from mops.reports.figures import style
 from mops.reports.figures.style import Picture

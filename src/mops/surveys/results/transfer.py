@@ -46,8 +46,8 @@ def compare_task(name: str, beside: dict[str, list[FinishedTrial]]) -> dict[str,
     return estimate_joint(values, *noise.scaled(1.0)).against(name)
 
 
-def transfer_table(transfer: Transfer) -> Table:
-    rows = []
+def transfer_table(survey: Survey, folder: Path) -> Table:
+    transfer, rows = measure_transfer(survey, folder), []
     for task, own in transfer.items():
         others = {other: own.get(other) for other in transfer if other != task}
         cells = [difference_cell(others.get(other), INTERVAL) for other in transfer]
