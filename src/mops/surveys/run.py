@@ -191,13 +191,13 @@ def plan_round(survey: Survey, executor: Executor, estimates: Mapping[str, float
 
 def idle_seconds(rounds: Sequence[Round], costs: Mapping[str, float], workers: int) -> float:
     """How long workers have waited for the last training of a round, in all rounds."""
-    idle, before = 0.0, 0.0
+    idle, reached = 0.0, 0.0  # fraction of the steps; a round after a whole one has new seeds
     for entry in rounds:
         busy = [0.0] * workers
         for name in entry.candidates * len(entry.seeds):
-            busy[busy.index(min(busy))] += costs[name] * (entry.until - before % 1)
+            busy[busy.index(min(busy))] += costs[name] * (entry.until - reached)
         idle += workers * max(busy) - sum(busy)
-        before = entry.until
+        reached = entry.until if entry.until < 1 else 0.0
     return idle
 
 
