@@ -60,7 +60,7 @@ def test_the_table_has_what_the_papers_have() -> None:
         "late-frozen", "late-finetuned", "learning-rates", "loss-weights", "subsets",
         "single-task", "stages", "soft", "trunks", "hybrid-depth", "fsi", "pals", "progressive",
         "schedulers", "pairs", "heads", "dropout", "surgery", "schedules", "encoders", "width",
-        "time", "everything", "first-look",
+        "time", "everything", "first-look", "transfer",
     }  # fmt: skip
     assert set(EXPERIMENTS) == wanted and DEFAULT == "everything"
     assert all(entry.about and entry.source and entry.hours > 0 for entry in EXPERIMENTS.values())

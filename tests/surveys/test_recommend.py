@@ -223,6 +223,14 @@ def test_a_difference_within_the_noise_is_none_and_the_next_cost_decides(cheapes
         assert recommend(summary, cheapest=cheapest).candidate == chosen
 
 
+@pytest.mark.parametrize(("noise", "chosen"), [(0.02, "b"), (0.5, "shared")])
+def test_times_of_a_busy_machine_do_not_decide(noise: float, chosen: str) -> None:
+    """Half the latency counts, unless the times of the baseline itself scatter as much."""
+    slow = priced("shared", latency_seconds=0.014, noise=noise)
+    summary = made_summary(slow, priced("b", noise=noise, peak_memory_bytes=2e9))
+    assert recommend(summary).candidate == chosen
+
+
 def test_a_cost_that_was_not_measured_is_not_cheap() -> None:
     unknown = priced("shared", latency_seconds=None, parameters=1e6)
     decision = recommend(made_summary(unknown, priced("b")), cheapest="latency")

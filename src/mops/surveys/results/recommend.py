@@ -46,6 +46,7 @@ CHEAPEST: dict[str, tuple[Callable[[CandidateResult], float | None], Format, flo
     "memory": (lambda c: c.costs.peak_memory_bytes, lambda b: f"memory {format_bytes(b)}", 0.05),
     "tm": (tm_cost, lambda x: f"TM {1 / x:.2f}", 0.1),
 }
+TIMES = ("latency", "train_time", "tm")  # equal within the noise of the cost pass
 FRONT = ("parameters", "latency_seconds", "train_seconds")
 OTHERS = 3  # candidates beside the chosen one that are named
 # Candidates that more seeds would be spent on: so many, unless they are this unlikely to be near.
@@ -198,6 +199,8 @@ def choose(
         return min(candidates, key=lambda one: regret[one.name])
     for cost in (rule.cheapest, *(name for name in CHEAPEST if name != rule.cheapest)):
         measure, _, equal = CHEAPEST[cost]
+        if cost in TIMES:
+            equal = max([equal, *(one.costs.noise or 0.0 for one in left)])
         values = [known(measure(one)) for one in left]
         left = [c for c, v in zip(left, values, strict=True) if v <= min(values) * (1 + equal)]
     return max(left, key=lambda one: near[one.name])
