@@ -203,7 +203,7 @@ def choose(
             equal = max([equal, *(one.costs.noise or 0.0 for one in left)])
         values = [known(measure(one)) for one in left]
         left = [c for c, v in zip(left, values, strict=True) if v <= min(values) * (1 + equal)]
-    return max(left, key=lambda one: near[one.name])
+    return min(left, key=lambda one: regret[one.name])
 
 
 def known(cost: float | None) -> float:
