@@ -93,7 +93,8 @@ def test_torchrun_gives_the_losses_of_one_process(tmp_path: Path) -> None:
     """Fifty steps, 4 rows of a task in each of two processes against 8 in one."""
     settings = NO_DROPOUT | {"training__max_steps": 50, "training__eval_steps": 25}
     settings |= {"training__learning_rate": 1e-4}
-    words = ["-m", "mops", "train", "--plan", "hybrid:1", "--out", str(tmp_path / "two")]
+    words = ["-m", "mops", "train", "--recipe", "plain", "--plan", "hybrid:1"]
+    words += ["--out", str(tmp_path / "two")]
     words += world().options(**settings, training__per_task_batch_size=4)
     ended = run_python(*TORCHRUN, *words)
     assert ended.returncode == 0, ended.stderr

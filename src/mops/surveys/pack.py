@@ -18,7 +18,6 @@ from mops.yaml_io import read_yaml
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-NOWHERE = b"\0"  # is in no file
 PATTERNS = (
     "survey.yaml",
     "names.json",
@@ -45,7 +44,7 @@ def write_pack(folder: Path, file: Path) -> int:
     )
     place = data_place(folder)
     contents = {
-        path.relative_to(folder).as_posix(): path.read_bytes().replace(place, b"") for path in paths
+        path.relative_to(folder).as_posix(): path.read_bytes().replace(*place) for path in paths
     }
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = json.dumps({"mops_survey": FORMAT, "files": digests}, indent=1).encode()
@@ -57,9 +56,10 @@ def write_pack(folder: Path, file: Path) -> int:
     return file.stat().st_size
 
 
-def data_place(folder: Path) -> bytes:
-    """The path before the folder of a survey's data. In a pack all data files are relative to it,
-    as cs224n/quora-train.csv: a pack says nothing about the machine.
+def data_place(folder: Path) -> tuple[bytes, bytes]:
+    """The folder of a survey's data files, and what stands for it in a pack: its name.
+
+    As cs224n/quora-train.csv: a pack says nothing about the machine.
     """
     folders: list[Path] = []
 
@@ -68,16 +68,23 @@ def data_place(folder: Path) -> bytes:
         return file
 
     change_files(read_yaml(folder / "survey.yaml")["recipe"], note)
-    is_local = folders and all(path.is_absolute() for path in folders)
-    return f"{Path(os.path.commonpath(folders)).parent}/".encode() if is_local else NOWHERE
+    if not folders or not all(path.is_absolute() for path in folders):
+        return b"", b""
+    common = Path(os.path.commonpath(folders))
+    return f"{common}/".encode(), f"{common.name}/".encode()
 
 
 def read_pack(file: Path, folder: Path) -> None:
-    """Write the files of a packed survey into a folder; all of them are checked first."""
+    """Write the files of a packed survey into a folder; all of them are checked first.
+
+    A folder that holds the same survey gets the files that it lacks.
+    """
     contents = read_contents(file)
-    stored = folder / "survey.yaml"
-    if holds(folder, "survey.yaml", kind="survey") and stored.read_bytes() != contents[stored.name]:
-        raise UsageError(f"{folder} holds another survey; name another folder with --out")
+    if holds(folder, "survey.yaml", kind="survey"):
+        stored = (folder / "survey.yaml").read_bytes().replace(*data_place(folder))
+        if stored != contents["survey.yaml"]:
+            raise UsageError(f"{folder} holds another survey; name another folder with --out")
+        contents = {name: data for name, data in contents.items() if not (folder / name).exists()}
     for name, data in contents.items():
         with atomic_write(folder / name) as draft:
             draft.write_bytes(data)
