@@ -42,10 +42,10 @@ def write_pack(folder: Path, file: Path) -> int:
         (path for pattern in PATTERNS for path in folder.glob(pattern)),
         key=lambda path: (path.name, path),
     )
-    data, own = data_place(folder), folder.resolve()
+    place, own = data_place(folder), folder.resolve()
     contents = {}
     for path in paths:
-        content = path.read_bytes().replace(*data).replace(str(own).encode(), own.name.encode())
+        content = path.read_bytes().replace(*place).replace(str(own).encode(), own.name.encode())
         contents[path.relative_to(folder).as_posix()] = content
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = json.dumps({"mops_survey": FORMAT, "files": digests}, indent=1).encode()
