@@ -43,8 +43,8 @@ COMMANDS = {  # packed survey -> what was typed; cs224n is the folder of the fil
     "--set training.max_grad_norm=1.0",
 }
 NOTES = {
-    "race": "Killed twice (SIGKILL) in round 6 and continued by the same command; the choice was the "
-    "same before and after. Costs are those of the records: other programs ran during the pass.",
+    "race": "Killed twice (SIGKILL) in round 6 and continued by the same command; the choice was "
+    "the same before and after. Costs are those of the records: other programs ran during the pass.",
 }
 HEAD = """# Results
 
