@@ -44,7 +44,7 @@ COMMANDS = {  # packed survey -> what was typed; cs224n is the folder of the fil
 }
 NOTES = {
     "race": "Killed twice (SIGKILL) in round 6 and continued by the same command; the choice was "
-    "the same before and after. Costs are those of the records: other programs ran during the pass.",
+    "the same before and after. Costs come from the records: other programs ran beside the pass.",
 }
 HEAD = """# Results
 
