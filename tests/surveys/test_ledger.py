@@ -9,6 +9,7 @@ import pytest
 from designs import survey
 from executing import ledger_with, trial
 
+from mops.config.training import Training
 from mops.errors import RecipeError
 from mops.surveys.executors import plan_jobs
 from mops.surveys.ledger import RUNNING, STARTED, WAITING, Ledger
@@ -31,6 +32,14 @@ def test_the_same_content_has_the_same_id(tmp_path: Path) -> None:
     other = shutil.copytree(copy, tmp_path / "other")  # digests are cached by path
     ids = {trial().id, trial(seed=2).id, trial(training__learning_rate=1e-4).id}
     assert len(ids) == 3 and trial(data=other).id not in ids
+
+
+def test_keys_at_their_defaults_are_not_in_the_id() -> None:
+    """A later version with a new key continues this survey."""
+    content = trial(seed=2).recipe.identity("max_steps")
+    assert "seed" in content["training"] and "max_steps" not in content["training"]
+    defaults = Training().model_dump(mode="json")
+    assert all(value != defaults[key] for key, value in content["training"].items())
 
 
 def test_one_process_at_a_time_holds_a_trial(tmp_path: Path) -> None:

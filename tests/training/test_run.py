@@ -6,6 +6,7 @@ import csv
 import gc
 import json
 import signal
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,13 @@ def test_a_finished_run_is_left_alone(made: World) -> None:
     assert run.was_finished
     assert run.record == mops.read_record(made.run / "record.json")
     assert {path: path.stat().st_mtime_ns for path in made.run.rglob("*")} == before
+
+
+def test_a_key_that_an_older_version_lacked_has_its_default(made: World, tmp_path: Path) -> None:
+    run = shutil.copytree(made.run, tmp_path / "run")
+    text = (run / "recipe.yaml").read_text("utf-8")
+    (run / "recipe.yaml").write_text(text.replace("  ema: 0.0\n", ""), "utf-8")
+    assert "ema: 0.0" in text and mops.train(made.recipe(), run).was_finished
 
 
 @pytest.mark.parametrize(

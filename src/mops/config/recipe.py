@@ -47,10 +47,13 @@ class Recipe(Strict):
     def to_yaml(self) -> str:
         return format_yaml(self.to_data())
 
-    def without(self, *keys: str) -> Self:
-        """The same with the defaults of these keys of `training`."""
-        defaults = {key: Training.model_fields[key].default for key in keys}
-        return self.model_copy(update={"training": self.training.model_copy(update=defaults)})
+    def identity(self, *ignored: str) -> dict[str, Any]:
+        """What names the recipe in digests: its data without these keys of `training`.
+
+        Keys at their defaults are left out, so that a version with a new key finds old work.
+        """
+        ignored_keys = {"training": set(ignored)}
+        return self.model_dump(mode="json", exclude_defaults=True, exclude=ignored_keys)
 
 
 # key here -> other spellings, mostly of transformers

@@ -127,7 +127,7 @@ class SurveyWatcher:
 
 def content_id(recipe: Recipe) -> str:
     """A digest of the recipe, its data, its encoder and the version; file paths do not matter."""
-    data = recipe.without(*IRRELEVANT).to_data()
+    data = recipe.identity(*IRRELEVANT)
     for name, entry in recipe.tasks.items():
         data["tasks"][name] |= {split: data_digest(file) for split, file in entry.files().items()}
         if isinstance(entry.train, dict):

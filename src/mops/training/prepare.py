@@ -66,7 +66,7 @@ class Prepared:
     @cached_property
     def key(self) -> str:
         """Names the recipe, the data and the encoder, which a resumed run must find unchanged."""
-        parts = [self.recipe.without("report_to").to_data(), *self.digests.values()]
+        parts = [self.recipe.identity("report_to"), *self.digests.values()]
         teachers = self.recipe.training.teachers
         parts += [file_digest(Path(folder, "model.safetensors")) for folder in teachers]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

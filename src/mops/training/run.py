@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mops.config.recipe import Recipe, differing_key
+from mops.config.recipe import Recipe, differing_key, to_recipe
 from mops.data.dataset import HALVES, Row, cut_halves, encode_targets
 from mops.data.schedule import schedule_warnings, task_budgets
 from mops.errors import RecipeError
@@ -128,7 +128,8 @@ def is_finished(folder: Path, ready: Prepared) -> bool:
         return False
     path = folder / "record.json"
     meta_info = asdict(read_record(path).meta_info) if path.is_file() else None
-    settings = read_yaml(folder / "recipe.yaml"), ready.recipe.to_data()
+    there = to_recipe(read_yaml(folder / "recipe.yaml"), where=f"{folder / 'recipe.yaml'}")
+    settings = there.to_data(), ready.recipe.to_data()
     is_other_data = meta_info is not None and ready.is_other_data(meta_info)
     refuse_other_work(folder, "run", settings, is_other_data)
     return meta_info is not None and (folder / "model" / "config.json").is_file()
