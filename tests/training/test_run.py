@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import gc
 import json
-import signal
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
