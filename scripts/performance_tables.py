@@ -7,6 +7,7 @@ from typing import Any
 
 Data = Mapping[str, Any]
 Lines = list[str]
+PICTURE = "img/time-to-score.svg"  # beside the page
 HEAD = ("name", "made", "command", "data", "machine")  # of every result
 
 
@@ -129,6 +130,27 @@ def lengths(data: Data) -> Lines:
         parts += by_size(data[work], "longest", facts)
         parts += said(data[work])
     return parts
+
+
+def time_to_score(data: Data) -> Lines:
+    contenders = data["contenders"]
+    levels = list(next(iter(contenders.values()))["minutes_to"])
+    rows = []
+    for name, own in contenders.items():
+        reached = (own["minutes_to"][level] for level in levels)
+        best = max(own["curve"], key=lambda point: float(point["overall"]))
+        scores = [best["overall"], *best["scores"].values()]
+        rows.append(
+            [
+                name,
+                *("never" if minutes is None else f"{minutes:.1f}" for minutes in reached),
+                *(f"{score:.3f}" for score in scores),
+                f"{own['curve'][-1]['minutes']:.1f}",
+            ]
+        )
+    tasks = list(next(iter(contenders.values()))["curve"][0]["scores"])
+    header = ["minutes to", *levels, "best", *tasks, "minutes in all"]
+    return [*table(header, rows), f"![Score against minutes of training]({PICTURE})", ""]
 
 
 def memory(data: Data) -> Lines:
