@@ -11,7 +11,8 @@ import pytest
 from scipy.stats import chi2
 
 from mops.config.training import Training
-from mops.data.schedule import SAMPLERS, Schedule, plan_steps
+from mops.data.samplers import SAMPLERS
+from mops.data.schedule import Schedule, plan_steps
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mops.config.training import Training
-from mops.data.schedule import SAMPLERS, Place, Schedule, plan_steps
+from mops.data.samplers import SAMPLERS
+from mops.data.schedule import Place, Schedule, plan_steps
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
 DRAWN = ("random", "proportional", "sqrt", "temperature", "mixed", "annealed")

@@ -14,7 +14,8 @@ from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Training, check
 from mops.data.batches import Batch, Segment, TaskData, make_batch, tokenise
 from mops.data.compose import compose_recipe
 from mops.data.dataset import encode_targets, read_dataset
-from mops.data.schedule import SAMPLERS, plan_steps
+from mops.data.samplers import SAMPLERS
+from mops.data.schedule import plan_steps
 from mops.errors import RecipeError
 from mops.model.network import Network
 from mops.model.sources import find_encoder

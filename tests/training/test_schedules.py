@@ -11,7 +11,7 @@ import pytest
 import mops
 from building import WORDS
 from mops.data.batches import make_batch
-from mops.data.schedule import SAMPLERS
+from mops.data.samplers import SAMPLERS
 from mops.training.prepare import build_trainer, prepare
 from mops.training.run import Run, begin_folder
 from mops.training.step import compute_losses
