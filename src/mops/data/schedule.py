@@ -5,6 +5,7 @@ and a resumed run needs only the number of its step.
 """
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class PlannedStage:
     def eval_interval(self, epoch: int) -> int:
         """Steps between evaluations, `epoch` where the recipe does not say."""
         given = self.training.eval_steps or epoch
-        return max(1, round(given * len(self))) if given < 1 else int(given)
+        return math.ceil(round(given * len(self), 6)) if given < 1 else int(given)
 
     def rates(self, layout: Layout) -> Mapping[str, float]:
         """Owner -> factor on its learning rate in this stage; 0 = frozen."""
