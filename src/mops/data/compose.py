@@ -93,7 +93,7 @@ def tasks_in(data: str) -> dict[str, Any]:
     """The tasks of a known folder, or the three embedded ones, with the columns of CS224N."""
     if data == SAMPLE:  # a folder of that name is ./sample
         folder, tasks = Path(__file__).parent / "sample", {}
-        for known in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
+        for (known,) in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
             files = {split: str(folder / f"{known.task}-{split}.csv") for split in SPLITS}
             tasks[known.task] = known.entry(files)
         return tasks

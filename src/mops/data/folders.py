@@ -1,33 +1,26 @@
 """Tasks from a folder of files: known data sets (CS224N, GLUE and similar), or inferred ones.
 
-A new known data set is a new line in FILE_SETS or FOLDERS.
+A new known data set is a new line in known_data_sets.yaml.
 """
 
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError
 from mops.tasks import are_numbers, canonical_label
+from mops.yaml_io import read_yaml
 
 Entry = dict[str, object]  # of a task in a recipe
 Files = dict[str, str]  # split -> path
-Names = tuple[str, ...]  # of columns, the preferred one first; a pair is written "one|other"
+Names = Sequence[str]  # of columns, the preferred one first; a pair is written "one|other"
 
-# "#1 String" is how the Microsoft Research corpus itself names its texts; GLUE's MRPC keeps it.
-TEXTS = (
-    "sentence1|sentence2", "question1|question2", "premise|hypothesis", "text|text_pair",
-    "text1|text2", "question|sentence", "#1 string|#2 string", "sentence", "text", "review",
-    "comment", "message", "content", "question", "title", "tweet",
-)  # fmt: skip
-LABELS = (
-    "gold_label", "label", "labels", "score", "similarity", "sentiment", "is_duplicate", "target",
-    "class", "stars", "category", "quality", "relatedness", "rating",
-)  # fmt: skip
+KNOWN = read_yaml(Path(__file__).with_name("known_data_sets.yaml"))
+TEXTS, LABELS = tuple(KNOWN["texts"]), tuple(KNOWN["labels"])
 ENDINGS = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
@@ -68,33 +61,11 @@ class KnownTask:
         return task_entry(text, label[0], files, self.keys) if text and label else {}
 
 
-# CS224N: file name up to the split -> task.
-FILE_SETS = {
-    "ids-sst": KnownTask("sentiment", 1, {"labels": [0, 1, 2, 3, 4]}),
-    "quora": KnownTask("paraphrase", 2, {"labels": [0, 1]}),
-    "sts": KnownTask("similarity", 2, {"range": [0, 5]}),
-    "ids-cfimdb": KnownTask("movies", 1, {"labels": [0, 1], "optional": True}),
-}
-FILE_SET_SPLITS = {"train": ("train",), "validation": ("dev",), "test": ("test-student", "test")}
-
-ENTAILED = ("entailment", "entailment_label", "entailment_judgment")
-# Folder name without signs and capitals -> tasks.
-FOLDERS: dict[str, tuple[KnownTask, ...]] = {
-    **{name: (KnownTask(name, 1),) for name in ("cr", "mpqa", "sst2", "subj", "trec")},
-    **{name: (KnownTask(name, 2),) for name in ("mnli", "mrpc", "qnli", "qqp", "rte", "wnli")},
-    "cola": (KnownTask("cola", 1, {"score": "matthews"}),),
-    "sick": (
-        KnownTask("sick-relatedness", 2, {"range": [1, 5]}, ("relatedness", "relatedness_score")),
-        KnownTask("sick-entailment", 2, {}, ENTAILED),
-    ),
-    "snlicad": (KnownTask("snli-cad", 2),),
-    "stsb": (KnownTask("stsb", 2, {"range": [0, 5]}),),
-}
-FOLDER_SPLITS = {
-    "train": ("train", "train_all", "all"),
-    "validation": ("dev", "dev_all", "dev_matched", "validation", "validation_matched"),
-    "test": ("test", "test_all", "test_matched"),
-}
+# Names of files up to the split, or of folders -> the tasks in them.
+FILE_SETS, FOLDERS = (
+    {name: [KnownTask(**task) for task in tasks] for name, tasks in KNOWN[kind].items()}
+    for kind in ("files", "folders")
+)
 
 
 def recognise(folder: str | Path) -> dict[str, Entry]:
@@ -105,12 +76,12 @@ def recognise(folder: str | Path) -> dict[str, Entry]:
             f"data folder {folder} does not exist or is a file; allowed: a folder with data files; "
             "correct --data"
         )
-    sets: list[tuple[Files, tuple[KnownTask, ...]]] = []
-    for prefix, known in FILE_SETS.items():
-        sets.append((_find_files(root, FILE_SET_SPLITS, f"{prefix}-"), (known,)))
+    sets: list[tuple[Files, Sequence[KnownTask]]] = []
+    for prefix, tasks in FILE_SETS.items():
+        sets.append((_find_files(root, KNOWN["file_splits"], f"{prefix}-"), tasks))
     for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
-        tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), ())
-        sets.append((_find_files(place, FOLDER_SPLITS), tasks))
+        tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), [])
+        sets.append((_find_files(place, KNOWN["folder_splits"]), tasks))
     entries = ((k.task, k.entry(files)) for files, tasks in sets for k in tasks if "train" in files)
     # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
     return {name: {**entry, "on_bad_row": "skip"} for name, entry in entries if entry}

