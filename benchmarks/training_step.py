@@ -23,8 +23,9 @@ from mops.model.packing import pack_segments
 from mops.model.pretrained import load_pretrained
 from mops.tasks import Task
 from mops.training.losses import Fixed
+from mops.training.machine import has_bfloat16
 from mops.training.optim import build_optimizer
-from mops.training.prepare import Prepared, build_objective, prepare
+from mops.training.prepare import Prepared, build_objective, choose_precision, prepare
 from mops.training.step import Learner, take_step
 
 TASKS = ("sentiment", "paraphrase", "similarity")
@@ -64,6 +65,10 @@ def measure(data: str, encoder: str, pair: str, size: int, rounds: int) -> dict[
         "mops": partial(our_step, case, batch, dropout=0.1),
         "mops without dropout": partial(our_step, case, batch, dropout=0.0),
     }
+    if has_bfloat16("cpu"):
+        theirs = partial(their_step, folder, dict(ready.layout.tasks), pair, batch, is_half=True)
+        steps["transformers, bfloat16"] = theirs
+        steps["mops, bfloat16"] = partial(our_step, case, batch, dropout=0.1, bf16=True)
     flops = 3 * linear_flops(ready, batch)  # backward is twice forward
     found = compare_apart(steps, flops=dict.fromkeys(steps, flops), rounds=rounds).to_data()
     return {**found, "tokens": batch_tokens(batch)}
@@ -114,22 +119,28 @@ def linear_flops(ready: Prepared, batch: Batch) -> float:
     return float(batch_tokens(batch) * encoder.depth * layer)
 
 
-def our_step(case: Case, batch: Batch, dropout: float) -> Callable[[], object]:
+def our_step(case: Case, batch: Batch, dropout: float, bf16: bool = False) -> Callable[[], object]:
     ready = prepare_case(case)
-    training = ready.recipe.training
+    training = ready.recipe.training.model_copy(update={"bf16": bf16})
     network = Network(ready.layout, dropout=dropout, head_dropout=dropout)
     load_pretrained(network, ready.source)
+    choose_precision(network, training)
     weighting = Fixed({task: training.weight(task) for task in network.layout.tasks})
     learner = Learner(network, build_optimizer(network, training), weighting)
     return lambda: take_step(learner, batch, PlannedStage(0, 1, training), 0)
 
 
 def their_step(
-    folder: str, tasks: dict[str, Task], pair: str, batch: Batch
+    folder: str, tasks: dict[str, Task], pair: str, batch: Batch, is_half: bool = False
 ) -> Callable[[], object]:
     model = Reference(folder, tasks, pair)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
-    return lambda: reference_step(model, optimizer, batch)
+
+    def step() -> object:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+            return reference_step(model, optimizer, batch)
+
+    return step
 
 
 def our_forward(case: Case, batch: Batch) -> Callable[[], object]:

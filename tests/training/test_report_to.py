@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -12,13 +12,12 @@ from tracking import Recorder, Told, curve, recipe, record, told_by
 
 import mops
 from mops.config.training import Tracker, Training
-from mops.errors import RecipeError
+from mops.errors import RecipeError, UsageError
 from mops.surveys.executors import train_trials
 from mops.surveys.ledger import Candidate, Ledger, Trial
 from mops.training.batched import train_many
 from mops.training.distributed import ProcessGroup
 from mops.training.pretrain import pretrain
-from mops.training.run import tracked
 from mops.training.tracking import (
     TRACKERS,
     Label,
@@ -150,9 +149,11 @@ def test_of_several_processes_the_first_one_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = record(monkeypatch, "wandb")
-    other: Any = SimpleNamespace(learner=SimpleNamespace(group=ProcessGroup(rank=1)))
-    with tracked(other, recipe("wandb"), Label("run", tmp_path)):
-        assert not runs
+    second = ProcessGroup(rank=1)
+    monkeypatch.setattr("mops.training.run.process_group", lambda: nullcontext(second))
+    with pytest.raises(UsageError, match="not a record"):  # the first one would have written it
+        mops.train(recipe("wandb"), tmp_path / "run")
+    assert not runs and not (tmp_path / "run" / "curve.jsonl").exists()
 
 
 # ------------------------------------------------------------------ interrupted

@@ -12,11 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 import mops
+from mops.model.blocks import Dense
 from mops.training.run import Run
 from running import TRAIN_ROWS, world, write_long_encoder, write_toy_data
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 NAMES = ("sentiment", "paraphrase", "similarity")
+MAY_CRASH = getattr(torch.cpu, "get_capabilities", dict)().get("amx_tile", False)
+safe_bfloat16 = pytest.mark.skipif(MAY_CRASH, reason="AMX may be an illegal instruction here")
 
 
 @pytest.fixture
@@ -188,6 +191,55 @@ def test_class_weights_change_the_loss(run_with: Any, tmp_path: Path) -> None:
     assert weighted["sentiment"] != plain["sentiment"]
     assert weighted["paraphrase"] != plain["paraphrase"]
     assert weighted["similarity"] == plain["similarity"]
+
+
+@safe_bfloat16
+def test_bfloat16_rounds_the_products_of_a_training_step_and_nothing_else(
+    run_with: Any, tmp_path: Path
+) -> None:
+    dense = Dense(64, 48)
+    dense.has_bfloat16 = True
+    input_RN = torch.randn(20, 64)
+    exact = torch.nn.functional.linear(input_RN, dense.weight, dense.bias)
+    assert torch.equal(dense.eval()(input_RN), exact)
+    rounded = dense.train()(input_RN)
+    assert rounded.dtype == torch.float32
+    assert torch.equal(rounded, rounded.bfloat16().float())
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, rtol=0.02, atol=0.02)
+    plain = run_with(training__max_steps=4)
+    recipe = world().recipe("shared", training__max_steps=4, training__bf16=True)
+    fast = mops.train(recipe, tmp_path / "fast")
+    found, expected = losses_of_first_step(fast), losses_of_first_step(plain)
+    assert found["losses"] != expected["losses"]
+    assert found["losses"] == pytest.approx(expected["losses"], rel=0.02)
+    assert {tensor.dtype for tensor in weights_of(fast).values()} == {torch.float32}
+
+
+@safe_bfloat16
+@pytest.mark.parametrize(
+    ("known", "is_used"),
+    [
+        ({"avx512_bf16": True, "amx_tile": False}, True),
+        ({"avx512_bf16": True, "amx_tile": True}, False),  # may crash in a virtual machine
+        ({"avx512_bf16": False}, False),
+    ],
+)
+def test_bf16_auto_asks_the_processor(
+    known: dict[str, bool],
+    is_used: bool,
+    run_with: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    settings = {"training__max_steps": 4}
+    auto = mops.train(
+        world().recipe("shared", **settings, training__bf16="auto"), tmp_path / "auto"
+    )
+    same = run_with(**settings, training__bf16=is_used)
+    weights = weights_of(auto)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in weights_of(same).items())
 
 
 @pytest.mark.slow

@@ -255,6 +255,11 @@ class Training(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = doc(11711, "random seed")
     threads: Count | None = doc(None, "CPU threads; default: the number of cores")
     device: str = doc("auto", "auto, cpu, cuda, cuda:1, mps, ...")
+    bf16: bool | Literal["auto"] = doc(
+        False,
+        "compute the encoder's matrix products of a training step in bfloat16; `auto`: where "
+        "that is known to be fast and safe. Predictions are always in float32",
+    )
     torch_compile: bool = doc(False, "compile the feed-forward blocks")
     report_to: Literal["none", Tracker] | tuple[Tracker, ...] = doc(
         "none", "tensorboard, mlflow, wandb, or a list; no effect on training"

@@ -36,9 +36,17 @@ def product(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None = None) -
 
 
 class Dense(nn.Linear):
-    """A linear layer with `product`; a single output is a plain sum, for the same reason."""
+    """A linear layer with `product`; a single output is a plain sum, for the same reason.
+
+    With `has_bfloat16`, a training step rounds inputs, weights and outputs to bfloat16; the weights
+    that the optimizer updates stay in float32 (Micikevicius et al. 2018).
+    """
+
+    has_bfloat16 = False
 
     def forward(self, input: Tensor) -> Tensor:
+        if self.has_bfloat16 and self.training:
+            return F.linear(*(x.bfloat16() for x in (input, self.weight, self.bias))).float()
         if self.out_features == 1:
             return (input * self.weight).sum(1, keepdim=True) + self.bias
         return product(input, self.weight, self.bias)

@@ -142,11 +142,8 @@ def train_many(
                 f"{run.folder}: this run cannot be trained in a batch: {reason}; "
                 "train it alone with `mops train`"
             )
-    results: Results = {
-        run.folder: single_run.finished_run(run.folder)
-        for run in runs
-        if single_run.is_finished(run.folder, run.ready)
-    }
+    found = {run.folder: single_run.finished_run(run.folder, run.ready) for run in runs}
+    results: Results = {folder: run for folder, run in found.items() if run}
     left = sorted((run for run in runs if run.folder not in results), key=feature_key)
     for _, group in groupby(left, key=feature_key):
         results |= train_group(list(group), watcher)
@@ -194,7 +191,9 @@ def train_batch(
             try:
                 trainer = build_trainer(run, encoder, tables)
                 single_run.begin_folder(run.folder, run.ready.recipe)
-                trackers.enter_context(single_run.tracked(trainer, run.ready.recipe, run.label))
+                size = trainer.state.curve_bytes
+                tracked = trainer.curve.tracked(run.ready.recipe, run.folder, size, run.label)
+                trackers.enter_context(tracked)
                 trainers.append((run, trainer))
             except RunError as error:  # a state that cannot be read, a folder without space
                 results[run.folder] = error

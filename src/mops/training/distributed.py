@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from mops.data.batches import TaskData, split_batches
@@ -137,14 +137,6 @@ class ProcessGroup:
         """Wait until all processes are here."""
         self.broadcast(True)
 
-    def first_then_others(self, work: Callable[[], None]) -> None:
-        """Let the first process leave something on disk that the others then find."""
-        if self.is_first:
-            work()
-        self.wait()
-        if not self.is_first:
-            work()
-
 
 ALONE = ProcessGroup()
 
@@ -173,6 +165,10 @@ def is_first_process() -> bool:
     return world_size() == 1 or os.environ.get("RANK", "0") == "0"
 
 
+# The store that all processes share, the rank of this one, and how many there are.
+meeting_point = cache(lambda: next(rendezvous("env://")))
+
+
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
     """All processes of a training; only the one that fails first reports its error."""
@@ -196,10 +192,3 @@ def process_group() -> Iterator[ProcessGroup]:
         raise
     finally:
         dist.destroy_process_group()
-
-
-@cache
-def meeting_point() -> tuple[Store, int, int]:
-    """The store that all processes share, the rank of this one, and how many there are."""
-    store, rank, world = next(rendezvous("env://"))
-    return store, rank, world

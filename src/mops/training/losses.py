@@ -95,7 +95,6 @@ class Weighting(nn.Module):
 
     def note(self, losses: Mapping[str, float], step: int) -> None:
         """Called after each step (counted from 0) with its losses."""
-        return
 
 
 class Fixed(Weighting):

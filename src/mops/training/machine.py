@@ -4,8 +4,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -34,6 +34,18 @@ def choose_device(name: str) -> str:
             "(a device is auto, cpu, cuda, cuda:1, mps or another name that torch knows)"
         ) from cause
     return name
+
+
+def has_bfloat16(device: str) -> bool:
+    """Whether matrix products in bfloat16 are known to be fast on the device, and safe.
+
+    Some virtual machines report AMX, and a process that uses it dies of an illegal instruction.
+    """
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # Older versions of torch cannot tell.
+    known: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return device == "cpu" and bool(known.get("avx512_bf16")) and not known.get("amx_tile")
 
 
 def prepare_machine(training: Training) -> str:
@@ -131,13 +143,11 @@ def prefetch(make: Callable[[int], T], numbers: Iterable[int]) -> Generator[T, N
     each other.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
-        ahead: Future[T] | None = None
-        for number in numbers:
-            ready, ahead = ahead, pool.submit(make, number)
-            if ready:
-                yield ready.result()
-        if ahead:
-            yield ahead.result()
+        started = (pool.submit(make, number) for number in numbers)
+        ahead = next(started, None)
+        while ahead:
+            ready, ahead = ahead, next(started, None)
+            yield ready.result()
 
 
 @contextmanager

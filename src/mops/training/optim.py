@@ -192,15 +192,7 @@ class Average(nn.Module):
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(list(self.buffers()), list[Tensor](self.weights), 1 - decay)
 
-    @contextmanager
-    def swapped(self) -> Iterator[None]:
-        """The network has the averages inside the context, and its own weights after it."""
-        self.swap()
-        try:
-            yield
-        finally:
-            self.swap()
-
     def swap(self) -> None:
+        """Exchange the network's weights and their averages."""
         for weight, average in zip(self.weights, self.buffers(), strict=True):
             weight.data, average.data = average.data, weight.data

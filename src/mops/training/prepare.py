@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.files import file_digest
+from mops.model.blocks import Dense
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
@@ -31,10 +33,10 @@ from mops.plans.layout import Layout
 from mops.predict.inference import compute_outputs, decide
 from mops.record import MetaInfo, machine_info
 from mops.tasks import Task
-from mops.training.checkpoint import ALL, TrainerState
+from mops.training.checkpoint import ALL, STATE, TrainerState, load, saved_step
 from mops.training.distributed import ALONE, ProcessGroup
 from mops.training.feature_cache import fill_rows, open_cache, reused_rows
-from mops.training.machine import prepare_machine
+from mops.training.machine import has_bfloat16, prepare_machine
 from mops.training.step import build_learner, compute_losses
 from mops.training.targets import ask_teachers, soften
 from mops.training.tracking import Curve, Tell, refuse_missing_trackers
@@ -137,7 +139,6 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     return selection
 
 
-TaskScores = dict[str, Mapping[str, float]]
 Values = NDArray[np.float64]
 TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
 
@@ -171,7 +172,11 @@ class TaskObjective:
 
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Compute the frozen layers of the stage once, for rows that are used again."""
-        self.group.first_then_others(partial(self.fill_cache, network, state, tell))
+        if not self.group.is_first:
+            self.group.wait()  # for what the first process leaves on disk
+        self.fill_cache(network, state, tell)
+        if self.group.is_first:
+            self.group.wait()
 
     def fill_cache(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Fill the cache for the steps and evaluations that are left in the current stage."""
@@ -194,13 +199,11 @@ class TaskObjective:
 
     def evaluate(self, network: Network, step: int) -> Evaluation:
         predictions = self.predict_selection(network)
-        scores: dict[str, TaskScores] = {}
-        for chooser in (ALL, *HALVES):
-            scores[chooser] = {}
-            for name, data in self.selection.items():
-                chosen = (data.halves == chooser) | (chooser == ALL)
-                pair = data.targets[chosen], predictions[name][chosen]
-                scores[chooser][name] = score(data.task, *pair)
+        scores: dict[str, dict[str, Mapping[str, float]]] = {c: {} for c in (ALL, *HALVES)}
+        for chooser, (name, data) in product(scores, self.selection.items()):
+            chosen = (data.halves == chooser) | (chooser == ALL)
+            pair = data.targets[chosen], predictions[name][chosen]
+            scores[chooser][name] = score(data.task, *pair)
         overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
         choosing = {chooser: own[self.training.best_by] for chooser, own in overall.items()}
         return choosing, {"selection": scores[ALL], **overall[ALL]}
@@ -264,11 +267,22 @@ def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) ->
     network = Network(ready.layout, dropout=dropout, head_dropout=head_dropout, seed=training.seed)
     load_pretrained(network, ready.source)
     network.to(ready.device)
+    choose_precision(network, training)
     if training.torch_compile:  # blocks whose only varying size is the number of tokens
         for owner, module in network.bank.items():
             if owner.startswith("feedforward"):
                 module.compile(dynamic=True)
     return start_trainer(folder, ready, network, build_objective(ready, group), group)
+
+
+def choose_precision(network: Network, training: Training) -> None:
+    """Which matrix products of the encoder a training step computes in bfloat16: all or none."""
+    device = str(next(network.parameters()).device)
+    is_fast = training.bf16 is True or (training.bf16 == "auto" and has_bfloat16(device))
+    for owner, part in network.bank.items():
+        for module in part.modules() if owner.startswith(("attention", "feedforward")) else ():
+            if isinstance(module, Dense):
+                module.has_bfloat16 = is_fast
 
 
 def start_trainer(
@@ -280,21 +294,24 @@ def start_trainer(
     curve: str = "curve.jsonl",
 ) -> Trainer:
     """A run at its first step, or where it was interrupted."""
-    training = ready.recipe.training
-    trainer = Trainer(
+    training, path = ready.recipe.training, folder / STATE
+    learner = build_learner(network, objective.schedule, training, group)
+    state = TrainerState(processes=group.world)
+    if path.is_file():
+        learner.enter_stage(objective.schedule.stage_at(saved_step(path)))
+        state = load(path, learner, ready.key)
+    if state.processes != group.world:  # the rows of a step depend on their number
+        raise RecipeError(
+            f"{folder} was trained by {state.processes} process(es) up to step {state.step}, now "
+            f"there are {group.world}; start as many (torchrun --nproc-per-node), or name another "
+            "folder with --out"
+        )
+    return Trainer(
         folder=folder,
-        learner=build_learner(network, objective.schedule, training, group),
+        learner=learner,
         objective=objective,
         training=training,
         curve=Curve(folder / curve),
         key=ready.key,
-        state=TrainerState(processes=group.world),
+        state=state,
     )
-    trainer.resume()
-    if trainer.state.processes != group.world:  # the rows of a step depend on their number
-        raise RecipeError(
-            f"{folder} was trained by {trainer.state.processes} process(es) up to step "
-            f"{trainer.state.step}, now there are {group.world}; start as many "
-            "(torchrun --nproc-per-node), or name another folder with --out"
-        )
-    return trainer

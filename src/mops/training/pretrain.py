@@ -35,8 +35,8 @@ from mops.training import masked_words
 from mops.training.checkpoint import ALL, TrainerState
 from mops.training.machine import restored_threads
 from mops.training.masked_words import HEADS, TEXT, held_out_losses, word_head
-from mops.training.prepare import Prepared, meta_info, prepare, start_trainer
-from mops.training.run import refuse_other_work, tracked
+from mops.training.prepare import Prepared, choose_precision, meta_info, prepare, start_trainer
+from mops.training.run import refuse_other_work
 from mops.training.tracking import Tell, Watcher
 from mops.training.trainer import Evaluation, Trainer
 
@@ -47,7 +47,7 @@ USED = {  # keys of `training` that count here
     "max_length", "num_train_epochs", "steps_per_epoch", "max_steps", "learning_rate",
     "head_learning_rate", "layer_decay", "lr_scheduler_type", "warmup_steps", "weight_decay",
     "adam_epsilon", "max_grad_norm", "dropout", "eval_steps", "save_steps", "early_stopping",
-    "seed", "threads", "device",
+    "seed", "threads", "device", "bf16",
 }  # fmt: skip
 
 
@@ -81,9 +81,8 @@ def pretrain(
     objective, trainer = build_trainer(folder, ready, batch_size, control_steps)
     remove_drafts(folder)
     write_text(folder / SETTINGS, json.dumps(settings, indent=2))
-    with tracked(trainer, recipe):
+    with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes):
         if not trainer.state.evaluations:
-            trainer.cut_curve()
             trainer.evaluate(watcher)
         trainer.run(watcher)
         trainer.restore_best()
@@ -129,17 +128,16 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
     is_there = (folder / RECORD).is_file()
     path = folder / (RECORD if is_there else SETTINGS)
     try:
-        facts = json.loads(path.read_text("utf-8"))
-        record: dict[str, Any] = facts if is_there else {"settings": dict(facts)}
-        there = dict(record["settings"]), settings
+        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        there = dict(facts["settings"] if is_there else facts)
     except (ValueError, KeyError, TypeError) as cause:
         raise UsageError(
             f"{path} cannot be read: {cause}; delete {folder} and start again, or name another "
             "folder with --out"
         ) from cause
-    is_other_data = is_there and ready.is_other_data(record["meta_info"])
-    refuse_other_work(folder, "pretraining", there, is_other_data)
-    return record if is_there else {}
+    is_other_data = is_there and ready.is_other_data(facts["meta_info"])
+    refuse_other_work(folder, "pretraining", (there, settings), is_other_data)
+    return facts if is_there else {}
 
 
 def build_trainer(
@@ -155,6 +153,7 @@ def build_trainer(
     else:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
     head = word_head(network.to(ready.device))
+    choose_precision(network, training)
     objective = MaskedWords(
         corpus=corpus,
         schedule=plan_phases(training, len(corpus.train), batch_size, control_steps),

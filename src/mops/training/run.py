@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,8 +92,9 @@ def train_until(
         watcher = watcher if watcher and group.is_first else Watcher()
         ready = prepare(recipe, watcher.phase)
         group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
-        if group.broadcast(group.is_first and is_finished(folder, ready)):
-            return finished_run(folder)
+        found = finished_run(folder, ready) if group.is_first else None
+        if group.broadcast(found is not None):
+            return found or Run(folder, read_record(folder / "record.json"), was_finished=True)
         watcher.phase("tokenising")
         trainer = build_trainer(folder, ready, group)
         group.check_equal("the saved state", lambda: trainer.state.step)
@@ -102,7 +103,8 @@ def train_until(
         schedule = trainer.schedule
         warnings = schedule_warnings(schedule, ready.recipe.training)
         watcher.planned(task_budgets(schedule), list(warnings.values()))
-        with tracked(trainer, ready.recipe, label):
+        curve, size = trainer.curve, trainer.state.curve_bytes
+        with curve.tracked(ready.recipe, folder, size, label) if group.is_first else nullcontext():
             trainer.run(watcher, until)
             if not trainer.is_done:
                 return Paused(trainer.state.best_score, trainer.run_seconds)
@@ -111,28 +113,20 @@ def train_until(
         return run or Run(folder, read_record(folder / "record.json"))
 
 
-def tracked(
-    trainer: Trainer, recipe: Recipe, label: Label | None = None
-) -> AbstractContextManager[None]:
-    """Send the curve to the recipe's trackers, from the first process."""
-    if not trainer.learner.group.is_first:
-        return nullcontext()
-    state = trainer.folder / "state"
-    label = label or Label(trainer.folder.resolve().name, trainer.folder)
-    return trainer.curve.tracked(recipe, label, state, trainer.state.curve_bytes)
-
-
-def is_finished(folder: Path, ready: Prepared) -> bool:
-    """Whether this very run is already there; refuses a folder that holds another one."""
+def finished_run(folder: Path, ready: Prepared) -> Run | None:
+    """This very run, if it is already there; refuses a folder that holds another one."""
     if not holds(folder, "recipe.yaml", kind="run"):
-        return False
+        return None
     path = folder / "record.json"
-    meta_info = asdict(read_record(path).meta_info) if path.is_file() else None
+    record = read_record(path) if path.is_file() else None
     there = to_recipe(read_yaml(folder / "recipe.yaml"), where=f"{folder / 'recipe.yaml'}")
     settings = there.to_data(), ready.recipe.to_data()
-    is_other_data = meta_info is not None and ready.is_other_data(meta_info)
+    is_other_data = record is not None and ready.is_other_data(vars(record.meta_info))
     refuse_other_work(folder, "run", settings, is_other_data)
-    return meta_info is not None and (folder / "model" / "config.json").is_file()
+    if record is None or not (folder / "model" / "config.json").is_file():
+        return None
+    shutil.rmtree(folder / "state", ignore_errors=True)  # a kill may have left it
+    return Run(folder, record, was_finished=True)
 
 
 def refuse_other_work(
@@ -149,12 +143,6 @@ def refuse_other_work(
             f"{folder} holds this {kind}, finished, but the data or the encoder's weights have "
             "changed since; name another folder with --out"
         )
-
-
-def finished_run(folder: Path) -> Run:
-    """The run that is there; a kill may have left its state."""
-    shutil.rmtree(folder / "state", ignore_errors=True)
-    return Run(folder, read_record(folder / "record.json"), was_finished=True)
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:

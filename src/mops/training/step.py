@@ -1,8 +1,8 @@
 """One training step, from a batch to updated weights, and the checks of its gradients."""
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -53,9 +53,15 @@ class Learner:
         parts = {"weighting": self.weighting, "gradients": self.gradients, "ema": self.average}
         return {name: part for name, part in parts.items() if part is not None}
 
-    def averaged(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
         """Inside, the network has the averaged weights, if the recipe asks for them."""
-        return self.average.swapped() if self.average else nullcontext()
+        swap = self.average.swap if self.average else lambda: None
+        swap()
+        try:
+            yield
+        finally:
+            swap()
 
 
 def build_learner(

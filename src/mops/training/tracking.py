@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PROJECT = "mops"  # where the tracker's own variable names none
 PARAMETERS = 100  # that mlflow takes at once
-KEYS = "trackers.json"  # in the state of a run: tracker -> the key of its run there
+KEYS = "state/trackers.json"  # in the folder of a run: tracker -> the key of its run there
 EVALUATED = ("selection", "held_out")  # keys of a line that is an evaluation
 SHORT: Mapping[str, tuple[str, ...]] = {  # keys of a line -> words of a name
     "losses": ("loss",),
@@ -94,20 +94,18 @@ class Curve:
         self.for_each(self.trackers, lambda name: self.send(name, line))
         return size
 
-    def cut(self, size: int) -> None:
-        """Drop lines that were written after the checkpoint that a run resumes from."""
-        with self.opened() as file:
-            file.truncate(size)
-
     @contextmanager
-    def tracked(self, recipe: Recipe, label: Label, state: Path, size: int) -> Iterator[None]:
+    def tracked(
+        self, recipe: Recipe, folder: Path, size: int, label: Label | None = None
+    ) -> Iterator[None]:
         """Send lines to the recipe's trackers; a run that breaks off ends without scores.
 
-        `size` is that of the curve up to the checkpoint that the run resumes from. A tracker that
-        knows the run has its later lines too; a new one gets the earlier ones first. `state` keeps
-        the trackers' keys.
+        `size` is that of the curve up to the checkpoint that the run resumes from; later lines are
+        dropped. A tracker that knows the run has them too; a new one gets the earlier ones first.
+        The state in the run's folder keeps the trackers' keys.
         """
-        path, names = state / KEYS, recipe.training.trackers
+        path, names = folder / KEYS, recipe.training.trackers
+        label = label or Label(folder.resolve().name, folder)
         keys: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         parameters = dict(flat(recipe.to_data(), "."))
         text = self.path.read_bytes() if self.path.is_file() else b""
@@ -123,6 +121,8 @@ class Curve:
             keys |= {name: tracker.key for name, tracker in self.trackers.items()}
             write_text(path, json.dumps(keys, indent=2) + "\n")
         try:
+            with self.opened() as file:
+                file.truncate(size)
             yield
         finally:
             self.end()

@@ -216,15 +216,12 @@ class Trainer:
         group, parameters = self.learner.group, self.network.parameters()
         group.check_equal("the weights", lambda: [float(p.detach().sum()) for p in parameters])
         if group.is_first:
-            self.judge(watcher)
+            with self.learner.averaged():
+                self.judge(watcher)
         self.state.is_stopped = group.broadcast(self.state.is_stopped)
 
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
-        with self.learner.averaged():
-            self.judge_weights(watcher)
-
-    def judge_weights(self, watcher: Watcher) -> None:
         now = self.state
         scores, facts = self.objective.evaluate(self.network, now.step)
         now.evaluations += 1
@@ -248,19 +245,6 @@ class Trainer:
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
         line = self.log({**facts, "best": is_best})
         watcher.evaluation(line["step"], line, is_best)
-
-    def resume(self) -> None:
-        """Go to where the run was interrupted, if it was."""
-        path, learner = self.folder / STATE, self.learner
-        if not path.is_file():
-            return
-        learner.enter_stage(self.schedule.stage_at(checkpoint.saved_step(path)))
-        self.state = checkpoint.load(path, learner, self.key)
-
-    def cut_curve(self) -> None:
-        """Forget lines that were written after the checkpoint that this run resumes from."""
-        if self.learner.group.is_first:
-            self.curve.cut(self.state.curve_bytes)
 
     def save(self) -> None:
         if self.learner.group.is_first:
@@ -297,8 +281,6 @@ def run_all(
     first, group = runs[0], runs[0].learner.group
     stop = math.ceil(until * len(first.schedule))
     watcher.begin(len(first.schedule), first.state.step)
-    for run in runs:
-        run.attempt(run.cut_curve)
     with stop_requests() as requests:
         while left := [run for run in runs if not run.is_done and run.state.step < stop]:
             for run in left:
