@@ -7,7 +7,8 @@ import html
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # the sign of a number, not of its exponent
@@ -69,14 +70,15 @@ class Table:
     def texts(self) -> list[list[str]]:
         return [[cell.text for cell in row] for row in self.rows]
 
-    @property
-    def number_columns(self) -> list[bool]:
-        """Which columns hold only numbers and empty cells."""
-        return [
-            any(row[n].text for row in self.rows)
-            and all(row[n].is_number or not row[n].text for row in self.rows)
-            for n in range(len(self.columns))
-        ]
+    def column_kinds(self, long: int = 60) -> list[str]:
+        """Of each column: number, word, or long if a text has more letters; empty cells are any."""
+        kinds = []
+        for n in range(len(self.columns)):
+            cells = [row[n] for row in self.rows if row[n].text]
+            is_number = cells and all(cell.is_number for cell in cells)
+            is_long = any(len(cell.text) > long for cell in cells)
+            kinds.append("number" if is_number else "long" if is_long else "word")
+        return kinds
 
     def without_empty_columns(self) -> Table:
         kept = [n for n in range(len(self.columns)) if any(row[n].text for row in self.rows)]
@@ -101,7 +103,7 @@ def to_minus(text: str) -> str:
 
 def markdown_table(table: Table) -> str:
     """A GitHub table; number columns are aligned right."""
-    marks = ["---:" if is_number else "---" for is_number in table.number_columns]
+    marks = ["---:" if kind == "number" else "---" for kind in table.column_kinds()]
     return markdown_lines(table.columns, table.texts, marks)
 
 
@@ -120,9 +122,11 @@ def escape_markdown(text: str) -> str:
 
 def to_csv(table: Table) -> str:
     """Values at full precision; a cell's further values follow as columns like overall_stderr."""
-    names = unique_names([ascii_name(column) for column in table.columns])
     columns: list[list[float | str]] = []
-    for n, name in enumerate(names):
+    used: Counter[str] = Counter()
+    for n, plain in enumerate(map(ascii_name, table.columns)):
+        used[plain] += 1
+        name = plain if used[plain] == 1 else f"{plain}_{used[plain]}"
         cells = [row[n] for row in table.rows]
         columns.append([name, *(cell.key for cell in cells)])
         for more in dict.fromkeys(key for cell in cells for key, _ in cell.more):
@@ -138,13 +142,6 @@ def ascii_name(column: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", plain.replace("/", " per ")).strip("_") or "column"
 
 
-def unique_names(names: Sequence[str]) -> Iterator[str]:
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        yield name if seen[name] == 1 else f"{name}_{seen[name]}"
-
-
 LATEX_SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
     "#": r"\#", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
@@ -158,16 +155,6 @@ LATEX_SIGNS = {
 }  # fmt: skip
 ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 EXPONENT = re.compile(r"(?<=\d)e\{-\}0?(\d+)")  # of an escaped number
-LONG = 40  # characters; longer texts are broken into lines
-
-
-def latex_columns(table: Table) -> list[str]:
-    """Long texts are paragraphs, numbers are aligned right."""
-    kinds = []
-    for n, is_number in enumerate(table.number_columns):
-        is_long = any(len(row[n].text) > LONG for row in table.rows)
-        kinds.append(r"p{0.5\linewidth}" if is_long else "r" if is_number else "l")
-    return kinds
 
 
 def latex_cell(cell: Cell) -> str:

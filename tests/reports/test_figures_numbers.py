@@ -190,34 +190,34 @@ def standing(plan: str, **settings: Any) -> Any:
 def test_a_line_per_plan_along_a_rate() -> None:
     rates = (1e-3, 1e-5, 1e-4)
     made = [standing(plan, learning_rate=rate) for plan in ("x", "y") for rate in rates]
-    (found,) = setting_responses(made)
-    assert found.label == "learning_rate" and [name for name, _ in found.lines] == ["x", "y"]
-    for name, points in found.lines:
+    ((label, lines),) = setting_responses(made)
+    assert label == "learning_rate" and [name for name, _ in lines] == ["x", "y"]
+    for name, points in lines:
         assert [value for value, _ in points] == sorted(rates)
         assert {one.plan for _, one in points} == {name}
 
 
 def test_keys_that_change_together_are_one() -> None:
     made = [standing("x", learning_rate=r, head_learning_rate=10 * r) for r in (1e-5, 1e-4)]
-    (found,) = setting_responses(made)
-    assert found.label == "learning_rate = head_learning_rate" and len(found.lines[0][1]) == 2
+    ((label, lines),) = setting_responses(made)
+    assert label == "learning_rate = head_learning_rate" and len(lines[0][1]) == 2
 
 
 def test_two_numbers_that_cross() -> None:
     made = [standing("x", dropout=a, weight_decay=b) for a in (0.0, 0.1, 0.3) for b in (0.0, 0.01)]
-    first, second = setting_responses(made)
-    assert [name for name, _ in first.lines] == ["weight_decay=0", "weight_decay=0.01"]
-    assert len(second.lines) == 3 and all(len(points) == 2 for _, points in second.lines)
+    (_, first), (_, second) = setting_responses(made)
+    assert [name for name, _ in first] == ["weight_decay=0", "weight_decay=0.01"]
+    assert len(second) == 3 and all(len(points) == 2 for _, points in second)
 
 
 def test_weights_of_tasks_and_widths_of_heads() -> None:
     """Numbers inside of a setting."""
     weights = [standing("x", loss_weights={"a": 1.0, "b": b}) for b in (0.5, 1.0, 2.0)]
-    (found,) = setting_responses(weights)
-    assert found.label == "loss_weights.b" and len(found.lines[0][1]) == 3
+    ((label, lines),) = setting_responses(weights)
+    assert label == "loss_weights.b" and len(lines[0][1]) == 3
     heads = [standing("x", head={"kind": "mlp", "depth": 1, "width": w}) for w in (64, 256)]
-    (found,) = setting_responses([*heads, standing("x", head="linear")])
-    assert found.label == "head.width" and len(found.lines[0][1]) == 2
+    ((label, lines),) = setting_responses([*heads, standing("x", head="linear")])
+    assert label == "head.width" and len(lines[0][1]) == 2
 
 
 def test_words_and_switches_are_no_numbers() -> None:
@@ -227,8 +227,8 @@ def test_words_and_switches_are_no_numbers() -> None:
 
 def test_shared_layers_follow_from_the_layout(source: Source) -> None:
     """Four layers; whatever a plan is called, and only where nothing else differs."""
-    found = {response.label: response for response in plan_responses(source)}
-    ((_, line),) = found["shared layers"].lines
+    found = dict(plan_responses(source))
+    ((_, line),) = found["shared layers"]
     points = [(value, one.plan) for value, one in line if "<" not in one.plan]
     assert points == [
         (-1, "separate"), (0, "hybrid:0"), (2, "hybrid:2"), (4, "shared"),

@@ -12,7 +12,6 @@ import pytest
 from pages import EVIL, hostile_report
 
 from mops.reports.page import (
-    column_classes,
     read_asset,
     render_page,
     sort_key,
@@ -129,7 +128,7 @@ def test_sort_keys() -> None:
         (Cell("y"), Cell("", None), Cell("nan", float("nan"))),
     )
     table = Table("t", "T", ("name", "size", "count"), rows)
-    assert column_classes(table) == ["word", "number", "number"]
+    assert table.column_kinds() == ["word", "number", "number"]
     assert [[sort_key(cell) for cell in row] for row in rows] == [
         ["x", "1000000.0", "3.0"],
         ["y", "", ""],

@@ -38,7 +38,7 @@ def laid(plan: str | SharingPlan, depth: int = DEPTH, pool: str = "mean") -> Lay
 
 def counts(boxes: Diagram) -> dict[str, int]:
     """Boxes in each row."""
-    return {row.name: len(list(boxes.row_boxes(row))) for row in boxes.rows}
+    return {row.name: len(row.copies) for row in boxes.rows}
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
@@ -64,7 +64,7 @@ def test_a_box_is_as_wide_as_its_users(plan: SharingPlan) -> None:
     boxes = Diagram(layout)
     assert sorted(boxes.tasks) == sorted(NAMES)
     for row in boxes.rows:
-        found = list(boxes.row_boxes(row)) or list(boxes.added_boxes(row))
+        found = row.copies or row.added
         tops = {box.top for box in found}
         for top in tops:
             here = sorted((box for box in found if box.top == top), key=lambda box: box.left)
@@ -87,7 +87,7 @@ def test_boxes_are_copies() -> None:
 
 def test_colours_say_who_shares() -> None:
     boxes = Diagram(laid("hybrid:2"))
-    rows = {row.name: [box.colour for box in boxes.row_boxes(row)] for row in boxes.rows}
+    rows = {row.name: [box.colour for box in row.copies] for row in boxes.rows}
     assert rows["0"] == [SHARED] and rows["4"] == list(COLOURS[:3])
     svg = draw_plan(laid("hybrid:2")).svg
     assert "one copy for all tasks" in svg and "one copy per task" in svg and "frozen" not in svg
@@ -97,14 +97,14 @@ def test_tasks_that_share_have_one_box_or_one_colour() -> None:
     neighbours, apart = Diagram(laid("late:IS/mood+same")), Diagram(laid("late:IS/mood+near"))
     assert counts(neighbours)["L2"] == 2 and counts(neighbours)["L1"] == 3
     row = next(row for row in apart.rows if row.name == "L2")
-    mood, same, near = apart.row_boxes(row)
+    mood, same, near = row.copies
     assert mood.colour == near.colour != same.colour and mood.users == ("mood", "near")
 
 
 def test_what_is_frozen_is_marked() -> None:
     layout = laid("frozen+late:SI")
     boxes = Diagram(layout)
-    frozen = {row.name for row in boxes.rows if all(box.is_frozen for box in boxes.row_boxes(row))}
+    frozen = {row.name for row in boxes.rows if all(box.is_frozen for box in row.copies)}
     assert frozen == {"emb", "0", "1", "2", "3", "4", "5"}
     svg = draw_plan(layout).svg
     assert svg.count("stroke-dasharray") == 7 + 1  # and in the legend
@@ -115,22 +115,23 @@ def test_parts_that_are_shared_differently_are_drawn_apart() -> None:
     """Of bitfit the norms alone have copies, and the norms alone learn."""
     boxes = Diagram(laid("bitfit"))
     layer = next(row for row in boxes.rows if row.name == "3")
-    assert len(layer.slices) == 2
-    found = [(len(box.users), box.is_frozen) for box in boxes.row_boxes(layer)]
+    assert len({box.top for box in layer.copies}) == 2
+    found = [(len(box.users), box.is_frozen) for box in layer.copies]
     assert sorted(found) == [(1, False)] * 3 + [(3, True)]
-    heights = [box.height for box in boxes.row_boxes(layer) if NAMES[0] in box.users]
+    heights = [box.height for box in layer.copies if NAMES[0] in box.users]
     assert heights == pytest.approx([layer.height * 2 / 3, layer.height / 3])
 
 
 def test_additions_are_small_boxes_at_their_layers() -> None:
-    boxes = Diagram(laid("pals:parallel"))
-    for row in boxes.rows:
-        added = list(boxes.added_boxes(row))
-        assert len(added) == (3 if row.name.isdigit() else 0)
-        assert all(box.width < boxes.column / 3 for box in added)
+    layout = laid("pals:parallel")
+    for row in Diagram(layout).rows:
+        assert len(row.added) == (3 if row.name.isdigit() else 0)
+    drawn = ElementTree.fromstring(draw_plan(layout).svg).iter(f"{SVG}rect")
+    added = [box for box in drawn if box.get("fill-opacity") == "0.8" and box.get("height") != "9"]
+    assert len(added) == 3 * DEPTH and {box.get("width") for box in added} == {"13"}
     top = Diagram(laid("pals:top"))
     (on_top,) = [row for row in top.rows if row.added]
-    assert on_top.name == "top0" and len(list(top.added_boxes(on_top))) == 3
+    assert on_top.name == "top0" and len(on_top.added) == 3
 
 
 @pytest.mark.parametrize(

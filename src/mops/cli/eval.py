@@ -57,7 +57,7 @@ def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> 
     with ProgressBar("scoring", total=sum(map(len, splits.values()))) as bar:
         for name, split, rows, answers in answered:
             scores[name] |= judge(answers, rows, split)
-            bar.update(advance=1, facts=f"{name} {split}")
+            bar.show(advance=1, facts=f"{name} {split}")
     untrained = [name for name in config.get("untrained", ()) if name in entries]
     return score_table(tasks, scores, untrained)
 

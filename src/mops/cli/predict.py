@@ -126,7 +126,7 @@ def write_predictions(
             else:
                 columns = (predictions[name].as_strings() for name in names)
                 writer.writerows(zip(ids, *columns, strict=True))
-            bar.update(advance=len(ids))
+            bar.show(advance=len(ids))
             give_back_memory()  # packs differ in size, which fragments memory over a long file
     if problems:
         warning = f"{problems} rows have a problem and were predicted anyway"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -36,27 +36,17 @@ OVERALL = "step {step}: overall {overall:.4f} on validation"  # an evaluation of
 PERPLEXITY = "{phase}, step {step}: held-out perplexity {perplexity:.2f}"  # of a pretraining
 
 
-class ProgressBar:
+class ProgressBar(Progress):
     """A bar on stderr; silent when stderr is no terminal."""
 
     def __init__(self, title: str, total: float | None = None) -> None:
-        self.title = title
         columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[facts]}")
         quiet = not ERR.is_terminal
-        self.bar = Progress(
-            "{task.description}", *columns, console=ERR, transient=True, disable=quiet
-        )
-        self.row = self.bar.add_task(title, total=total, facts="")
+        super().__init__("{task.description}", *columns, console=ERR, transient=True, disable=quiet)
+        self.title, self.row = title, self.add_task(title, total=total, facts="")
 
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def update(self, **changes: Any) -> None:
-        self.bar.update(self.row, **changes)
+    def show(self, **changes: Any) -> None:
+        self.update(self.row, **changes)
 
 
 class TrainingScreen(ProgressBar, Watcher):
@@ -71,13 +61,13 @@ class TrainingScreen(ProgressBar, Watcher):
         print_warnings(warnings)
 
     def begin(self, total: int, done: int) -> None:
-        self.update(total=total, completed=done, description=self.title)
+        self.show(total=total, completed=done, description=self.title)
         if done:
             ERR.print(f"{self.title}: resuming after step {done} of {total}")
 
     def step(self, step: int, facts: StepFacts) -> None:
         losses = "  ".join(f"{task} {loss:.3f}" for task, loss in facts.losses.items())
-        self.update(completed=step, facts=losses)
+        self.show(completed=step, facts=losses)
 
     def evaluation(self, step: int, scores: Mapping[str, Any], is_best: bool) -> None:
         form = PERPLEXITY if "perplexity" in scores else OVERALL
@@ -85,7 +75,7 @@ class TrainingScreen(ProgressBar, Watcher):
         ERR.print(f"{self.title}: {form.format_map({**scores, 'step': step})}{mark}")
 
     def phase(self, name: str) -> None:
-        self.update(description=f"{self.title}: {name}")
+        self.show(description=f"{self.title}: {name}")
 
 
 class SurveyScreen(ProgressBar, SurveyWatcher):
@@ -105,18 +95,18 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
         self.seconds |= own
         self.closed -= own.keys()
         self.done = {first: seconds for first, seconds in self.done.items() if first not in own}
-        self.update(total=sum(self.seconds.values()))
+        self.show(total=sum(self.seconds.values()))
         rest = format_seconds(sum(own.values()))
         self.note(f"{self.title}: {len(trials)} trainings, about {rest} of work")
 
     def started(self, job: Job) -> None:
-        self.update(facts=job.name)
+        self.show(facts=job.name)
 
     def moved(self, job: Job, fraction: float, activity: str) -> None:
         with self.lock:
             seconds = sum(self.seconds[trial_id] for trial_id in job.ids)
             self.done[job.ids[0]] = max(fraction * seconds, self.done.get(job.ids[0], 0.0))
-            self.update(completed=sum(self.done.values()), facts=f"{job.name}: {activity}")
+            self.show(completed=sum(self.done.values()), facts=f"{job.name}: {activity}")
 
     def ended(self, job: Job) -> None:
         """Say which trials ended, and the time left at the speed so far."""
@@ -134,7 +124,7 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
         ERR.print(text, soft_wrap=True)
 
     def phase(self, name: str) -> None:
-        self.update(facts=name)
+        self.show(facts=name)
         self.print_event(name)
 
     def print_event(self, text: str) -> None:
@@ -143,7 +133,7 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
 
     @property
     def elapsed(self) -> float:
-        return self.bar.tasks[0].elapsed or 0.0
+        return self.tasks[0].elapsed or 0.0
 
 
 def print_warnings(warnings: Sequence[str]) -> None:

@@ -24,9 +24,6 @@ WIDTH, LEFT, RIGHT = 420.0, 44.0, 4.0
 COLUMN_GAP, ROW_GAP = 6.0, 3.0
 TALL, LOW, MANY = 19.0, 10.0, 18  # height of a row; with more than MANY rows
 HEAD = 25.0  # height of a head's row
-SIDE = 13.0  # width of an addition inside a layer's box
-LETTER = 6.7  # width of a character, about
-FILL, ADDED_FILL = 0.24, 0.8  # opacity of copies and of additions
 SHARED = "#2f7fd6"  # one copy for all tasks
 TASKS = (
     "#d9660a", "#1a9166", "#8f6bd6", "#c94f7c", "#a07d00", "#1293a8", "#d64545", "#6b8e23",
@@ -112,25 +109,30 @@ class Box(NamedTuple):
     colour: str
     users: tuple[str, ...]
     is_frozen: bool
-    opacity: float = FILL
 
 
 class Level(NamedTuple):
     """Embeddings, a layer, an addition on top, the pooler, a late layer, or the heads."""
 
     name: str
-    slices: tuple[Cells, ...]  # from the bottom; several where parts are shared differently
-    added: Cells  # the additions here, if any
     top: float
     height: float
+    copies: tuple[Box, ...]
+    added: tuple[Box, ...]  # users of additions; drawn small where there are copies
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Equal for rows that look alike."""
+        users = tuple((box.users, box.is_frozen) for box in self.copies)
+        return self.name == "head", bool(self.added), users
 
 
 def draw_plan(layout: Layout, number: int = 0) -> Picture:
     """The figure with the plan's description as caption."""
     title, about = f"Plan {layout.plan.name}", layout.plan.about
     file = load_template("plan.svg").render(
-        title=title, diagram=Diagram(layout), width=WIDTH, left=LEFT, tall=TALL,
-        ink=INK, pale=PALE, ground=GROUND,
+        title=title, layout=layout, diagram=Diagram(layout), width=WIDTH, left=LEFT, tall=TALL,
+        ink=INK, pale=PALE, ground=GROUND, shared=SHARED,
     )  # fmt: skip
     caption = f"{about[:1].upper()}{about[1:]}." if about else ""
     svg = in_theme(file[file.index("<svg") :])
@@ -138,58 +140,42 @@ def draw_plan(layout: Layout, number: int = 0) -> Picture:
 
 
 class Diagram:
-    """The boxes, labels and arrows of a layout, in points."""
+    """The boxes of a layout, in points; labels, arrows and legend are those of plan.svg."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.rows = make_rows(layout)
-        self.tasks = tuple(layout.tasks)
-        count = len(self.tasks)
-        self.column = (WIDTH - LEFT - RIGHT - COLUMN_GAP * (count - 1)) / count
-        self.colours = {task: TASKS[n % len(TASKS)] for n, task in enumerate(layout.tasks)}
+        self.layout, self.tasks = layout, tuple(layout.tasks)
+        self.column = (WIDTH - LEFT - RIGHT + COLUMN_GAP) / len(self.tasks) - COLUMN_GAP
+        self.colours = {task: TASKS[n % len(TASKS)] for n, task in enumerate(self.tasks)}
+        self.rows = tuple(self.make_rows())
 
-    def left_of(self, task: str) -> float:
-        return LEFT + self.tasks.index(task) * (self.column + COLUMN_GAP)
+    def make_rows(self) -> Iterator[Level]:
+        """From the heads down; above the heads is room for the arrows of feeds."""
+        feeds = max(len(route.feeds) for route in self.layout.routes.values())
+        top = 6.0 + (14.0 + 7.0 * feeds if feeds else 0.0)
+        columns = columns_of(self.layout)
+        tall = TALL if len(columns) <= MANY else LOW
+        for name, cells in reversed(columns.items()):
+            height, is_on_top = HEAD if name == "head" else tall, name.startswith("top")
+            copies = () if is_on_top else tuple(self.part_boxes(cells[0], top, height))
+            additions = cells if is_on_top else cells[1:]
+            added = tuple(box for own in additions for box in self.boxes(own, top, height))
+            yield Level(name, top, height, copies, added)
+            top += height + ROW_GAP
 
-    def boxes(self) -> Iterator[Box]:
-        for row in self.rows:
-            yield from self.row_boxes(row)
-            yield from self.added_boxes(row)
+    def part_boxes(self, cells: Cells, top: float, height: float) -> Iterator[Box]:
+        """The copies of a row; parts that are shared or frozen differently lie above each other."""
+        forms: dict[object, list[tuple[str, ...]]] = {}
+        for owners in zip(*cells.values(), strict=True):  # of one part, for each task
+            form = tuple((owners.index(own), self.layout.rates[own] == 0) for own in owners)
+            forms.setdefault(form, []).append(owners)
+        count, bottom = sum(map(len, forms.values())), top + height
+        for parts in forms.values():
+            own_height = height * len(parts) / count
+            bottom -= own_height
+            own = dict(zip(cells, zip(*parts, strict=True), strict=True))
+            yield from self.boxes(own, bottom, own_height)
 
-    def texts(self) -> Iterator[tuple[Box, float, str, bool]]:
-        """A box, the middle of its text, the text, and whether it is a head's.
-
-        Of rows that look alike, the middle one has texts: left of the first addition, if any.
-        """
-        for _, run in groupby(self.rows, key=self.row_form):
-            rows = list(run)
-            row = rows[len(rows) // 2]
-            if len(row.slices) > 1 or row.height < TALL:
-                continue
-            for box in self.row_boxes(row) if row.slices else self.added_boxes(row):
-                width = self.column - SIDE if row.added and row.slices else box.width
-                room = int((width - 2 * (16 if box.is_frozen else 4)) / LETTER)
-                text = self.text(row, box)
-                text = text if len(text) <= room else f"{text[: max(room - 1, 1)]}…"
-                yield box, box.left + width / 2, text, row.name == "head"
-
-    def row_boxes(self, row: Level) -> Iterator[Box]:
-        """The copies of the encoder, late layers or heads in a row."""
-        parts = [len(cells[self.tasks[0]]) for cells in row.slices]
-        top = row.top + row.height
-        for cells, count in zip(row.slices, parts, strict=True):
-            height = row.height * count / sum(parts)
-            top -= height
-            yield from self.copies(cells, top, height)
-
-    def added_boxes(self, row: Level) -> Iterator[Box]:
-        """Additions: at the right end of a layer's box, or in a row of their own on top."""
-        for box in self.copies(row.added, row.top, row.height) if row.added else ():
-            left, top, height = box.left + box.width - SIDE - 3, row.top + 2.5, row.height - 5
-            small = box._replace(left=left, top=top, width=SIDE, height=height, opacity=ADDED_FILL)
-            yield small if row.slices else box
-
-    def copies(self, cells: Cells, top: float, height: float) -> Iterator[Box]:
+    def boxes(self, cells: Cells, top: float, height: float) -> Iterator[Box]:
         for owners, neighbours in groupby(self.tasks, key=lambda task: cells[task]):
             tasks = list(neighbours)
             width = self.column * len(tasks) + COLUMN_GAP * (len(tasks) - 1)
@@ -200,74 +186,12 @@ class Diagram:
                 colour = self.colours[users[0]] if len(users) == 1 else SHARED
             yield Box(self.left_of(tasks[0]), top, width, height, colour, users, is_frozen)
 
-    def row_form(self, row: Level) -> tuple[object, ...]:
-        """Equal for rows that look alike."""
-        users = [(box.users, box.is_frozen) for box in self.row_boxes(row)]
-        return row.name == "head", bool(row.slices), bool(row.added), tuple(users)
+    def left_of(self, task: str) -> float:
+        return LEFT + self.tasks.index(task) * (self.column + COLUMN_GAP)
 
-    def text(self, row: Level, box: Box) -> str:
-        if row.name == "head":
-            return box.users[0]
-        if box.is_frozen:
-            return "frozen"
-        if not row.slices:
-            on_top = self.layout.routes[box.users[0]].adapters[self.layout.encoder.depth :]
-            return ", ".join(dict.fromkeys(a.addition.kind for sites in on_top for a in sites))
-        is_for_all = len(box.users) == len(self.tasks) > 1
-        return "shared by all" if is_for_all else " + ".join(box.users)
-
-    def arrows(self) -> Iterator[tuple[float, float, float, bool]]:
-        """Feeds from head to head: start, end, rise, and whether no gradient flows back."""
-        for target, route in self.layout.routes.items():
-            for n, feed in enumerate(route.feeds):
-                start = self.left_of(feed.source) + self.column * 0.62
-                end = self.left_of(target) + self.column * (0.3 + 0.08 * n)
-                distance = abs(self.tasks.index(target) - self.tasks.index(feed.source))
-                yield start, end, 14.0 + 7.0 * distance, feed.gradient == "stop"
-
-    def legend(self) -> Iterator[tuple[str, str, str, float]]:
-        """Entries for what the figure shows: kind of sign, text, colour, opacity."""
-        layout, own = self.layout, self.colours[self.tasks[0]]
-        boxes = [b for row in self.rows for b in self.row_boxes(row) if row.name != "head"]
-        colours = {box.colour for box in boxes if not box.is_frozen}
-        if SHARED in colours and len(self.tasks) > 1:
-            yield "box", "one copy for all tasks", SHARED, FILL
-        if colours & set(self.colours.values()):
-            yield "box", "one copy per task", own, FILL
-        if any(box.is_frozen for box in boxes):
-            yield "frozen", "frozen", INK, FILL
-        for kind in dict.fromkeys(addition.kind for addition in layout.plan.additions):
-            sites = [site for a in layout.plan.additions if a.kind == kind for site in a.sites]
-            where = ", ".join(sites) if len(sites) <= 2 else f"at {len(sites)} sites"
-            yield "box", f"{kind} {where}".replace("_", " "), own, ADDED_FILL
-        if any(route.feeds for route in layout.routes.values()):
-            yield "arrow", "output fed to a later task's head", INK, 1.0
-        for strength in dict.fromkeys(pull.strength for _, pull in layout.l2_groups):
-            yield "spring", f"copies pulled together (L2, {strength:g})", INK, 1.0
-
-
-def make_rows(layout: Layout) -> tuple[Level, ...]:
-    """From the heads down; above the heads is room for the arrows of feeds."""
-    feeds = max(len(route.feeds) for route in layout.routes.values())
-    top = 6.0 + (14.0 + 7.0 * feeds if feeds else 0.0)
-    columns = columns_of(layout)
-    tall = TALL if len(columns) <= MANY else LOW
-    rows = []
-    for name, cells in reversed(columns.items()):
-        has_trunk = not name.startswith("top")
-        slices = split_parts(layout, cells[0]) if has_trunk else ()
-        added = cells[-1] if len(cells) > has_trunk else {}
-        rows.append(Level(name, slices, added, top, HEAD if name == "head" else tall))
-        top += rows[-1].height + ROW_GAP
-    return tuple(rows)
-
-
-def split_parts(layout: Layout, cells: Cells) -> tuple[Cells, ...]:
-    """The parts of a layer, grouped by who shares them with whom and for whom they are frozen."""
-    forms: dict[object, list[tuple[str, ...]]] = {}
-    for owners in zip(*cells.values(), strict=True):  # of one part, for each task
-        form = tuple((owners.index(own), layout.rates[own] == 0) for own in owners)
-        forms.setdefault(form, []).append(owners)
-    return tuple(
-        dict(zip(cells, zip(*parts, strict=True), strict=True)) for parts in forms.values()
-    )
+    def labelled(self) -> Iterator[tuple[Level, Box]]:
+        """Of rows that look alike, the boxes of the middle one that have room for a text."""
+        for _, run in groupby(self.rows, key=lambda row: row.form):
+            rows = list(run)
+            row = rows[len(rows) // 2]
+            yield from ((row, box) for box in row.copies or row.added if box.height >= TALL)

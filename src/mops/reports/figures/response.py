@@ -5,8 +5,8 @@ Numbers come from the settings of the recipes and from the layouts of the plans.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -21,33 +21,24 @@ from mops.surveys.results.results import CandidateResult
 FEW_LOG, FEW = 4, 8  # ticks of a logarithmic and of a linear axis
 NONE_SHARED = -1.0  # shared layers where not even the embeddings are shared
 FEWEST = 3  # values of a plan's number that make a line
+Candidates = Sequence[CandidateResult]
 Points = Sequence[tuple[float, CandidateResult]]
-
-
-class Response(NamedTuple):
-    """A number that varies, and the lines along it: each has a label and points."""
-
-    label: str
-    lines: tuple[tuple[str, Points], ...]
-    words: Mapping[float, str] = {}  # for values that are no plain numbers
+Facts = Mapping[str, Any]  # by candidate
+Response = tuple[str, list[tuple[str, Points]]]  # label, and lines: each has a name and points
 
 
 def draw_responses(source: Source) -> Iterator[Picture]:
     looks = style.candidate_looks(source)
-    keys = ["overall", *source.results.tasks]
-    candidates = source.results.candidates
-    for label, lines, words in (*setting_responses(candidates), *plan_responses(source)):
-        # The colour of the line's plan where colours go by plan.
-        hues = [{looks[one.name].colour for _, one in points} for _, points in lines]
-        colours = [own.pop() if len(own) == 1 else style.PALE for own in hues]
-        coloured = [(*line, colour) for line, colour in zip(lines, colours, strict=True)]
-        legend = [Line2D([], [], label=name, color=c) for name, _, c in coloured if name]
+    keys, candidates = ["overall", *source.results.tasks], source.results.candidates
+    for label, lines in (*setting_responses(candidates), *plan_responses(source)):
+        named = [(name, line_colour(points, looks)) for name, points in lines if name]
+        legend = [Line2D([], [], label=name, color=colour) for name, colour in named]
         figure, panels = style.make_panels(keys, xlabel=label, legend=legend)
         for axes, score in zip(panels, keys, strict=True):
-            for _, points, colour in coloured:
-                draw_line(axes, points, score, colour, looks)
+            for _, points in lines:
+                draw_line(axes, points, score, looks)
             values = {value for _, own in lines for value, one in own if score in one.scores}
-            set_value_ticks(axes, sorted(values), words)
+            set_value_ticks(axes, sorted(values))
         others = len(candidates) - len({one.name for _, own in lines for _, one in own})
         caption = (
             f"Lines join candidates that differ only in {label}; means over seeds, bars are one "
@@ -57,27 +48,33 @@ def draw_responses(source: Source) -> Iterator[Picture]:
         yield style.to_picture(figure, f"Scores against {label}", caption, "response", label)
 
 
-def draw_line(
-    axes: Axes, points: Points, score: str, colour: str, looks: Mapping[str, Look]
-) -> None:
+def line_colour(points: Points, looks: Mapping[str, Look]) -> str:
+    """The colour of the line's plan where colours go by plan."""
+    colours = {looks[one.name].colour for _, one in points}
+    return colours.pop() if len(colours) == 1 else style.PALE
+
+
+def draw_line(axes: Axes, points: Points, score: str, looks: Mapping[str, Look]) -> None:
     known = [(value, one.scores[score], one.name) for value, one in points if score in one.scores]
-    axes.plot([v for v, *_ in known], [s.mean for _, s, _ in known], color=colour, alpha=0.8)
+    means = [estimate.mean for _, estimate, _ in known]
+    axes.plot([v for v, *_ in known], means, color=line_colour(points, looks), alpha=0.8)
     for value, estimate, name in known:
         style.draw_mark(axes, value, estimate.mean, looks[name], 5.5, yerr=estimate.stderr)
 
 
-def set_value_ticks(axes: Axes, values: Sequence[float], words: Mapping[float, str]) -> None:
+def set_value_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Ticks at the values themselves where there are few."""
     axes.locator_params(axis="y", nbins=5)
     if style.set_scale(axes, values):
         axes.set_xticks(values[:: -(-len(values) // FEW_LOG)])
     elif len(values) <= FEW and all(float(value).is_integer() for value in values):
-        axes.set_xticks(values, [words.get(value, style.plain_number(value)) for value in values])
+        words = ["none" if v == NONE_SHARED else style.plain_number(v) for v in values]
+        axes.set_xticks(values, words)
     else:
         axes.locator_params(axis="x", nbins=4)
 
 
-def setting_responses(candidates: Sequence[CandidateResult]) -> Iterator[Response]:
+def setting_responses(candidates: Candidates) -> Iterator[Response]:
     """For each number among the settings; keys that always change together count once."""
     flat = {one.name: dict(flatten(one.settings)) for one in candidates}
     settings = list(flat.values())
@@ -86,14 +83,12 @@ def setting_responses(candidates: Sequence[CandidateResult]) -> Iterator[Respons
     done: set[str] = set()
     for key in (key for key in varied if key not in done):
         linked = [key, *(k for k in varied if k != key and are_linked(settings, key, k))]
-        points = [(flat[o.name][key], o) for o in candidates if is_number(flat[o.name].get(key))]
+        values = {name: own.get(key) for name, own in flat.items()}
         rest = {n: {k: own.get(k) for k in keys if k not in linked} for n, own in flat.items()}
-        groups = join_equal(points, rest, fewest=2)
-        lines = tuple((name_line(rest[own[0][1].name], varied), own) for own in groups)
-        if lines:
+        if lines := join_equal(candidates, values, rest, fewest=2):
             done |= set(linked)
-            names = [name.rpartition("training.")[2] for name in linked]
-            yield Response(" = ".join(names), lines)
+            label = " = ".join(name.rpartition("training.")[2] for name in linked)
+            yield label, [(name_line(rest[own[0][1].name], varied), own) for own in lines]
 
 
 def name_line(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
@@ -103,15 +98,17 @@ def name_line(settings: Mapping[str, Any], varied: Sequence[str]) -> str:
     return ", ".join(v if k == "plan" else f"{k.rpartition('.')[2]}={v}" for k, v in texts.items())
 
 
-def join_equal(points: Points, rest: Mapping[str, Any], *, fewest: int) -> Iterator[Points]:
-    """Points whose candidates have the same tasks and the same rest, in order of their values."""
+def join_equal(candidates: Candidates, values: Facts, rest: Facts, fewest: int) -> list[Points]:
+    """Lines of candidates with the same tasks and the same rest, in order of their numbers."""
     groups: dict[str, list[tuple[float, CandidateResult]]] = {}
-    for value, one in points:
+    for one in (one for one in candidates if is_number(values.get(one.name))):
         same = json.dumps([one.tasks, rest[one.name]], sort_keys=True)
-        groups.setdefault(same, []).append((value, one))
-    for group in groups.values():
-        if len({value for value, _ in group}) >= fewest:
-            yield sorted(group, key=lambda point: (point[0], point[1].overall.mean))
+        groups.setdefault(same, []).append((values[one.name], one))
+    return [
+        sorted(group, key=lambda point: (point[0], point[1].overall.mean))
+        for group in groups.values()
+        if len({value for value, _ in group}) >= fewest
+    ]
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -134,45 +131,35 @@ def are_linked(settings: Sequence[Mapping[str, Any]], key: str, other: str) -> b
     return are_numbers and len(set(pairs)) == len(dict(pairs)) == len({b for _, b in pairs})
 
 
-def shared_layers(layout: Layout) -> float:
+def shared_layers(layout: Layout) -> set[float]:
     """Layers whose weights serve all tasks; -1 where the embeddings are not shared either."""
     routes = list(layout.routes.values())
     layers = zip(*(route.layers for route in routes), strict=True)
     count = sum(all(layer == own[0] for layer in own) for own in layers)
     has_embeddings = len({route.embeddings for route in routes}) == 1
-    return count if count or has_embeddings else NONE_SHARED
+    return {count if count or has_embeddings else NONE_SHARED}
 
 
-def only_value(values: Iterable[float]) -> float | None:
-    """The value that all have; None where they differ or there is none."""
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else None
-
-
-# Label -> the rows of the plan that decide it, and how it is computed.
-PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], float | None]]] = {
+# Label -> the rows of the plan that decide it, and its values; a plan with several is on no line.
+PLAN_NUMBERS: dict[str, tuple[str, Callable[[Layout], set[Any]]]] = {
     "shared layers": ("copies", shared_layers),
     "size of the additions": (
-        "additions", lambda layout: only_value(row.size for row in layout.plan.additions) or None
+        "additions",
+        lambda own: {a.size or None for a in own.plan.additions},
     ),
-    "strength of the pull": (
-        "pull", lambda layout: only_value(row.strength for row in layout.plan.pull)
-    ),
-}  # fmt: skip
+    "strength of the pull": ("pull", lambda own: {pull.strength for pull in own.plan.pull}),
+}
 
 
 def plan_responses(source: Source) -> Iterator[Response]:
     """Numbers that follow from the layouts, whatever the plans are called."""
     for label, (rows, compute) in PLAN_NUMBERS.items():
         hidden = (rows, "name", "about", "source", "depth")
-        points, rest = [], {}  # rest: all that defines a candidate except these rows of its plan
-        for one in (one for one in source.results.candidates if one.name in source.layouts):
-            layout = source.layouts[one.name]
+        values, rest = {}, {}  # rest: all that defines a candidate except these rows of its plan
+        for name, layout in source.layouts.items():
             plan = {key: own for key, own in layout.plan.to_data().items() if key not in hidden}
-            settings = {key: value for key, value in one.settings.items() if key != "plan"}
-            rest[one.name] = [plan, settings]
-            if (value := compute(layout)) is not None:
-                points.append((value, one))
-        lines = tuple(("", line) for line in join_equal(points, rest, fewest=FEWEST))
-        if lines:
-            yield Response(label, lines, {NONE_SHARED: "none"})
+            rest[name] = {**source.results[name].settings, "plan": plan}
+            if len(numbers := compute(layout)) == 1:
+                values[name] = numbers.pop()
+        if lines := join_equal(source.results.candidates, values, rest, fewest=FEWEST):
+            yield label, [("", points) for points in lines]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from mops.reports.report import Report
 
 HERE = Path(__file__).parent
-LONG = 60  # characters of a text that gets a wide column
 CHOSEN = "recommended"  # the tag of the chosen candidate
 # 0.550 | ± 0.030 | (+0.012*), or +0.053 | | [+0.011, +0.094]*
 PIECES = re.compile(r"([^±\[(]+?)(?: (± [^\[(]+?))?(?: ([\[(].+))?")
@@ -67,8 +66,8 @@ def load_template(name: str) -> Template:
         lstrip_blocks=True,
     )
     functions = (
-        split_number, sort_key, column_classes, tables.escape_markdown, tables.markdown_table,
-        tables.escape_latex, tables.latex_cell, tables.latex_columns,
+        split_number, sort_key, tables.escape_markdown, tables.markdown_table,
+        tables.escape_latex, tables.latex_cell,
     )  # fmt: skip
     environment.filters |= {function.__name__: function for function in functions}
     return environment.get_template(name)
@@ -76,16 +75,6 @@ def load_template(name: str) -> Template:
 
 def read_asset(name: str) -> str:
     return (HERE / name).read_text("utf-8")
-
-
-def column_classes(table: Table) -> list[str]:
-    """Number, word or long word; columns that the style knows by name also have their name."""
-    classes = []
-    for n, (title, is_number) in enumerate(zip(table.columns, table.number_columns, strict=True)):
-        is_long = any(len(row[n].text) > LONG for row in table.rows)
-        kind = "number" if is_number else "word long" if is_long else "word"
-        classes.append(f"{kind} {title}" if title == "warnings" else kind)
-    return classes
 
 
 def split_number(cell: Cell) -> Sequence[str]:
