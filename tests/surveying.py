@@ -14,7 +14,7 @@ import numpy as np
 
 from mops.config.recipe import Recipe, to_recipe
 from mops.evaluate.joint import Estimate
-from mops.evaluate.metrics import OVERALL, score
+from mops.evaluate.metrics import overall_scores, score
 from mops.evaluate.statistics import RowNoise
 from mops.record import (
     MetaInfo,
@@ -169,11 +169,7 @@ def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Reco
         "bundle_bytes": 81_000_000,
     }
     mains = {part: {t: scores[t][part][main[t]] for t in scores} for part in PARTS}
-    overall = {
-        part: {name: of(tasks, found) for name, of in OVERALL.items()}
-        for part, found in mains.items()
-        if found
-    }
+    overall = {part: overall_scores(tasks, found) for part, found in mains.items() if found}
     return Record(
         run_info=RunInfo(
             plan="shared", tasks=tuple(tasks), encoder="", seed=1, recipe=recipe.to_data()

@@ -14,7 +14,7 @@ from scipy import stats
 
 from building import THREE_TASKS
 from mops.evaluate import metrics as scores
-from mops.evaluate.joint import CandidateComparison, compare, joint_scores
+from mops.evaluate.joint import Difference, Estimate, joint_scores
 from mops.evaluate.metrics import metrics_of
 from mops.evaluate.statistics import mcnemar_by_task, row_covariance, row_noise
 
@@ -58,8 +58,17 @@ def answered(name: str, skill: float, seeds: Sequence[int] = (1, 2, 3)) -> Answe
     return Answered(name, {s: answers(np.random.default_rng([first, s]), skill) for s in seeds})
 
 
-def judge(*candidates: Answered, **options: Any) -> dict[str, CandidateComparison]:
-    options = {"baseline": candidates[0].name} | options
+class Compared(NamedTuple):
+    scores: dict[str, Estimate]
+    against: dict[str, Difference]
+    gains: dict[str, Difference]
+    is_best: bool
+
+
+def judge(
+    *candidates: Answered, baseline: str = "", single: str = "", **weights: Any
+) -> dict[str, Compared]:
+    """Each candidate, compared with the baseline (default: the first) and with `single`."""
     rows, values = {}, {}
     for name, task in TASKS.items():
         answers = {c.name: {s: own[name] for s, own in c.by_seed.items()} for c in candidates}
@@ -69,11 +78,21 @@ def judge(*candidates: Answered, **options: Any) -> dict[str, CandidateCompariso
             c: {s: metric(TARGETS[name], y) for s, y in own.items()} for c, own in answers.items()
         }
     metrics = {name: task.score_name for name, task in TASKS.items()}
-    weights = options.pop("weights", {})
-    return compare(joint_scores(metrics, values, rows, weights), **options)
+    joint = joint_scores(metrics, values, rows, **weights)
+    minus = {key: one.against(baseline or candidates[0].name) for key, one in joint.items()}
+    gained = {task: joint[task].against(single) for task in TASKS} if single else {}
+    return {
+        name: Compared(
+            {key: one.estimate(name) for key, one in joint.items()},
+            {key: tested[name] for key, tested in minus.items() if name in tested},
+            {task: tested[name] for task, tested in gained.items() if name in tested},
+            name in joint["overall"].best_set(),
+        )
+        for name in joint["overall"].names
+    }
 
 
-def numbers_are_finite(judged: CandidateComparison) -> bool:
+def numbers_are_finite(judged: Compared) -> bool:
     found = [*judged.scores.values(), *judged.against.values(), *judged.gains.values()]
     return all(
         math.isfinite(x) for one in found for x in vars(one).values() if isinstance(x, float)
@@ -92,7 +111,8 @@ def test_scores_are_means_and_spreads_over_seeds() -> None:
         for of in one.by_seed.values()
     ]
     wanted = {n: [of[n] for of in by_seed] for n in TASKS}
-    wanted |= {key: [of(TASKS, s) for s in by_seed] for key, of in scores.OVERALL.items()}
+    overall = [scores.overall_scores(TASKS, own) for own in by_seed]
+    wanted |= {key: [own[key] for own in overall] for key in scores.OVERALL}
     for key, values in wanted.items():
         assert found[key].mean == pytest.approx(np.mean(values)), key
         assert found[key].spread == pytest.approx(np.std(values, ddof=1)), key

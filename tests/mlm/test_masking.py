@@ -25,7 +25,7 @@ from mops.training.masked_words import (
     mask_sequence,
     read_vocabulary,
 )
-from mops.training.pretrain import MaskedWords, plan_phases
+from mops.training.pretrain import MaskedWords, plan_texts
 from running import World, world
 
 Texts = dict[str, list[str]]
@@ -136,8 +136,8 @@ def corpus(made: World) -> Corpus:
 
 def test_masks_are_new_in_every_pass_and_the_same_in_every_run(corpus: Corpus) -> None:
     size = len(corpus.train)  # of a batch: a step is a pass
-    schedule = plan_phases(Training(seed=5), size, size, control_steps=0)
-    words = MaskedWords(corpus=corpus, schedule=schedule, is_new_head=True, initial_head={})
+    schedule = plan_texts(Training(seed=5), size, size)
+    words = MaskedWords(corpus=corpus, schedule=schedule, is_new_head=True)
     first, again, later = (words.make_batch(step).segments for step in (0, 0, 1))
     text = {id(ids): n for n, ids in enumerate(corpus.train)}
     assert len(text) == size

@@ -97,8 +97,8 @@ def test_names() -> None:
     }  # fmt: skip
     judged = {"step": 8, "selection": {"a": {"f1": 0.5}}, "overall": 0.6, "best": True}
     assert dict(named_scalars(judged)) == {"eval/a/f1": 0.5, "eval/overall": 0.6}
-    masked = {"phase": "control", "step": 1, "held_out": {"report": 4.0}, "best": False}
-    assert dict(named_scalars(masked)) == {"control/eval/held_out/report": 4.0}
+    masked = {"step": 1, "held_out": {"report": 4.0}, "best": False}
+    assert dict(named_scalars(masked)) == {"eval/held_out/report": 4.0}
 
 
 def test_all_trackers_hear_the_curve_and_the_final_scores(

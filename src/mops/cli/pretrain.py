@@ -14,7 +14,6 @@ from mops.yaml_io import format_yaml
 
 MEANING = {
     "start": "before the first step",
-    "baseline": "control: only the head was trained",
     "end": "the encoder that is written",
 }
 
@@ -25,26 +24,16 @@ MEANING = {
 @DEVICE
 @click.option("--max-steps", type=COUNT, help="Total steps, instead of epochs.")
 @click.option("--batch-size", type=COUNT, default=BATCH_SIZE, help="Texts per step.")
-@click.option("--control-steps", type=click.IntRange(0),
-              help="Steps of the control, which trains only the head; default: as many as the "
-              "training.")  # fmt: skip
 @click.option("--out", type=PATH, required=True, help="Folder of the new encoder.")
 @click.option("--dry-run", is_flag=True, help="Print the settings and exit.")
 @JSON
-def command(
-    out: Path,
-    batch_size: int,
-    control_steps: int | None,
-    dry_run: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(out: Path, batch_size: int, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Continue masked-language-model pretraining on the tasks' texts.
 
     Uses only texts of training splits that do not occur in a validation or test file. The folder
     holds an encoder for --encoder, which transformers can read too, and pretrain.json with the
-    held-out perplexity at the start, of a control that trains only the head (baseline), and at the
-    end. To resume an interrupted run, give the same command again.
+    held-out perplexity at the start and at the end. To resume an interrupted run, give the same
+    command again.
 
     \b
     Example:
@@ -53,13 +42,11 @@ def command(
     """
     recipe = read_recipe(**options)
     if dry_run:
-        settings = pretraining_settings(recipe, batch_size, control_steps)
+        settings = pretraining_settings(recipe, batch_size)
         return click.echo(format_yaml(settings), nl=False)
     keep_freed_memory()
     with TrainingScreen("pretrain") as screen:
-        made = pretrain(
-            recipe, out, batch_size=batch_size, control_steps=control_steps, watcher=screen
-        )
+        made = pretrain(recipe, out, batch_size=batch_size, watcher=screen)
     return respond(as_json, made.record, show, made)
 
 
@@ -86,8 +73,7 @@ def show(made: Pretrained) -> None:
     )
     OUT.print(
         f"{info['steps']} steps, {info['passes']:.2f} passes, "
-        f"{format_seconds(info['train_seconds'])} of training, "
-        f"{format_seconds(info['control_seconds'])} of control; head: {record['head']}"
+        f"{format_seconds(info['train_seconds'])} of training; head: {record['head']}"
     )
     print_warnings(record["warnings"])
     click.echo(f"encoder  {made.folder}\nrecord   {made.folder / 'pretrain.json'}")

@@ -33,7 +33,7 @@ OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() e
 ERR = Console(stderr=True, highlight=False, markup=False)
 SPLITS = ("report", "validation", "test", "train")
 OVERALL = "step {step}: overall {overall:.4f} on validation"  # an evaluation of a training
-PERPLEXITY = "{phase}, step {step}: held-out perplexity {perplexity:.2f}"  # of a pretraining
+PERPLEXITY = "step {step}: held-out perplexity {perplexity:.2f}"  # of a pretraining
 
 
 class ProgressBar(Progress):

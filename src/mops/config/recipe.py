@@ -1,6 +1,7 @@
 """The recipe: everything one run needs, as plain data; a run can be repeated from it alone."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field
@@ -12,7 +13,7 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, check_length
 from mops.tasks import Task
-from mops.yaml_io import format_yaml, to_value
+from mops.yaml_io import format_yaml, read_yaml, to_value
 
 
 class Recipe(Strict):
@@ -56,25 +57,12 @@ class Recipe(Strict):
         return self.model_dump(mode="json", exclude_defaults=True, exclude=ignored_keys)
 
 
-# key here -> other spellings, mostly of transformers
-SPELLINGS = {
-    "warmup_steps (a number below 1 is a fraction of all steps)": "warmup_ratio",
-    "eval_steps": "evaluation_strategy eval_strategy",
-    "save_steps": "save_strategy",
-    "per_task_batch_size": "per_device_train_batch_size per_gpu_train_batch_size "
-    "train_batch_size batch_size",
-    "max_length": "max_seq_length",
-    "num_train_epochs": "num_epochs epochs",
-    "learning_rate": "lr",
-    "lr_scheduler_type": "lr_scheduler",
-    "best_by": "metric_for_best_model",
-    "early_stopping": "early_stopping_patience",
-    "device": "no_cuda use_cpu",
-    "encoder (at the top of the recipe)": "model_name_or_path",
-    "--out (an option of the command)": "output_dir logging_dir overwrite_output_dir",
-}
 BY_TASK = ("loss_weights", "pair", "per_task_batch_size", "task_steps", "train_tasks")
-FORMER = {old: key for key, spellings in SPELLINGS.items() for old in spellings.split()}
+FORMER = {  # other spelling -> how the key is written here
+    other: key
+    for key, spellings in read_yaml(Path(__file__).with_name("spellings.yaml")).items()
+    for other in spellings
+}
 
 
 def to_recipe(data: dict[str, Any], *, where: str = "recipe") -> Recipe:

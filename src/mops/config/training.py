@@ -1,8 +1,9 @@
 """The settings of a recipe: the entry of a task, and how the network is trained."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mops.errors import RecipeError
 from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
 from mops.tasks import Task, canonical_label
-from mops.yaml_io import to_value
+from mops.yaml_io import read_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -36,29 +37,13 @@ class Aggregator:
     kind: str
     source: str
     options: Mapping[str, float] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()  # packages of its solver
+    needs: Sequence[str] = ()  # packages of its solver
     extra: str = ""  # torchjd's name for them
 
 
-# Left out: krum and trimmed-mean (against faulty machines), pcd (ranks tasks by their order),
-# nash-mtl and excess-mtl (their state is not in tensors, or as large as all gradients, so a run
-# could not be resumed from a small file).
-# Numbers: c is CAGrad's on NYU-v2; alpha 1 is proportional fairness.
-QUADPROG = ("qpsolvers", "quadprog"), "quadprog_projector"
 AGGREGATORS: Mapping[str, Aggregator] = {
-    "pcgrad": Aggregator("PCGrad", "Yu et al. 2020"),
-    "gradvac": Aggregator("GradVac", "Wang et al. 2021"),
-    "mgda": Aggregator("MGDA", "Désidéri 2012; Sener and Koltun 2018"),
-    "imtl-g": Aggregator("IMTLG", "Liu et al. 2021"),
-    "aligned-mtl": Aggregator("AlignedMTL", "Senushkin et al. 2023"),
-    "config": Aggregator("ConFIG", "Liu et al. 2024"),
-    "graddrop": Aggregator("GradDrop", "Chen et al. 2020"),
-    "random": Aggregator("Random", "Lin et al. 2021"),
-    "mean": Aggregator("Mean", "the sum divided by the number of tasks"),
-    "upgrad": Aggregator("UPGrad", "Quinton and Rey 2024", {}, *QUADPROG),
-    "dualproj": Aggregator("DualProj", "Lopez-Paz and Ranzato 2017", {}, *QUADPROG),
-    "cagrad": Aggregator("CAGrad", "Liu et al. 2021", {"c": 0.4}, ("cvxpy", "clarabel"), "cagrad"),
-    "fairgrad": Aggregator("FairGrad", "Ban and Ji 2024", {"alpha": 1.0}, ("scipy",), "fairgrad"),
+    name: Aggregator(**row)
+    for name, row in read_yaml(Path(__file__).with_name("aggregators.yaml")).items()
 }
 
 

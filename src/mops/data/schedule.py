@@ -40,7 +40,6 @@ class PlannedStage:
     stop: int  # one past its last step
     training: Training
     is_frozen: bool = False
-    counted_from: int = 0  # the step that is number 0 for seeds, evaluations and the curve
 
     def __len__(self) -> int:
         return self.stop - self.first
@@ -53,9 +52,6 @@ class PlannedStage:
     def rates(self, layout: Layout) -> Mapping[str, float]:
         """Owner -> factor on its learning rate in this stage; 0 = frozen."""
         return layout.frozen_rates if self.is_frozen else layout.rates
-
-    def number(self, step: int) -> int:
-        return step - self.counted_from
 
 
 @dataclass(frozen=True)

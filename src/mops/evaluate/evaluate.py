@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mops.data.dataset import SPLITS, Dataset, Row, RowsRead, encode_targets
 from mops.data.schedule import generator
 from mops.errors import RunError
-from mops.evaluate.metrics import OVERALL, Values, score, standard_error
+from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write
 from mops.record import Metrics, RunScores
 from mops.tasks import Task
@@ -87,7 +87,7 @@ def overall_of(
 ) -> dict[str, float]:
     """Both overall scores over the tasks that were scored."""
     main = {name: scores[name][task.score_name] for name, task in tasks.items() if name in scores}
-    return {name: overall(tasks, main) for name, overall in OVERALL.items()} if main else {}
+    return overall_scores(tasks, main) if main else {}
 
 
 def score_table(

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import EQUAL, OVERALL, SOFT, Values, Weights, soft_key
+from mops.evaluate.metrics import EQUAL, SOFT, Values, Weights, soft_key
 from mops.evaluate.statistics import LEVEL, RowNoise, RunValues, run_noise
 from mops.tasks import CORRELATIONS
 
@@ -136,10 +136,9 @@ class Joint:
         draw = generator(0, "joint", *self.names)
         return student_noise(draw, self.covariance_CC, self.freedom, DRAWS)
 
-    def chance(self, at: int, others: Sequence[int]) -> Values:
-        """Draws of studentised leads of other candidates over one, if all were equal."""
-        leads_DJ = self.draws_DC[:, others] - self.draws_DC[:, [at]]
-        return np.asarray(leads_DJ / self.pooled_CC[at, others])
+    def chance(self, at: int) -> Values:
+        """Draws of studentised leads over one candidate, if all were equal; its own is 0."""
+        return np.asarray((self.draws_DC - self.draws_DC[:, [at]]) / self.pooled_CC[at])
 
     def best_set(self) -> tuple[str, ...]:
         """The candidates that may be the best: 95 % of such sets contain it (Hsu 1984).
@@ -151,23 +150,18 @@ class Joint:
             return self.names
         kept = []
         for at, name in enumerate(self.names):
-            others = [other for other in range(len(self.names)) if other != at]
-            leads = (self.mean_C[others] - self.mean_C[at]) / self.errors_CC[at, others]
-            by_chance_D = self.chance(at, others).max(1, initial=0.0)
-            if leads.max(initial=0.0) <= np.quantile(by_chance_D, 1 - LEVEL):
+            lead_C = (self.mean_C - self.mean_C[at]) / self.errors_CC[at]
+            if lead_C.max() <= np.quantile(self.chance(at).max(1), 1 - LEVEL):
                 kept.append(name)
         return tuple(kept)
 
     def against(self, control: str) -> dict[str, Difference]:
         """All other candidates minus the control, as one family (Dunnett 1955)."""
         at = self.index(control)
-        others = [i for i in range(len(self.names)) if i != at]
-        if not others:
-            return {}
-        largest_D = np.abs(self.chance(at, others)).max(1)
+        largest_D = np.abs(self.chance(at)).max(1)
         reach = float(np.quantile(largest_D, 1 - LEVEL))
         tested = {}
-        for i in others:
+        for i in (i for i in range(len(self.names)) if i != at):
             mean, stderr = float(self.mean_C[i] - self.mean_C[at]), float(self.errors_CC[at, i])
             tested[self.names[i]] = Difference(
                 mean=mean,
@@ -267,36 +261,3 @@ def weighted_joint(
     noise = [rows[task].scaled(weight) for task, weight in weights.items()]
     shared_CC, within_C = (np.sum(parts, axis=0) for parts in zip(*noise, strict=True))
     return estimate_joint(runs, shared_CC, within_C)
-
-
-@dataclass(frozen=True)
-class CandidateComparison:
-    """One candidate, compared. What it did not answer has no key."""
-
-    scores: Mapping[str, Estimate]  # each task and the overall scores
-    against: Mapping[str, Difference]  # minus the baseline, by the same keys
-    gains: Mapping[str, Difference]  # minus the single-task candidate, by task
-    is_best: bool  # whether the set that contains the best candidate, at 95 %, has this one
-
-
-def compare(
-    joint: Mapping[str, Joint], *, baseline: str, single: str | None = None
-) -> dict[str, CandidateComparison]:
-    """Each candidate, compared with the baseline and with a model per task.
-
-    Each question is one family: the set of the best over all candidates, the differences from the
-    baseline over all candidates for each score, the gains over `single` for each task.
-    """
-    against = {key: estimate.against(baseline) for key, estimate in joint.items()}
-    tasks = [key for key in joint if key not in (*OVERALL, SOFT)]
-    gains = {task: joint[task].against(single) for task in tasks} if single else {}
-    best = joint["overall"].best_set()
-    return {
-        name: CandidateComparison(
-            scores={key: estimate.estimate(name) for key, estimate in joint.items()},
-            against={key: tested[name] for key, tested in against.items() if name in tested},
-            gains={task: tested[name] for task, tested in gains.items() if name in tested},
-            is_best=name in best,
-        )
-        for name in joint["overall"].names
-    }

@@ -4,6 +4,7 @@ Targets and predictions are class numbers for classes, values for a similarity.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from mops.tasks import CORRELATIONS, Task
 
 Values = NDArray[np.float64]
 Metric = Callable[[Values, Values], float]  # of targets and predictions
+TableMetric = Callable[[Values], float]  # of a confusion matrix: rows are targets
 Weights = Mapping[str, float]  # what tasks count in an overall score; others count 1
 EQUAL: Weights = {}
 RESAMPLES = 500
@@ -21,15 +23,11 @@ def accuracy(targets: Values, predictions: Values) -> float:
     return float(np.mean(targets == predictions))
 
 
-def of_confusion(metric: Callable[[Values], float], classes: int) -> Metric:
-    """The metric of a confusion matrix; rows are targets, also of classes that do not occur."""
-
-    def measure(targets: Values, predictions: Values) -> float:
-        flat = targets.astype(int) * classes + predictions.astype(int)
-        counts = np.bincount(flat, minlength=classes**2)
-        return metric(counts.reshape(classes, classes).astype(float))
-
-    return measure
+def of_confusion(metric: TableMetric, classes: int, targets: Values, predictions: Values) -> float:
+    """The metric of the confusion matrix, which also has classes that do not occur."""
+    flat = targets.astype(int) * classes + predictions.astype(int)
+    counts = np.bincount(flat, minlength=classes**2)
+    return metric(counts.reshape(classes, classes).astype(float))
 
 
 def class_ratio(table: Values, whole: Values, times: int = 1) -> float:
@@ -48,7 +46,7 @@ def matthews(table: Values) -> float:
     return float(covariance / spread) if spread > 0 else 0.0
 
 
-OF_CONFUSION: dict[str, Callable[[Values], float]] = {
+OF_CONFUSION: dict[str, TableMetric] = {
     "f1": lambda table: class_ratio(table, table.sum(0) + table.sum(1), times=2),
     "precision": lambda table: class_ratio(table, table.sum(0)),
     "recall": lambda table: class_ratio(table, table.sum(1)),
@@ -79,7 +77,7 @@ def metrics_of(task: Task) -> dict[str, Metric]:
     if task.is_similarity:
         return {"pearson": pearson, "spearman": spearman}
     classes = len(task.labels)
-    tables = {name: of_confusion(metric, classes) for name, metric in OF_CONFUSION.items()}
+    tables = {name: partial(of_confusion, table, classes) for name, table in OF_CONFUSION.items()}
     return {"accuracy": accuracy, **tables}
 
 
@@ -97,25 +95,20 @@ def standard_error(task: Task, targets: Values, predictions: Values) -> float:
     return float(np.std([metric(targets[pick], predictions[pick]) for pick in picks], ddof=1))
 
 
-def overall(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
-    """The mean of the tasks' own scores."""
-    return float(np.mean([scores[name] for name in tasks if name in scores]))
+OVERALL = ("overall", "overall_normalised")
 
 
-def overall_normalised(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> float:
-    """The mean with (r + 1) / 2 in place of a correlation r."""
-    moved = {
-        name: (scores[name] + 1) / 2 if task.score_name in CORRELATIONS else scores[name]
-        for name, task in tasks.items()
-        if name in scores
-    }
-    return overall(tasks, moved)
+def overall_scores(tasks: Mapping[str, Task], scores: Mapping[str, float]) -> dict[str, float]:
+    """The mean of the tasks' own scores; and with (r + 1) / 2 in place of a correlation r."""
+    known = {task: scores[name] for name, task in tasks.items() if name in scores}
+    moved = [(r + 1) / 2 if task.score_name in CORRELATIONS else r for task, r in known.items()]
+    means = float(np.mean([*known.values()])), float(np.mean(moved))
+    return dict(zip(OVERALL, means, strict=True))
 
 
 # A secondary score of a survey: the overall score with the mean probability of the right class in
 # place of accuracies. It tells candidates apart with fewer rows.
 SOFT = "overall_soft"
-OVERALL = {"overall": overall, "overall_normalised": overall_normalised}
 
 
 def soft_key(task: str) -> str:

@@ -35,7 +35,7 @@ class Posterior:
     """Draws of the true means of all candidates."""
 
     names: tuple[str, ...]
-    mean_C: Values  # shrunken
+    shrunken: dict[str, float]  # candidate -> its mean
     draws_DC: Values
 
     def within(self, worth: float) -> dict[str, float]:
@@ -53,10 +53,6 @@ class Posterior:
         behind_DC = self.draws_DC.max(1, keepdims=True) - self.draws_DC
         return dict(zip(self.names, behind_DC.mean(0).tolist(), strict=True))
 
-    @property
-    def shrunken(self) -> dict[str, float]:
-        return dict(zip(self.names, self.mean_C.tolist(), strict=True))
-
 
 def posterior(joint: Joint, draws: int = DRAWS) -> Posterior:
     noise_CC = joint.covariance_CC
@@ -73,7 +69,8 @@ def posterior(joint: Joint, draws: int = DRAWS) -> Posterior:
         for count, (centre_C, spread_CC, _) in zip(counts, given, strict=True)
     ]
     centre_C = np.sum([w * c for w, (c, _, _) in zip(weights, given, strict=True)], axis=0)
-    return Posterior(joint.names, centre_C, np.concatenate(parts))
+    shrunken = dict(zip(joint.names, centre_C.tolist(), strict=True))
+    return Posterior(joint.names, shrunken, np.concatenate(parts))
 
 
 def given_tau(mean_C: Values, covariance_CC: Values, tau: float) -> tuple[Values, Values, float]:

@@ -215,13 +215,12 @@ def two_way(values: RunValues) -> tuple[float, float, int, dict[str, float]]:
         left_R = values_R - design @ np.linalg.lstsq(design, values_R, rcond=None)[0]
         freedom = len(runs) - rank
         gained = float(without_R @ without_R - left_R @ left_R) / max(1, rank - len(values))
-        residual = float(left_R @ left_R) / freedom
-        block = max(0.0, gained - residual) * by_seed.shape[1] / len(runs)
+        block = max(0.0, gained - float(left_R @ left_R) / freedom) * by_seed.shape[1] / len(runs)
     if not freedom:
         return 0.0, 0.0, 0, {}
     own_C = by_candidate.T @ left_R**2 * len(runs) / freedom / counts_C
-    residual = float(left_R @ left_R) / freedom
-    return residual, block, freedom, dict(zip(values, own_C.tolist(), strict=True))
+    own = dict(zip(values, own_C.tolist(), strict=True))
+    return float(left_R @ left_R) / freedom, block, freedom, own
 
 
 def scattered(own: Mapping[str, float], freedom: Mapping[str, int]) -> set[str]:

@@ -48,10 +48,10 @@ def measure_costs(
     A candidate that cannot be measured has `warnings` and lacks its times.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
-    base, path = by_name[baseline], folder / "costs.json"
+    base = by_name[baseline]
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
-        entries = read_json(path)
+        entries = read_json(folder / "costs.json")
         known = {
             name: entries[name]
             for name, candidate in by_name.items()
@@ -60,7 +60,7 @@ def measure_costs(
             and not entries[name]["warnings"]
         }
         if missing := [candidate for name, candidate in by_name.items() if name not in known]:
-            CostPass(path, folder / ".costs", base, watcher, known).run(missing)
+            CostPass(folder, base, watcher, known).run(missing)
     return settle(known, baseline)
 
 
@@ -181,18 +181,18 @@ def end_with_parent() -> None:
 class CostPass:
     """Measures the missing candidates, one group after the other."""
 
-    path: Path
-    scratch: Path
+    folder: Path  # of the survey
     baseline: Candidate
     watcher: SurveyWatcher
     entries: CostEntries
 
     def run(self, missing: Sequence[Candidate]) -> None:
-        base = self.baseline.name
+        base, scratch = self.baseline.name, self.folder / ".costs"
         others = [candidate for candidate in missing if candidate.name != base]
         with ExitStack() as alive:
-            shutil.rmtree(self.scratch, ignore_errors=True)  # of a killed pass
-            alive.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)  # of a killed pass
+            alive.callback(shutil.rmtree, scratch, ignore_errors=True)
+            scratch.mkdir(exist_ok=True)
             baseline = self.start(self.baseline, alive)
             for done in range(0, max(1, len(others)), GROUP):
                 progress = f"{done} of {len(others)} candidates done"
@@ -203,12 +203,11 @@ class CostPass:
                         group += self.start(candidate, group_alive)
                     self.measure(group)
                 baseline = [] if self.entries[base]["warnings"] else baseline
-                write_json(self.path, settle(self.entries, base))
+                write_json(self.folder / "costs.json", settle(self.entries, base))
 
     def start(self, candidate: Candidate, alive: ExitStack) -> list[BenchmarkWorker]:
         """A process that is ready to measure; none if it failed."""
-        self.scratch.mkdir(exist_ok=True)
-        worker = BenchmarkWorker(candidate, Path(mkdtemp(dir=self.scratch)))
+        worker = BenchmarkWorker(candidate, Path(mkdtemp(dir=self.folder / ".costs")))
         alive.callback(worker.stop)
         # The baseline may have rounds: it is measured again beside later candidates.
         entry = {"rounds": [], **self.entries.get(candidate.name, {})}

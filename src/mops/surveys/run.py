@@ -151,10 +151,6 @@ class Standing:
     scores: Mapping[str, float]  # candidate -> best validation score so far, in the rungs
     joint: Joint | None  # of all finished trainings; None before the first
 
-    @property
-    def alive(self) -> tuple[str, ...]:
-        return self.rounds[-1].candidates if self.rounds else tuple(self.costs)
-
     def seconds(self, names: Sequence[str]) -> float:
         return sum(self.costs[name] for name in names)
 
@@ -205,8 +201,9 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
     """Who is trained next, with which seeds and why; None: the race is over."""
     if not now.rounds:
         return first_round(now)
-    if now.rounds[-1].until < 1.0:
-        return next_rung(now.rounds[-1], now.scores, now.baseline)
+    last = now.rounds[-1]
+    if last.until < 1.0:
+        return next_rung(last, now.scores, now.baseline)
     if now.joint is None:  # every training has failed
         return None
     chances = posterior(now.joint)
@@ -217,7 +214,8 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
     if len(full) > 1 and is_known and near[chosen] >= SETTLED:
         return None
     rounds_left = max(1, math.ceil(math.log2(max(2, len(now.costs)))) - len(full))
-    ranked = sorted((name for name in now.alive if name in means), key=lambda name: -means[name])
+    alive = [name for name in last.candidates if name in means]
+    ranked = sorted(alive, key=lambda name: -means[name])
     kept = {chosen, *ranked[: max(2, math.ceil(len(ranked) / 2))]}
     if now.left > 2 * rounds_left * now.seconds((*kept, now.baseline)):  # time is plentiful
         kept.add(now.baseline)
@@ -228,7 +226,7 @@ def next_round(now: Standing, choose: Choose, worth: float) -> Round | None:
         return None
     count = max(1, int(now.left / (rounds_left * now.seconds(names))))
     why = f"{chosen} is within {worth:g} of the best with {near[chosen]:.0%} probability"
-    why += list_dropped(now.alive, names)
+    why += list_dropped(last.candidates, names)
     return Round(candidates=names, seeds=now.new_seeds(count), why=why)
 
 

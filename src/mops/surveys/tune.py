@@ -195,15 +195,8 @@ def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
 
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
-    progress = ledger.progress(trial.id)
-    return SearchTrial(
-        name=trial.candidate.name,
-        id=trial.id,
-        settings=trial.candidate.settings,
-        state=ledger.state(trial.id),
-        reached=progress.reached,
-        score=progress.score,
-    )
+    own, state, progress = trial.candidate, ledger.state(trial.id), ledger.progress(trial.id)
+    return SearchTrial(own.name, trial.id, own.settings, state, progress.reached, progress.score)
 
 
 def find_warning(winner: Candidate, default: Candidate, difference: Difference | None) -> str:

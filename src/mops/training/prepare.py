@@ -197,7 +197,7 @@ class TaskObjective:
         state.frozen_found += cache.found
         tell("training")
 
-    def evaluate(self, network: Network, step: int) -> Evaluation:
+    def evaluate(self, network: Network) -> Evaluation:
         predictions = self.predict_selection(network)
         scores: dict[str, dict[str, Mapping[str, float]]] = {c: {} for c in (ALL, *HALVES)}
         for chooser, (name, data) in product(scores, self.selection.items()):
@@ -222,9 +222,6 @@ class TaskObjective:
         planned = self.schedule.batches_before(len(self.schedule))
         trained = {n: t for n, t in tasks.items() if planned[n] and self.training.weight(n)}
         return trained or tasks
-
-    def position(self, step: int) -> Mapping[str, Any]:
-        return {"step": step, "epoch": round(step / self.schedule.steps_per_epoch, 4)}
 
 
 def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjective:

@@ -1,14 +1,11 @@
 """A pretraining on masked words: from a recipe to an encoder folder with its record, pretrain.json.
 
-It is an objective of the trainer with two phases. A new head learns much in its first steps,
-whatever the encoder. So in the control the head learns alone, on the same texts, masks and rates,
-while the encoder is frozen; then the head is put back. The encoder has learned what the training
-reaches below the control.
+It is an objective of the trainer. A new head learns much in its first steps, whatever the encoder,
+so a lower perplexity is not yet a better encoder: what counts are the scores of the tasks.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import shutil
@@ -42,7 +39,6 @@ from mops.training.trainer import Evaluation, Trainer
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
 BATCH_SIZE = 32  # texts per step
-START, CONTROL, TRAINING = "start", "control", "training"  # phases
 USED = {  # keys of `training` that count here
     "max_length", "num_train_epochs", "steps_per_epoch", "max_steps", "learning_rate",
     "head_learning_rate", "layer_decay", "lr_scheduler_type", "warmup_steps", "weight_decay",
@@ -64,7 +60,6 @@ def pretrain(
     out: str | Path,
     *,
     batch_size: int = BATCH_SIZE,
-    control_steps: int | None = None,
     watcher: Watcher | None = None,
 ) -> Pretrained:
     """Train the recipe's encoder on masked words of its tasks' texts; `out` becomes an encoder.
@@ -72,13 +67,13 @@ def pretrain(
     Labels and the plan play no part. An interrupted run resumes when it is called again.
     """
     folder, watcher = Path(out), watcher or Watcher()
-    settings = pretraining_settings(recipe, batch_size, control_steps)
+    settings = pretraining_settings(recipe, batch_size)
     ready = prepare_pretraining(recipe, watcher.phase)
     if record := finished_record(folder, ready, settings):
         shutil.rmtree(folder / "state", ignore_errors=True)  # a kill may have left it
         return Pretrained(folder, record, was_finished=True)
     watcher.phase("tokenising")
-    objective, trainer = build_trainer(folder, ready, batch_size, control_steps)
+    objective, trainer = build_trainer(folder, ready, batch_size)
     remove_drafts(folder)
     write_text(folder / SETTINGS, json.dumps(settings, indent=2))
     with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes):
@@ -96,19 +91,13 @@ def pretrain(
     return Pretrained(folder, json.loads(text))
 
 
-def pretraining_settings(
-    recipe: Recipe, batch_size: int, control_steps: int | None
-) -> dict[str, Any]:
-    """Everything that changes the result; `control_steps` None: as many as training steps."""
-    if batch_size < 1 or (control_steps or 0) < 0:
-        raise UsageError(
-            f"the batch size is {batch_size} and the number of control steps {control_steps}; "
-            "they must be at least 1 and 0"
-        )
+def pretraining_settings(recipe: Recipe, batch_size: int) -> dict[str, Any]:
+    """Everything that changes the result."""
+    if batch_size < 1:
+        raise UsageError(f"the batch size is {batch_size}; it must be at least 1")
     used: Any = {"encoder": True, "tasks": True, "training": USED}
     settings = recipe.model_dump(mode="json", exclude_none=True, include=used)
-    control = {} if control_steps is None else {"control_steps": control_steps}
-    return {**settings, "batch_size": batch_size, **control}
+    return {**settings, "batch_size": batch_size}
 
 
 def prepare_pretraining(recipe: Recipe, tell: Tell) -> Prepared:
@@ -140,9 +129,7 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
     return facts if is_there else {}
 
 
-def build_trainer(
-    folder: Path, ready: Prepared, batch_size: int, control_steps: int | None
-) -> tuple[MaskedWords, Trainer]:
+def build_trainer(folder: Path, ready: Prepared, batch_size: int) -> tuple[MaskedWords, Trainer]:
     """At its first step, or at the next one of an interrupted run."""
     training, source, reading = ready.recipe.training, ready.source, ready.layout.reading
     corpus = masked_words.build_corpus(ready.dataset, source.tokenizer, source.shape.words, reading)
@@ -152,36 +139,26 @@ def build_trainer(
         masked_words.begin_head(word_head(network), corpus, training.seed)
     else:  # the rate of new weights would undo what the head has learned
         training = training.model_copy(update={"head_learning_rate": training.learning_rate})
-    head = word_head(network.to(ready.device))
-    choose_precision(network, training)
+    choose_precision(network.to(ready.device), training)
     objective = MaskedWords(
         corpus=corpus,
-        schedule=plan_phases(training, len(corpus.train), batch_size, control_steps),
+        schedule=plan_texts(training, len(corpus.train), batch_size),
         is_new_head=is_new_head,
-        initial_head=copy.deepcopy(head.state_dict()),
     )
     return objective, start_trainer(folder, ready, network, objective, curve=CURVE)
 
 
-def plan_phases(
-    training: Training, texts: int, batch_size: int, control_steps: int | None
-) -> Schedule:
-    """The control, then the training itself, as stages that count their own steps."""
+def plan_texts(training: Training, texts: int, batch_size: int) -> Schedule:
+    """Steps over the texts, as one stage."""
     epoch = training.steps_per_epoch or math.ceil(texts / batch_size)
     steps = training.max_steps or max(1, round(training.num_train_epochs * epoch))
-    control = steps if control_steps is None else control_steps
-    at_end = training.model_copy(update={"eval_steps": control})
-    phases = (
-        PlannedStage(0, control, at_end, is_frozen=True),
-        PlannedStage(control, control + steps, training, counted_from=control),
-    )
     return Schedule(
-        steps=({},) * (control + steps),
+        steps=({},) * steps,
         steps_per_epoch=epoch,
         files={TEXT: (FileRows(texts),)},
         batch_sizes={TEXT: batch_size},
         seed=training.seed,
-        stages=tuple(phase for phase in phases if len(phase)),
+        stages=(PlannedStage(0, steps, training),),
     )
 
 
@@ -192,7 +169,6 @@ class MaskedWords:
     corpus: masked_words.Corpus
     schedule: Schedule
     is_new_head: bool
-    initial_head: Mapping[str, Tensor]
     data: Mapping[str, TaskData] = field(default_factory=dict)  # labels are not used
     logged: Sequence[str] = ("loss", "gradient_norm")
 
@@ -201,10 +177,9 @@ class MaskedWords:
 
         Masks differ from pass to pass (dynamic masking, Liu et al. 2019).
         """
-        schedule, corpus = self.schedule, self.corpus
-        number, size = schedule.stage_at(step).number(step), schedule.batch_sizes[TEXT]
-        draw = generator(schedule.seed, "masks", str(number))
-        texts = [corpus.train[place.row] for place in schedule.places(TEXT, number * size, size)]
+        schedule, corpus, size = self.schedule, self.corpus, self.schedule.batch_sizes[TEXT]
+        draw = generator(schedule.seed, "masks", str(step))
+        texts = [corpus.train[place.row] for place in schedule.places(TEXT, step * size, size)]
         masked = (masked_words.mask_sequence(ids, corpus.vocabulary, draw) for ids in texts)
         return Batch(tuple(masked), {})
 
@@ -213,53 +188,39 @@ class MaskedWords:
         return {TEXT: masked_words.masked_loss(network, segments)}
 
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
-        """Put the initial head back: the control leaves no trace."""
-        if state.step == self.schedule.stage_at(state.step).first:
-            word_head(network).load_state_dict(self.initial_head)
+        """Nothing to do: there is one stage, and nothing is frozen."""
 
-    def evaluate(self, network: Network, step: int) -> Evaluation:
-        """The losses of both held-out halves; a state of the control is never the best."""
+    def evaluate(self, network: Network) -> Evaluation:
+        """The losses of both held-out halves; the best state has the lowest one."""
         losses = held_out_losses(network, self.corpus.held_out)
-        is_control = self.position(step)["phase"] == CONTROL
         facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
-        return {} if is_control else {ALL: -losses["selection"]}, facts
-
-    def position(self, step: int) -> Mapping[str, Any]:
-        if step == 0:
-            return {"phase": START, "step": 0}
-        stage = self.schedule.stage_at(step - 1)
-        return {"phase": CONTROL if stage.is_frozen else TRAINING, "step": stage.number(step)}
+        return {ALL: -losses["selection"]}, facts
 
 
 def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> dict[str, Any]:
     """All facts; the written encoder is evaluated as a user will load it."""
-    now, planned, corpus = trainer.state, trainer.schedule.stages[-1], objective.corpus
+    now, corpus, planned = trainer.state, objective.corpus, len(trainer.schedule)
     curve = list(read_curve(trainer.curve.path))
-    lines = {line["phase"]: line for line in curve if "held_out" in line}
-    baseline = lines.get(CONTROL, lines[START])
+    start = next(line for line in curve if "held_out" in line)
     written = EncoderSource(str(trainer.folder), trainer.folder)
     network = masked_words.build_network(ready.layout, written, dropout=0.0).to(ready.device)
     masked_words.load_head(word_head(network), written)
     end = {"step": now.best_step, "held_out": held_out_losses(network, corpus.held_out)}
-    points = {"start": lines[START], "baseline": baseline, "end": end}
-    held_out = {name: held_out_point(point) for name, point in points.items()}
-    steps = now.step - planned.first
+    held_out = {"start": held_out_point(start), "end": held_out_point(end)}
     return {
         "head": "new" if objective.is_new_head else "of the encoder's file",
         "texts": dict(corpus.counts),
         "held_out": held_out,
         "train_info": {
-            "steps": steps,
-            "planned_steps": len(planned),
-            "control_steps": planned.first,
+            "steps": now.step,
+            "planned_steps": planned,
             "best_step": now.best_step,
             "stopped_early": now.is_stopped,
-            "passes": steps * trainer.schedule.batch_sizes[TEXT] / len(corpus.train),
+            "passes": now.step * trainer.schedule.batch_sizes[TEXT] / len(corpus.train),
             "tokens": now.tokens,
-            "control_seconds": baseline["seconds"],
-            "train_seconds": now.seconds - baseline["seconds"],
+            "train_seconds": now.seconds,
         },
-        "warnings": find_warnings(held_out, len(planned)),
+        "warnings": find_warnings(held_out, planned),
         "curve": curve,
         "meta_info": asdict(meta_info(ready)),
     }
@@ -277,12 +238,11 @@ def perplexity(loss: float) -> float:
 
 def find_warnings(held_out: Mapping[str, Mapping[str, float]], planned_steps: int) -> list[str]:
     """Results that are worthless, and a budget that was too small."""
-    before, after = held_out["baseline"]["perplexity"], held_out["end"]["perplexity"]
+    before, after = held_out["start"]["perplexity"], held_out["end"]["perplexity"]
     if held_out["end"]["step"] == 0 or after >= before:
         return [
-            f"the encoder has not gained: held-out perplexity is {before:.2f} when only the head "
-            f"learns, {after:.2f} with the encoder; raise the budget, or change "
-            "training.learning_rate"
+            f"nothing was gained: held-out perplexity is {before:.2f} at the start, {after:.2f} at "
+            "the end; raise the budget, or change training.learning_rate"
         ]
     if held_out["end"]["step"] == planned_steps:
         return ["the best evaluation is the last one: a larger budget may lower it further"]

@@ -128,7 +128,7 @@ def take_step(
     rows of the step; the facts are those of the whole step.
     """
     network, weighting, group = learner.network, learner.weighting, learner.group
-    torch.manual_seed(step_seed(stage.training, stage.number(step), group.rank))
+    torch.manual_seed(step_seed(stage.training, step, group.rank))
     network.train()
     losses = group.add_missing(compute(network, batch), batch.parts)
     weights, terms = weighting.weights(), scaled(weighting.weigh(losses), batch)

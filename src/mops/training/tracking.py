@@ -157,10 +157,9 @@ class Curve:
 def named_scalars(line: Line) -> Iterator[tuple[str, float]]:
     """`train/loss`, `train/loss/sentiment`, `eval/overall`, `eval/sentiment/accuracy`, ..."""
     kind = "eval" if any(key in line for key in EVALUATED) else "train"
-    phase = [line["phase"]] if "phase" in line else []
     for name, value in flat({key: value for key, value in line.items() if key != "step"}, "/"):
         first, *rest = name.split("/")
-        words = (*phase, kind, *SHORT.get(first, (first,)), *rest)
+        words = (kind, *SHORT.get(first, (first,)), *rest)
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield "/".join(words), float(value)
 

@@ -70,11 +70,8 @@ class Objective(Protocol):
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Called before the first step of a stage, and when a run resumes within one."""
 
-    def evaluate(self, network: Network, step: int) -> Evaluation:
-        """The quality of the network after `step` steps."""
-
-    def position(self, step: int) -> Mapping[str, Any]:
-        """How lines of the curve name the moment after `step` steps; has the key `step`."""
+    def evaluate(self, network: Network) -> Evaluation:
+        """The quality of the network."""
 
 
 # Updates the network of each run, all at the same step; returns what it did in their order.
@@ -155,8 +152,7 @@ class Trainer:
         now.seconds += facts.seconds
         now.tokens += facts.tokens
         now.step_seconds = [*now.step_seconds, facts.seconds][-KEPT_TIMES:]
-        number = stage.number(now.step)
-        if number % LOG_STEPS == 0 or number == 1:
+        if now.step % LOG_STEPS == 0 or now.step == 1:
             rate = stage.training.learning_rate * rate_factor(stage, now.step - 1)
             line = vars(facts) | {"loss_weights": facts.weights, "learning_rate": rate}
             line = {name: line[name] for name in self.objective.logged}
@@ -167,7 +163,7 @@ class Trainer:
         self.note_step(facts)
         stage = self.schedule.stage_at(self.state.step - 1)
         every = stage.eval_interval(self.schedule.steps_per_epoch)
-        if stage.number(self.state.step) % every == 0 or self.state.step == stage.stop:
+        if self.state.step % every == 0 or self.state.step == stage.stop:
             self.evaluate(watcher)
         steps = self.training.save_steps
         is_late = time.monotonic() - self.saved_at > SAVE_SECONDS
@@ -223,24 +219,19 @@ class Trainer:
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
         now = self.state
-        scores, facts = self.objective.evaluate(self.network, now.step)
+        scores, facts = self.objective.evaluate(self.network)
         now.evaluations += 1
-        step = self.objective.position(now.step)["step"]
         higher = {
-            chooser: (score, step)
+            chooser: (score, now.step)
             for chooser, score in scores.items()
             if chooser not in now.best or score > now.best[chooser][0]
         }
         now.best |= higher
         checkpoint.save_best(self.folder, higher, self.network)
-        if (score := scores.get(checkpoint.ALL)) is not None:
-            now.last_change = None if now.last_score is None else abs(score - now.last_score)
-            now.last_score = score
-        is_best = checkpoint.ALL in higher
-        if is_best:
-            now.evaluations_since_best = 0
-        elif scores:
-            now.evaluations_since_best += 1
+        score, is_best = scores[checkpoint.ALL], checkpoint.ALL in higher
+        now.last_change = None if now.last_score is None else abs(score - now.last_score)
+        now.last_score = score
+        now.evaluations_since_best = 0 if is_best else now.evaluations_since_best + 1
         patience = self.training.early_stopping
         now.is_stopped = patience is not None and now.evaluations_since_best >= patience
         line = self.log({**facts, "best": is_best})
@@ -264,8 +255,9 @@ class Trainer:
 
     def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """A line of the curve, which the first process writes."""
-        seconds = round(self.state.seconds, 3)
-        line = {**self.objective.position(self.state.step), "seconds": seconds, **facts}
+        step, seconds = self.state.step, round(self.state.seconds, 3)
+        epoch = round(step / self.schedule.steps_per_epoch, 4)
+        line = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
         if self.learner.group.is_first:
             self.state.curve_bytes = self.curve.write(line)
         return line

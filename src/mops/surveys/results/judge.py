@@ -16,7 +16,6 @@ from mops.config.recipe import to_recipe
 from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.cost import tm_relative
 from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
-from mops.evaluate.joint import compare
 from mops.evaluate.metrics import EQUAL, Weights, score, soft_key
 from mops.evaluate.statistics import mcnemar_by_task, mean_covariance, row_covariance, row_noise
 from mops.record import Record, read_record
@@ -85,8 +84,7 @@ def judge_run(folder: Path) -> Results:
 
 
 def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]) -> Results:
-    finished, strangers = split_by_rows([one for one in trials if isinstance(one, FinishedTrial)])
-    missing = [one for one in trials if isinstance(one, MissingTrial)] + strangers
+    finished, missing = split_by_rows(trials)
     measured = read_json(design.folder / "costs.json")
     results = replace(
         design,
@@ -132,25 +130,21 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         digest.update(f"{name}:".encode() + rows.values.tobytes())
     main = {name: scores.tasks[name][on][scores.main[name]] for name in judged}
+    soft = {  # the mean probability of the true class
+        soft_key(name): float(rows.probabilities.mean())
+        for name, rows in judged.items()
+        if rows.task.score_name == "accuracy" and "loss" in rows.columns
+    }
     result = TrialResult(
         id=run.name,
         seed=trial.seed,
         digest=digest.hexdigest()[:16],
-        scores={**main, **soft_scores(judged), **scores.overall.get(on, {})},
+        scores={**main, **soft, **scores.overall.get(on, {})},
         metrics={**scores.tasks, "overall": scores.overall},
         train_info=record.train_info,
         warnings=record.warnings,
     )
     return FinishedTrial(trial, record, judged, result)
-
-
-def soft_scores(judged: Mapping[str, PredictionRows]) -> dict[str, float]:
-    """The mean probability of the true class, for tasks that are scored by accuracy."""
-    return {
-        soft_key(name): float(rows.probabilities.mean())
-        for name, rows in judged.items()
-        if rows.task.score_name == "accuracy" and "loss" in rows.columns
-    }
 
 
 def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterator[str]:
@@ -166,22 +160,23 @@ def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterat
 
 
 def split_by_rows(
-    trials: Sequence[FinishedTrial],
+    trials: Sequence[FinishedTrial | MissingTrial],
 ) -> tuple[list[FinishedTrial], list[MissingTrial]]:
-    """Trials that were judged on the same rows as most others, and those that were not."""
-    counts = Counter((name, rows.digest) for one in trials for name, rows in one.judged.items())
+    """Trials that were judged on the same rows as most others, and all that were not."""
+    finished = [one for one in trials if isinstance(one, FinishedTrial)]
+    counts = Counter((name, rows.digest) for one in finished for name, rows in one.judged.items())
     usual = dict(key for key, _ in reversed(counts.most_common()))
-    kept, strangers = [], []
-    for one in trials:
+    kept, missing = [], [one for one in trials if isinstance(one, MissingTrial)]
+    for one in finished:
         if other := [name for name, rows in one.judged.items() if rows.digest != usual[name]]:
             reason = (
                 f"its validation rows of {', '.join(other)} are not those of the other trials: "
                 "train them again, or name another folder"
             )
-            strangers.append(missing_trial(one.trial, LEFT_OUT, reason))
+            missing.append(missing_trial(one.trial, LEFT_OUT, reason))
         else:
             kept.append(one)
-    return kept, strangers
+    return kept, missing
 
 
 def group_by_tasks(finished: Sequence[FinishedTrial], baseline: str) -> list[Members]:
@@ -270,9 +265,7 @@ def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> Candid
 def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> Results:
     """The results with the candidates of a group compared, from the stored values and noise."""
     reference = results[group.candidates[0]].reference
-    single = results.single if results.single in group.candidates else None
-    compared = compare(results.joint(group, weights), baseline=reference, single=single)
-    members = {name: replace(results[name], **vars(compared[name])) for name in group.candidates}
+    members = compare_members(results, group, reference, weights)
     factors = {
         name: (one.overall.mean, one.costs.train_seconds, one.costs.weight_bytes)
         for name, one in members.items()
@@ -285,3 +278,28 @@ def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> R
     candidates = [members.get(one.name, one) for one in results.candidates]
     candidates.sort(key=lambda one: (place[one.name], -one.overall.mean))
     return replace(results, candidates=tuple(candidates))
+
+
+def compare_members(
+    results: Results, group: Group, reference: str, weights: Weights
+) -> dict[str, CandidateResult]:
+    """Each candidate of a group, compared with the reference and with a model per task.
+
+    Each question is one family: the set of the best over all candidates, the differences from the
+    reference over all candidates for each score, the gains over `single` for each task.
+    """
+    joint, single = results.joint(group, weights), results.single
+    against = {key: own.against(reference) for key, own in joint.items()}
+    has_single = single in group.candidates
+    gains = {t: joint[t].against(str(single)) for t in joint if t in results.tasks and has_single}
+    best = joint["overall"].best_set()
+    return {
+        name: replace(
+            results[name],
+            scores={key: own.estimate(name) for key, own in joint.items()},
+            against={key: tested[name] for key, tested in against.items() if name in tested},
+            gains={task: tested[name] for task, tested in gains.items() if name in tested},
+            is_best=name in best,
+        )
+        for name in group.candidates
+    }

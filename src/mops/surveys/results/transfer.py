@@ -20,10 +20,8 @@ ABOUT = (
 
 def measure_transfer(survey: Survey, folder: Path) -> Transfer:
     """From the runs of one task and of two; empty for a survey without them."""
-    read = [
-        read_trial(trial, folder, survey.on) for trial in Ledger(folder).with_ids(survey.trials())
-    ]
-    finished, _ = split_by_rows([one for one in read if isinstance(one, FinishedTrial)])
+    trials = Ledger(folder).with_ids(survey.trials())
+    finished, _ = split_by_rows([read_trial(trial, folder, survey.on) for trial in trials])
     transfer: Transfer = {}
     for task in survey.recipe["tasks"]:
         beside: dict[str, list[FinishedTrial]] = {}
@@ -47,9 +45,9 @@ def compare_task(name: str, beside: dict[str, list[FinishedTrial]]) -> dict[str,
 
 
 def transfer_table(survey: Survey, folder: Path) -> Table:
-    transfer, rows = measure_transfer(survey, folder), []
-    for task, own in transfer.items():
-        others = {other: own.get(other) for other in transfer if other != task}
-        cells = [difference_cell(others.get(other), INTERVAL) for other in transfer]
-        rows.append((Cell(task), *cells))
-    return Table("transfer", "Transfer", ("task", *transfer), tuple(rows), ABOUT)
+    transfer = measure_transfer(survey, folder)
+    rows = tuple(
+        (Cell(task), *(difference_cell(own.get(other), INTERVAL) for other in transfer))
+        for task, own in transfer.items()
+    )
+    return Table("transfer", "Transfer", ("task", *transfer), rows, ABOUT)
