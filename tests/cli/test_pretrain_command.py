@@ -19,9 +19,9 @@ def test_the_command(made: World, run_cli: Any, tmp_path: Path) -> None:
     assert not out.exists()
     code, printed, said = run_cli(*words)
     assert code == 0, said
-    for word in ("start", "baseline", "end", "left out: ", str(out / "pretrain.json")):
+    for word in ("start", "end", "left out: ", str(out / "pretrain.json")):
         assert word in printed
-    assert "control, step 3: held-out perplexity" in said
+    assert "step 3: held-out perplexity" in said
     code, printed, _ = run_cli(*words)
     assert code == 0 and "already holds this encoder" in printed
     code, printed, _ = run_cli(*words, "--json")

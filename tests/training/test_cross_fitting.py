@@ -18,6 +18,7 @@ from mops.data.dataset import cut_halves, read_dataset
 from mops.training.batched import train_many
 from mops.training.checkpoint import BEST
 from mops.training.prepare import TaskObjective
+from mops.training.trainer import Trainer
 from running import StopAt, run_cli_with, world
 
 OTHER = {"a": "b", "b": "a"}
@@ -29,19 +30,27 @@ class Taste:
 
     steps: Mapping[str, int]
     states: dict[int, dict[str, torch.Tensor]]
+    step: int = 0  # that is evaluated now
 
 
 @pytest.fixture
 def taste(monkeypatch: pytest.MonkeyPatch) -> Taste:
     """Evaluations at 2, 4, 6 and 8; each chooser has a step of its own."""
-    made, evaluate = Taste({"all": 4, "a": 2, "b": 6}, {}), TaskObjective.evaluate
+    made = Taste({"all": 4, "a": 2, "b": 6}, {})
+    evaluate, judge = TaskObjective.evaluate, Trainer.judge
 
-    def evaluate_by_taste(objective: TaskObjective, network: Any, step: int) -> Any:
-        made.states[step] = {name: weight.clone() for name, weight in network.weights().items()}
-        scores = {chooser: -abs(step - best) / 10 for chooser, best in made.steps.items()}
-        return scores, evaluate(objective, network, step)[1]
+    def evaluate_by_taste(objective: TaskObjective, network: Any) -> Any:
+        weights = {name: weight.clone() for name, weight in network.weights().items()}
+        made.states[made.step] = weights
+        scores = {chooser: -abs(made.step - best) / 10 for chooser, best in made.steps.items()}
+        return scores, evaluate(objective, network)[1]
+
+    def judge_step(trainer: Trainer, watcher: Any) -> None:
+        made.step = trainer.state.step
+        judge(trainer, watcher)
 
     monkeypatch.setattr(TaskObjective, "evaluate", evaluate_by_taste)
+    monkeypatch.setattr(Trainer, "judge", judge_step)
     return made
 
 
