@@ -60,7 +60,7 @@ def test_the_table_has_what_the_papers_have() -> None:
         "late-frozen", "late-finetuned", "learning-rates", "loss-weights", "subsets",
         "single-task", "stages", "soft", "trunks", "hybrid-depth", "fsi", "pals", "progressive",
         "schedulers", "pairs", "heads", "dropout", "surgery", "schedules", "encoders", "width",
-        "time", "everything", "first-look", "transfer",
+        "time", "everything", "first-look", "sharing", "transfer",
     }  # fmt: skip
     assert set(EXPERIMENTS) == wanted and DEFAULT == "everything"
     assert all(entry.about and entry.source and entry.hours > 0 for entry in EXPERIMENTS.values())
@@ -260,7 +260,9 @@ def test_time_has_many_evaluations() -> None:
         assert (how.max_steps or 0) / (how.eval_steps or 1) >= 20
 
 
-@pytest.mark.parametrize("name", ["everything", "late-frozen", "trunks", "pals", "width"])
+@pytest.mark.parametrize(
+    "name", ["everything", "sharing", "late-frozen", "trunks", "pals", "width"]
+)
 def test_the_expected_time_is_that_of_the_estimate(name: str) -> None:
     """On the sample, at the speed that the table names."""
     forecast = Estimator(gflops=200).survey(survey(name, *THREE))
