@@ -56,15 +56,15 @@ ENTRIES = (
             f"{TOGETHER}12/24/12, learning_rate=0.00015": "12, 24 and 12 rows, 1.5e-4",
             f"{TOGETHER}16, learning_rate=8e-05": "16 rows of each task, 8e-5",
             f"{TOGETHER}16, learning_rate=0.0003": "16 rows of each task, 3e-4",
-            MIXED: "`mixed`: 48 rows of the union, 1.5e-4 (recipe `fast`)",
+            MIXED: "`mixed`: 48 rows of the union, 1.5e-4",
             f"{MIXED}, pair=cross/cross/bi": "the same, similarity by cosine (`bi`)",
         },
     ),
     Entry(
         pack="recipes-length",
         question="Bfloat16, and the mixture in a longer training",
-        answer="1,000 steps of 48 rows at a rate of 1.5e-4, with `bf16: auto`, which takes about 0.6 "
-        "of the time of a step in float32. Rows by size are now ahead of equal rows: the "
+        answer="1,000 steps of 48 rows at a rate of 1.5e-4, with `bf16: auto`, which takes about "
+        "0.6 of the time of a step in float32. Rows by size are now ahead of equal rows: the "
         "paraphrases gain more than the small tasks lose. Equal rows are not better than after 610 "
         "steps in float32 above (0.746), a difference that seeds alone may make; the same training "
         "in both precisions is still to be compared.",
