@@ -78,8 +78,8 @@ SECTIONS: dict[str, Section] = {
     "training_step": Section(
         "A training step",
         "Three tasks, the plan `shared`, on real texts. With `bi` pairs each text is a sequence, "
-        "with `cross` pairs both are one. The number in the case is rows per task. With bfloat16 "
-        "(`training.bf16`; `transformers` under autocast) the peak is still that of float32.",
+        "with `cross` pairs both are one. The number in the case is rows per task. With `bfloat16` "
+        "(`training.bf16`; `transformers` under autocast) the peak is still that of `float32`.",
         compared,
     ),
     "batch_sizes": Section(
