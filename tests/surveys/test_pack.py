@@ -49,6 +49,18 @@ def test_all_but_models_and_states_is_packed_and_unpacked(tmp_path: Path) -> Non
     assert "of cs224n/a.csv" in (tmp_path / "two/trials/abc/record.json").read_text()
 
 
+def test_a_training_file_elsewhere_leaves_no_path(tmp_path: Path) -> None:
+    folder = made_folder(tmp_path / "one")
+    (folder / "recipes").mkdir()
+    more = "tasks: {a: {train: {/home/me/cs224n/a.csv: 1, /mnt/more/phrases/b.csv: 0.5}}}\n"
+    (folder / "recipes/abc.yaml").write_text(more)
+    write_pack(folder, tmp_path / "survey.mops")
+    read_pack(tmp_path / "survey.mops", tmp_path / "two")
+    text = (tmp_path / "two/recipes/abc.yaml").read_text()
+    assert text == "tasks: {a: {train: {cs224n/a.csv: 1, phrases/b.csv: 0.5}}}\n"
+    read_pack(tmp_path / "survey.mops", folder)  # the folder that was packed is the same survey
+
+
 def test_a_folder_without_a_survey(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no survey"):
         write_pack(tmp_path, tmp_path / "file")

@@ -10,6 +10,7 @@ import json
 import os
 import tarfile
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from mops.data.compose import change_files
 from mops.errors import UsageError
@@ -42,11 +43,11 @@ def write_pack(folder: Path, file: Path) -> int:
         (path for pattern in PATTERNS for path in folder.glob(pattern)),
         key=lambda path: (path.name, path),
     )
-    place, own = data_place(folder), folder.resolve()
-    contents = {}
-    for path in paths:
-        content = path.read_bytes().replace(*place).replace(str(own).encode(), own.name.encode())
-        contents[path.relative_to(folder).as_posix()] = content
+    places = data_places(folder) | {folder.resolve()}
+    contents = {
+        path.relative_to(folder).as_posix(): without_machine(path.read_bytes(), places)
+        for path in paths
+    }
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = json.dumps({"mops_survey": FORMAT, "files": digests}, indent=1).encode()
     with atomic_write(file) as draft, tarfile.open(draft, "w:xz", preset=6) as archive:
@@ -57,22 +58,35 @@ def write_pack(folder: Path, file: Path) -> int:
     return file.stat().st_size
 
 
-def data_place(folder: Path) -> tuple[bytes, bytes]:
-    """The folder of a survey's data files, and what stands for it in a pack: its name.
+def data_places(folder: Path) -> set[Path]:
+    """The folders of a survey's data files: that of its recipe, and others that trials add."""
+    folders = data_folders(read_yaml(folder / "survey.yaml")["recipe"])
+    common = {Path(os.path.commonpath(folders))} if folders else set()
+    more = (data_folders(read_yaml(file)) for file in folder.glob("recipes/*.yaml"))
+    added = {place for places in more for place in places}
+    return common | {x for x in added if not any(x.is_relative_to(place) for place in common)}
 
-    As cs224n/quora-train.csv: a pack says nothing about the machine.
-    """
+
+def data_folders(recipe: dict[str, Any]) -> list[Path]:
+    """The folders of the files of all tasks that have absolute paths."""
     folders: list[Path] = []
 
     def note(file: str) -> str:
         folders.append(Path(file).parent)
         return file
 
-    change_files(read_yaml(folder / "survey.yaml")["recipe"], note)
-    if not folders or not all(path.is_absolute() for path in folders):
-        return b"", b""
-    common = Path(os.path.commonpath(folders))
-    return f"{common}/".encode(), f"{common.name}/".encode()
+    change_files(recipe, note)
+    return [folder for folder in folders if folder.is_absolute()]
+
+
+def without_machine(content: bytes, places: set[Path]) -> bytes:
+    """The content of a file with the names of these folders in place of their paths.
+
+    As cs224n/quora-train.csv: a pack says nothing about the machine.
+    """
+    for place in sorted(places, reverse=True):  # a folder before those above it
+        content = content.replace(str(place).encode(), place.name.encode())
+    return content
 
 
 def read_pack(file: Path, folder: Path) -> None:
@@ -82,7 +96,7 @@ def read_pack(file: Path, folder: Path) -> None:
     """
     contents = read_contents(file)
     if holds(folder, "survey.yaml", kind="survey"):
-        stored = (folder / "survey.yaml").read_bytes().replace(*data_place(folder))
+        stored = without_machine((folder / "survey.yaml").read_bytes(), data_places(folder))
         if stored != contents["survey.yaml"]:
             raise UsageError(f"{folder} holds another survey; name another folder with --out")
         contents = {name: data for name, data in contents.items() if not (folder / name).exists()}
