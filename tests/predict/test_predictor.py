@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,13 @@ def test_the_loss_of_a_similarity_is_its_squared_error() -> None:
     found = decide(SIMILARITY, np.array([[1.5], [9.0]], np.float32))
     assert found.losses(np.array([1.0, 4.0])) == pytest.approx([0.25, 1.0])
     assert found.confidences() == []
+
+
+def test_many_threads_get_the_answers_of_one(encoder_folder: Any) -> None:
+    predictor = predictor_of("hybrid:2", encoder_folder("bert"))
+    texts = [(" ".join(row * 60),) for row in some_texts(40, 1)]  # long enough to be shortened
+    alone = [values(predictor, SENTIMENT.name, [row]) for row in texts]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda row: values(predictor, SENTIMENT.name, [row]), texts * 5))
+    for one, expected in zip(found, alone * 5, strict=True):
+        np.testing.assert_array_equal(one, expected)

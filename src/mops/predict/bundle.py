@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -151,10 +152,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 class Predictor:
-    """A loaded bundle on a device."""
+    """A loaded bundle on a device; any number of threads may use it."""
 
     def __init__(self, bundle: Bundle, device: str | torch.device = "cpu") -> None:
         self.bundle = bundle
+        self.tokenising = Lock()  # long texts change the tokenizer's settings for a moment
         self.device = device
         bundle.network.to(device)
 
@@ -183,7 +185,8 @@ class Predictor:
                 for other, table in tables.items()
                 if rows[other] == own and layout.reading.of(other).pair == reading.pair
             ]
-            tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, reading)
+            with self.tokenising:
+                tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, reading)
         outputs = compute_outputs(self.bundle.network, tables, device=self.device)
         return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
 
