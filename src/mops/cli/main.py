@@ -20,6 +20,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "pretrain": "Continue masked-language-model pretraining on the tasks' texts.",
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Predict every row of a file with a trained model.",
+    "serve": "Answer requests over HTTP with a trained model.",
     "survey": "Train many plans under one budget and compare them.",
     "tune": "Search plan, learning rates, loss weights and budget together.",
     "report": "Write the report of a survey or run: page, tables, figures.",

@@ -1,0 +1,287 @@
+"""The server: what it answers at which address, its limits, and what it says about itself."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mops import __version__
+from mops.errors import nearest
+from mops.plans.picture import draw
+from mops.predict.bundle import Predictor
+from mops.serve.batching import Answer, Batcher, Item, QueueFullError, predict_items
+from mops.tasks import Task
+
+log = logging.getLogger("mops.serve")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the server accepts; each has an option of its name."""
+
+    max_items: int = 1000  # of a request
+    max_characters: int = 20_000  # of a text
+    max_body: int = 4 * 2**20  # bytes of a request
+    max_waiting: int = 4000  # items that wait, over all requests
+    timeout: float = 60.0  # seconds for a request
+    batch_tokens: int = 4096  # computed together
+    wait: float = 0.002  # seconds to wait for further requests when idle
+
+
+def check_unicode(text: str) -> str:
+    """JSON can hold halves of characters that no text has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not valid Unicode: half of a surrogate pair") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(check_unicode)]
+
+
+class Texts(BaseModel):
+    """One or two texts; tasks on a single text read the first."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: Text | int | None = Field(None, description="comes back with the answer")
+    text: Text
+    text_pair: Text | None = Field(None, description="the second text of tasks on pairs")
+
+
+class Question(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"items": [{"text": "A lovely film."}]}]}
+    )
+    items: list[Texts] = Field(description="what to answer, in order")
+    tasks: list[Text] | None = Field(None, description="default: all that fit an item's texts")
+
+
+class Answered(BaseModel):
+    answers: list[dict[str, Any]] = Field(
+        description="in the order of the items: {id, task: {prediction, probabilities}}, or "
+        "{id, error}"
+    )
+    seconds: float = Field(description="time in the server")
+
+
+class Metrics:
+    """Counters for /metrics."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        new = partial(Histogram, registry=self.registry)
+        self.requests = Counter(
+            "mops_requests", "Requests", ["path", "status"], registry=self.registry
+        )
+        self.seconds = new("mops_request_seconds", "Time of a request to /predict")
+        self.batch = new(
+            "mops_batch_items", "Items computed together", buckets=[2**n for n in range(11)]
+        )
+        self.waiting = Gauge("mops_waiting_items", "Items that wait", registry=self.registry)
+
+
+class Service:
+    """A loaded model and what can be asked of it."""
+
+    def __init__(self, predictor: Predictor, limits: Limits, api_key: str = "") -> None:
+        self.predictor, self.limits, self.api_key = predictor, limits, api_key
+        self.tasks = predictor.bundle.layout.tasks
+        self.metrics = Metrics()
+        self.batcher = Batcher(
+            self.compute,
+            max_tokens=limits.batch_tokens,
+            max_waiting=limits.max_waiting,
+            wait=limits.wait,
+            longest=predictor.bundle.layout.reading.max_length,
+        )
+        self.metrics.waiting.set_function(lambda: self.batcher.waiting_items)
+
+    def compute(self, items: Sequence[Item]) -> list[Answer]:
+        self.metrics.batch.observe(len(items))
+        return predict_items(self.predictor, items)
+
+    @asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        """Compute one answer, then serve; at the end finish what was accepted."""
+        with self.batcher:
+            example = {name: ("warm",) * len(task.text) for name, task in self.tasks.items()}
+            await asyncio.wrap_future(self.batcher.submit([example]))
+            yield
+
+    def check_key(self, authorization: Annotated[str, Header()] = "") -> None:
+        given = authorization.removeprefix("Bearer ").encode("latin-1")  # as it came
+        if self.api_key and not hmac.compare_digest(given, self.api_key.encode()):
+            raise HTTPException(401, "send the API key as `Authorization: Bearer KEY`")
+
+    async def predict(self, question: Question) -> dict[str, Any]:
+        """Predictions of some or all tasks for many texts."""
+        start, most = time.perf_counter(), self.limits.max_items
+        if len(question.items) > most:
+            raise HTTPException(413, f"{len(question.items)} items; at most {most} in a request")
+        read = [read_item(one, question.tasks, self.tasks, self.limits) for one in question.items]
+        answers = iter(await self.answer([item for item in read if not isinstance(item, str)]))
+        rows = [
+            {"id": texts.id} | ({"error": item} if isinstance(item, str) else next(answers))
+            for texts, item in zip(question.items, read, strict=True)
+        ]
+        seconds = time.perf_counter() - start
+        self.metrics.seconds.observe(seconds)
+        return {"answers": rows, "seconds": round(seconds, 6)}
+
+    async def answer(self, items: Sequence[Item]) -> list[Answer]:
+        try:
+            future = asyncio.wrap_future(self.batcher.submit(items))
+            return await asyncio.wait_for(future, self.limits.timeout)
+        except QueueFullError:
+            message, wait = "too many texts are waiting; try again", "1"
+        except TimeoutError:
+            message, wait = f"no answer within {self.limits.timeout:g} s; send fewer texts", "5"
+        raise HTTPException(503, message, {"Retry-After": wait})
+
+    def list_tasks(self) -> dict[str, Any]:
+        """The tasks with their answers and measured scores."""
+        scores = self.predictor.bundle.config.get("scores", {})
+        return {
+            name: {
+                "type": task.type,
+                "texts": len(task.text),
+                "labels": list(task.labels),
+                "range": task.range,
+                "scores": scores.get(name, {}).get("report", {}),
+            }
+            for name, task in self.tasks.items()
+        }
+
+    def show_plan(self) -> dict[str, Any]:
+        """Which weights the tasks share."""
+        layout = self.predictor.bundle.layout
+        return {
+            "plan": layout.plan.name,
+            "parameters": layout.parameters,
+            "picture": draw(layout),
+            "rows": layout.plan.to_data(),
+        }
+
+    def health(self) -> dict[str, str]:
+        """Whether the process answers."""
+        return {"status": "ok"}
+
+    def ready(self) -> Response:
+        """Whether requests are accepted now."""
+        has_room = self.batcher.waiting_items < self.limits.max_waiting
+        is_ready = self.batcher.thread.is_alive() and has_room
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+    def show_metrics(self) -> Response:
+        """Counters in the format of Prometheus."""
+        return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def note(self, request: Request, answer: Endpoint) -> Response:
+        """Log and count a request, without its texts; no trace of an error leaves the server."""
+        start = time.perf_counter()
+        try:
+            response = await answer(request)
+        except Exception:
+            log.exception("a request failed")
+            response = JSONResponse({"error": "internal error"}, 500)
+        path = getattr(request.scope.get("route"), "path", "other")
+        self.metrics.requests.labels(path, response.status_code).inc()
+        took = (time.perf_counter() - start) * 1000
+        log.info("%s %s %d %.1f ms", request.method, path, response.status_code, took)
+        return response
+
+
+def build_app(service: Service) -> FastAPI:
+    """The addresses of a service."""
+    app = FastAPI(
+        title="mops", version=__version__, lifespan=service.lifespan, docs_url=None, redoc_url=None
+    )
+    locked = [Depends(service.check_key)]
+    app.post("/predict", response_model=Answered, dependencies=locked)(service.predict)
+    app.get("/tasks", dependencies=locked)(service.list_tasks)
+    app.get("/plan", dependencies=locked)(service.show_plan)
+    app.get("/health")(service.health)
+    app.get("/ready")(service.ready)
+    app.get("/metrics")(service.show_metrics)
+    app.exception_handler(StarletteHTTPException)(refuse)
+    app.exception_handler(RequestValidationError)(explain)
+    app.middleware("http")(service.note)
+    app.add_middleware(LimitBody, most=service.limits.max_body)
+    return app
+
+
+async def refuse(_: Request, error: StarletteHTTPException) -> Response:
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def explain(_: Request, error: RequestValidationError) -> Response:
+    """What is wrong with a body, without the body."""
+    problems = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors()[:3]]
+    return JSONResponse({"error": "; ".join(problems)}, 422)
+
+
+def read_item(
+    texts: Texts, tasks: list[str] | None, known: Mapping[str, Task], limits: Limits
+) -> Item | str:
+    """What each task reads of an item, or what is wrong with it."""
+    given = [texts.text] if texts.text_pair is None else [texts.text, texts.text_pair]
+    longest = max(map(len, given))
+    if longest > limits.max_characters:
+        return f"a text has {longest} characters; at most {limits.max_characters}"
+    item = dict[str, tuple[str, ...]]()
+    for name in known if tasks is None else tasks:
+        if name not in known:
+            return f"no task {name!r}; there are {', '.join(known)}.{nearest(name, known)}"
+        if len(known[name].text) <= len(given):
+            item[name] = tuple(given[: len(known[name].text)])
+        elif tasks is not None:
+            return f"task {name!r} reads two texts: send text_pair too"
+    return item or "all tasks read two texts: send text_pair too"
+
+
+class LimitBody:
+    """Refuses a body that is too large, with a length in its header or without."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        length = dict(scope["headers"]).get(b"content-length", b"")
+        is_too_large = length.isdigit() and int(length) > self.most
+        messages, size, has_more = list[Message](), 0, True
+        while has_more and not is_too_large:
+            messages.append(message := await receive())
+            size += len(message.get("body", b""))
+            has_more, is_too_large = message.get("more_body", False), size > self.most
+        if is_too_large:
+            refusal = JSONResponse({"error": f"the body has over {self.most} bytes"}, 413)
+            return await refusal(scope, receive, send)
+
+        async def replay() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        return await self.app(scope, replay, send)

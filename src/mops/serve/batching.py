@@ -1,0 +1,164 @@
+"""Dynamic batching: requests that arrive together are computed together.
+
+One thread computes. A batch takes items from all waiting requests in turn until it has enough
+tokens. So a large request does not hold up a small one, and an item of any length is computed.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+from typing import Any, Self
+
+from mops.predict.bundle import Predictor
+
+Item = Mapping[str, tuple[str, ...]]  # task -> the texts that it reads
+Answer = dict[str, dict[str, Any]]  # task -> its prediction
+Compute = Callable[[Sequence[Item]], list[Answer]]
+CHARACTERS_OF_A_TOKEN = 4  # of English text, about
+log = logging.getLogger("mops.serve")
+
+
+class QueueFullError(Exception):
+    """More items are waiting than the server is willing to hold."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A request, some of whose items may have been computed."""
+
+    items: Sequence[Item]
+    future: Future[list[Answer]] = field(default_factory=Future)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    taken: int = 0  # the first items are computed or being computed
+
+    def answer(self, number: int, answer: Answer) -> None:
+        self.answers[number] = answer
+        if len(self.answers) == len(self.items) and not self.future.done():
+            self.future.set_result([self.answers[n] for n in range(len(self.items))])
+
+
+class Batcher:
+    """A queue of requests and the thread that computes them."""
+
+    def __init__(
+        self, compute: Compute, *, max_tokens: int, max_waiting: int, wait: float, longest: int
+    ) -> None:
+        self.compute = compute
+        self.max_tokens, self.max_waiting = max_tokens, max_waiting
+        self.wait, self.longest = wait, longest
+        self.requests: deque[Waiting] = deque()
+        self.is_closed = False
+        self.changed = Condition()
+        self.thread = Thread(target=self.run, name="mops-batches", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Compute what was accepted, then stop."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify()
+        self.thread.join()
+
+    @property
+    def waiting_items(self) -> int:
+        return sum(len(request.items) - request.taken for request in tuple(self.requests))
+
+    def submit(self, items: Sequence[Item]) -> Future[list[Answer]]:
+        """The answers to all items, once they are computed."""
+        request = Waiting(items)
+        if not items:
+            request.future.set_result([])
+            return request.future
+        with self.changed:
+            if self.is_closed or self.waiting_items + len(items) > self.max_waiting:
+                raise QueueFullError
+            self.requests.append(request)
+            self.changed.notify()
+        return request.future
+
+    def run(self) -> None:
+        while batch := self.next_batch():
+            try:
+                answers = self.compute([request.items[number] for request, number in batch])
+            except Exception as error:  # whatever it is, the next request is to be answered
+                log.exception("a batch of %d items failed", len(batch))
+                for request in {request for request, _ in batch}:
+                    self.drop(request, error)
+                continue
+            for (request, number), answer in zip(batch, answers, strict=True):
+                request.answer(number, answer)
+
+    def next_batch(self) -> list[tuple[Waiting, int]]:
+        """Items of all waiting requests, waiting for more for a moment; none: closed."""
+        with self.changed:
+            while True:
+                is_idle = not self.requests
+                self.changed.wait_for(lambda: self.requests or self.is_closed)
+                if is_idle and not self.is_closed:
+                    self.changed.wait_for(self.has_enough, self.wait)
+                batch = self.take_items()
+                if batch or self.is_closed:  # none: all that were waiting have been cancelled
+                    return batch
+
+    def take_items(self) -> list[tuple[Waiting, int]]:
+        """An item of each request in turn, up to the number of tokens of a batch."""
+        batch, tokens = list[tuple[Waiting, int]](), 0
+        while self.requests:
+            request = self.requests.popleft()
+            size = self.tokens(request.items[request.taken])
+            if batch and tokens + size > self.max_tokens:
+                self.requests.appendleft(request)
+                break
+            if not request.taken and not request.future.set_running_or_notify_cancel():
+                continue
+            batch.append((request, request.taken))
+            tokens, request.taken = tokens + size, request.taken + 1
+            if request.taken < len(request.items):
+                self.requests.append(request)
+        return batch
+
+    def has_enough(self) -> bool:
+        tokens = 0
+        for request in self.requests:
+            tokens += sum(map(self.tokens, request.items))
+            if tokens >= self.max_tokens:
+                return True
+        return self.is_closed
+
+    def tokens(self, item: Item) -> int:
+        """About how many tokens an item has; a text that several tasks read counts once."""
+        texts = set(item.values())
+        lengths = (sum(map(len, own)) // CHARACTERS_OF_A_TOKEN + 3 for own in texts)
+        return sum(min(length, self.longest) for length in lengths)
+
+    def drop(self, request: Waiting, error: Exception) -> None:
+        with self.changed:
+            if request in self.requests:
+                self.requests.remove(request)
+        if not request.future.done():
+            request.future.set_exception(error)
+
+
+def predict_items(predictor: Predictor, items: Sequence[Item]) -> list[Answer]:
+    """The answers of all tasks to their items, in one pass."""
+    places: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        for task in item:
+            places.setdefault(task, []).append(number)
+    texts = {task: [items[number][task] for number in own] for task, own in places.items()}
+    answers: list[Answer] = [{} for _ in items]
+    for task, found in predictor.predict_tasks(texts).items():
+        strings, labels = found.as_strings(), found.task.labels
+        for row, number in enumerate(places[task]):
+            answer: dict[str, Any] = {"prediction": strings[row] if labels else float(strings[row])}
+            if labels:
+                shares = zip(labels, found.probabilities[row].tolist(), strict=True)
+                answer["probabilities"] = {label: round(share, 6) for label, share in shares}
+            answers[number][task] = answer
+    return answers

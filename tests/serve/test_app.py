@@ -1,0 +1,149 @@
+"""The server's answers: those of the predictor, and clear refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+from fastapi.testclient import TestClient
+
+from building import THREE_TASKS, build_network, tiny_tokenizer
+from mops.plans.shapes import Reading
+from mops.predict.bundle import Bundle, Predictor
+from mops.serve.app import Limits, Service, build_app
+from mops.serve.batching import predict_items
+
+SENTIMENT, PARAPHRASE, SIMILARITY = (task.name for task in THREE_TASKS)
+LIMITS = Limits(max_items=8, max_characters=200, max_body=4000, max_waiting=10, timeout=5.0)
+
+
+@pytest.fixture
+def predictor(encoder_folder: Any) -> Predictor:
+    folder = encoder_folder("bert")
+    network = build_network("hybrid:2", folder, reading=Reading(max_length=24))
+    return Predictor(Bundle(folder, network, tiny_tokenizer(), {}, {}))
+
+
+@pytest.fixture
+def service(predictor: Predictor) -> Service:
+    return Service(predictor, LIMITS)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[TestClient]:
+    with TestClient(build_app(service)) as client:
+        yield client
+
+
+def ask(client: TestClient, *items: dict[str, Any], **more: Any) -> Any:
+    return client.post("/predict", json={"items": list(items), **more})
+
+
+def test_the_answers_are_the_predictor_s(client: TestClient, predictor: Predictor) -> None:
+    answers = ask(client, {"id": 7, "text": "a film", "text_pair": "a movie"}).json()["answers"]
+    texts = {SENTIMENT: ("a film",), PARAPHRASE: ("a film", "a movie")}
+    texts[SIMILARITY] = texts[PARAPHRASE]
+    assert answers == [{"id": 7, **predict_items(predictor, [texts])[0]}]
+    shares = answers[0][SENTIMENT]["probabilities"]
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert answers[0][SENTIMENT]["prediction"] == max(shares, key=shares.get)
+
+
+def test_tasks_are_chosen_by_name_or_by_the_texts(client: TestClient) -> None:
+    found = ask(client, {"text": "a"}, {"text": "a", "text_pair": "b"}).json()["answers"]
+    assert set(found[0]) == {"id", SENTIMENT}
+    assert set(found[1]) == {"id", SENTIMENT, PARAPHRASE, SIMILARITY}
+    found = ask(client, {"text": "a", "text_pair": "b"}, tasks=[SIMILARITY]).json()["answers"]
+    assert set(found[0]) == {"id", SIMILARITY}
+
+
+def test_an_error_belongs_to_its_item(client: TestClient) -> None:
+    items = ({"text": "good"}, {"text": "x" * 201}, {"text": "good"})
+    found = ask(client, *items, tasks=[SENTIMENT]).json()["answers"]
+    assert found[0] == found[2]
+    assert found[1]["error"] == "a text has 201 characters; at most 200"
+    assert (
+        "send text_pair" in ask(client, items[0], tasks=[SIMILARITY]).json()["answers"][0]["error"]
+    )
+    assert "no task 'x'" in ask(client, items[0], tasks=["x"]).json()["answers"][0]["error"]
+    assert ask(client).json()["answers"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 422, "Field required"),
+        (b"{", 422, "JSON"),
+        (b'{"items": [{}]}', 422, "items.0.text: Field required"),
+        (b'{"items": [{"text": 3}]}', 422, "valid string"),
+        (b'{"items": [], "more": 1}', 422, "more: Extra inputs"),
+        (b'{"items": [' + b", ".join([b'{"text": "a"}'] * 9) + b"]}", 413, "9 items; at most 8"),
+        (b" " * 4001, 413, "over 4000 bytes"),
+        (b'{"items": [{"text": "\\ud800"}]}', 422, ""),
+    ],
+)
+def test_refusals(client: TestClient, body: bytes, status: int, words: str) -> None:
+    answer = client.post("/predict", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert words in answer.json()["error"]
+
+
+def test_a_large_body_without_a_length(client: TestClient) -> None:
+    parts = iter([b" " * 1000] * 5)
+    answer = client.post("/predict", content=parts, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_a_full_queue_and_a_slow_answer(service: Service, client: TestClient) -> None:
+    gate = Event()
+    compute = service.batcher.compute
+
+    def wait(items: Any) -> Any:
+        gate.wait(20)
+        return compute(items)
+
+    service.batcher.compute = wait
+    item = {"text": "a"}
+    with ThreadPoolExecutor(8) as pool:
+        slow = [pool.submit(ask, client, *[item] * 8) for _ in range(4)]
+        refused = [future.result() for future in slow]
+        assert {answer.status_code for answer in refused} == {503}
+        assert all(answer.headers["retry-after"] in ("1", "5") for answer in refused)
+        gate.set()
+    assert ask(client, item).status_code == 200
+
+
+def test_an_unexpected_error_says_nothing(service: Service, client: TestClient) -> None:
+    def fail(_: Any) -> Any:
+        raise RuntimeError("/secret/path")
+
+    service.batcher.compute = fail
+    answer = ask(client, {"text": "a"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "internal error"})
+
+
+def test_what_it_says_of_itself(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"ready": True}
+    assert client.get("/tasks").json()[SIMILARITY]["range"] == [0, 5]
+    assert client.get("/plan").json()["plan"] == "hybrid:2"
+    assert client.get("/nothing").json() == {"error": "Not Found"}
+    ask(client, {"text": "a"})
+    page = client.get("/metrics").text
+    assert 'mops_requests_total{path="/predict",status="200"} 1.0' in page
+    assert "mops_waiting_items 0.0" in page
+    assert set(client.get("/openapi.json").json()["paths"]) >= {"/predict", "/tasks", "/plan"}
+
+
+def test_the_api_key(predictor: Predictor) -> None:
+    with TestClient(build_app(Service(predictor, LIMITS, api_key="käse"))) as client:
+        assert client.get("/health").status_code == 200
+        assert ask(client, {"text": "a"}).status_code == 401
+        for key, status in (("wrong", 401), ("käse", 200)):
+            headers = {"Authorization": f"Bearer {key}".encode()}
+            assert client.get("/tasks", headers=headers).status_code == status
