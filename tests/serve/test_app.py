@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -147,3 +148,15 @@ def test_the_api_key(predictor: Predictor) -> None:
         for key, status in (("wrong", 401), ("käse", 200)):
             headers = {"Authorization": f"Bearer {key}".encode()}
             assert client.get("/tasks", headers=headers).status_code == status
+
+
+def test_the_page_loads_only_what_is_here(client: TestClient) -> None:
+    page = client.get("/")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    links = re.findall(r'(?:src|href)="(page/[^"]+)"', page.text)
+    assert len(links) == 3
+    for address in (*links, "plan.svg"):
+        assert client.get(f"/{address}").status_code == 200
+    assert not re.findall(
+        r"https?://(?!www.w3.org/2000/svg)", page.text + client.get("/page/try.js").text
+    )

@@ -30,6 +30,7 @@ from mops.errors import nearest
 from mops.plans.picture import draw
 from mops.predict.bundle import Predictor
 from mops.serve.batching import Answer, Batcher, Item, QueueFullError, predict_items
+from mops.serve.page import HEADERS, picture_of, static_files
 from mops.tasks import Task
 
 log = logging.getLogger("mops.serve")
@@ -206,6 +207,7 @@ class Service:
         except Exception:
             log.exception("a request failed")
             response = JSONResponse({"error": "internal error"}, 500)
+        response.headers.update(HEADERS)
         path = getattr(request.scope.get("route"), "path", "other")
         self.metrics.requests.labels(path, response.status_code).inc()
         took = (time.perf_counter() - start) * 1000
@@ -222,6 +224,8 @@ def build_app(service: Service) -> FastAPI:
     app.post("/predict", response_model=Answered, dependencies=locked)(service.predict)
     app.get("/tasks", dependencies=locked)(service.list_tasks)
     app.get("/plan", dependencies=locked)(service.show_plan)
+    app.get("/plan.svg", dependencies=locked)(lambda: picture_of(service.predictor.bundle.layout))
+    app.include_router(static_files())
     app.get("/health")(service.health)
     app.get("/ready")(service.ready)
     app.get("/metrics")(service.show_metrics)
