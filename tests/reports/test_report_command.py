@@ -20,7 +20,7 @@ TORCHLESS = (
     "assert 'torch' not in sys.modules\n"
     "print(time.process_time())\n"
 )
-SECONDS = 6.0  # of the processor, imports included: twice what is asked of a quiet machine
+SECONDS = 15.0  # of the processor, imports included: five times what a quiet machine takes
 
 
 @pytest.fixture
