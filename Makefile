@@ -28,15 +28,18 @@ check: $(VENV)/.installed-dev  ## format, lint, types, import layers, generated 
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_performance.py --check
+	$(BIN)/python scripts/make_scale.py --check
 	$(BIN)/python scripts/make_sample.py --check
 
 docs: $(VENV)/.installed-dev  ## write the generated pages
 	$(BIN)/python scripts/make_docs.py
 	$(BIN)/python scripts/make_performance.py
+	$(BIN)/python scripts/make_scale.py
 
-bench: $(VENV)/.installed-bench  ## run all benchmarks and write docs/performance.md; BENCH="lengths --data DIR" chooses
+bench: $(VENV)/.installed-bench  ## run all benchmarks and write their pages; BENCH="lengths --data DIR" chooses
 	$(BIN)/python -m benchmarks $(BENCH)
 	$(BIN)/python scripts/make_performance.py
+	$(BIN)/python scripts/make_scale.py
 
 format: $(VENV)/.installed-dev  ## format the code and mend what can be mended
 	$(BIN)/ruff format .

@@ -2,25 +2,33 @@
 
 python -m benchmarks.memory
 
-Every process loads the same libraries; their memory is measured before anything is built.
+Every process loads the same libraries; their memory is measured before anything is built. For
+prediction both sides load a folder: a bundle here, a model of `transformers` there.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import tempfile
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnxruntime  # noqa: F401  a library, whose memory is not counted
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.harness import arguments, limit, write_result
 from benchmarks.resident import MIB, peak, resident
 from benchmarks.training_step import (
     Case,
     data_name,
-    our_forward,
     our_step,
     prepare_case,
     their_forward,
@@ -28,6 +36,13 @@ from benchmarks.training_step import (
     typical_batch,
 )
 from mops.data.batches import Batch
+from mops.export.onnx import export_int8
+from mops.model.network import Network
+from mops.model.packing import pack_segments
+from mops.model.pretrained import load_pretrained
+from mops.predict.bundle import load_bundle, save_bundle
+from mops.predict.inference import pool_segments
+from mops.predict.onnx import load_exported
 from mops.tasks import Task
 
 SIZES = (8, 32)  # rows per task
@@ -41,21 +56,31 @@ Builder = Callable[[], Run]
 
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
-    found: dict[str, dict[str, dict[str, dict[str, float]]]] = {work: {} for work in WORKS}
+    with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
+        found = measure(options, Path(scratch))
+    facts = {"data": data_name(options.data), "pair": PAIR, "steps": STEPS, "works": found}
+    print(write_result("memory", facts, options.out))
+
+
+def measure(options: Namespace, folder: Path) -> dict[str, dict[str, Any]]:
+    """Work -> rows per task -> alternative -> its memory."""
+    found: dict[str, dict[str, Any]] = {work: {} for work in WORKS}
     for size in limit(SIZES, options):
-        kinds = builders(Case(options.data, options.encoder, PAIR, size))
+        kinds = builders(Case(options.data, options.encoder, PAIR, size), folder)
         for work in limit(WORKS, options):
             found[work][str(size)] = {}
             for kind, build in limit(list(kinds[work].items()), options):
                 used = measure_apart(build)
                 found[work][str(size)][kind] = used
                 print(f"{work}, {size} rows, {kind}: {used['peak_mib']:.0f} MiB", flush=True)
-    facts = {"data": data_name(options.data), "pair": PAIR, "steps": STEPS, "works": found}
-    print(write_result("memory", facts, options.out))
+    return found
 
 
-def builders(case: Case) -> dict[str, dict[str, Builder]]:
-    """Work -> alternative -> its builder, which runs in the process that is measured."""
+def builders(case: Case, folder: Path) -> dict[str, dict[str, Builder]]:
+    """Work -> alternative -> its builder, which runs in the process that is measured.
+
+    The bundles are written into the folder.
+    """
     ready = prepare_case(case)
     batch = typical_batch(ready, case.size)
     theirs = str(ready.source.folder), dict(ready.layout.tasks), case.pair, batch
@@ -70,8 +95,52 @@ def builders(case: Case) -> dict[str, dict[str, Builder]]:
     for plan in PLANS:
         here = replace(case, plan=plan)
         training[f"mops {plan}"] = partial(our_step, here, batch, dropout=0.1)
-        prediction[f"mops {plan}"] = partial(our_forward, here, batch)
+        bundle = write_bundle(here, folder / f"{plan}-{case.size}".replace(":", "-"))
+        prediction[f"mops {plan}"] = partial(our_answers, bundle, batch)
+        if plan == PLANS[0]:
+            small = bundle.with_name(f"{bundle.name}-int8")
+            export_int8(load_bundle(bundle), small, {}, math.inf)
+            prediction[f"mops {plan}, int8"] = partial(exported_answers, small, batch)
     return {"training": training, "prediction": prediction}
+
+
+def write_bundle(case: Case, folder: Path) -> Path:
+    """A bundle with pretrained weights and untrained heads."""
+    ready = prepare_case(case)
+    network = Network(ready.layout)
+    load_pretrained(network, ready.source)
+    save_bundle(folder, network, ready.source.tokenizer, ready.recipe.tasks, {})
+    return folder
+
+
+def our_answers(bundle: Path, batch: Batch) -> Run:
+    """The outputs of all tasks, in packs as `mops predict` and a server compute them."""
+    network = load_bundle(bundle).network
+    pack = partial(pack_segments, layout=network.layout)
+    by_task = segments_by_task(batch)
+
+    def forward() -> object:
+        with torch.inference_mode():
+            vectors_SD, places = pool_segments(network, batch.segments, network.layout.tasks, pack)
+            return {
+                task: network.task_outputs(task, vectors_SD[places[task][own]])
+                for task, own in by_task.items()
+            }
+
+    return forward
+
+
+def exported_answers(folder: Path, batch: Batch) -> Run:
+    """The same from an exported model in 8 bits."""
+    return partial(load_exported(folder).network.answer, batch.segments, segments_by_task(batch))
+
+
+def segments_by_task(batch: Batch) -> dict[str, NDArray[np.int64]]:
+    """Task -> the numbers of its segments."""
+    return {
+        task: np.array([n for n, segment in enumerate(batch.segments) if task in segment.tasks])
+        for task in batch.targets
+    }
 
 
 def one_per_task(

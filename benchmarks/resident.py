@@ -19,11 +19,23 @@ def peak() -> int:
     return status("VmHWM") or used_at_most()
 
 
-def status(key: str) -> int:
-    """A value of /proc/self/status; ru_maxrss on Linux starts at the parent's memory."""
-    path = Path("/proc/self/status")
+def status(key: str, process: int | str = "self") -> int:
+    """A value of /proc/PID/status; ru_maxrss on Linux starts at the parent's memory."""
+    path = Path(f"/proc/{process}/status")
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
+
+
+def private_bytes(process: int) -> int:
+    """Proportional memory of a process, but no code and data of libraries as they are on disk."""
+    total, name = 0, ""
+    for line in Path(f"/proc/{process}/smaps").read_text("utf-8").splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):  # a mapping begins; its file, if it has one, comes last
+            name = words[5] if len(words) > 5 else ""
+        elif words[0] == "Pss:" and (not name.startswith("/") or name.endswith(".safetensors")):
+            total += int(words[1]) * 1024
+    return total
 
 
 def used_at_most() -> int:

@@ -98,9 +98,9 @@ def main() -> None:
     setting = read_setting(options)
     results = read_results(options.out / "time_to_score.json", data_name(options.data))
     for name in options.only or CONTENDERS:
-        package, train = CONTENDERS[name]
-        if find_spec(package) is None:
-            print(f"{name}: left out, {package} is not installed")
+        packages, train = CONTENDERS[name]
+        if missing := [package for package in packages if find_spec(package) is None]:
+            print(f"{name}: left out, {' and '.join(missing)} not installed")
             continue
         with tempfile.TemporaryDirectory(prefix="mops-") as scratch:
             points = list(train(setting, Path(scratch)))
@@ -378,13 +378,16 @@ def unit_range(targets: Values) -> Values:
     return (targets - low) / (high - low)
 
 
-CONTENDERS: dict[str, tuple[str, Callable[[Setting, Path], Iterator[Point]]]] = {
-    "mops-fast": ("mops", train_mops("fast")),
-    "mops-good": ("mops", train_mops("good")),
-    "transformers": ("accelerate", train_transformers),
-    "sentence-transformers": ("sentence_transformers", train_sentence_transformers),
-    "setfit": ("setfit", train_setfit),
-}
+TrainContender = Callable[[Setting, Path], Iterator[Point]]
+CONTENDERS: dict[str, tuple[tuple[str, ...], TrainContender]] = {  # name -> packages, training
+    "mops-fast": ((), train_mops("fast")),
+    "mops-good": ((), train_mops("good")),
+    "transformers": (("accelerate",), train_transformers),
+    "sentence-transformers": (
+        ("sentence_transformers", "datasets", "accelerate"), train_sentence_transformers,
+    ),
+    "setfit": (("setfit",), train_setfit),
+}  # fmt: skip
 
 
 if __name__ == "__main__":

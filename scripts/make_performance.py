@@ -27,11 +27,13 @@ from performance_tables import (
     costs,
     frozen_survey,
     lengths,
+    load,
     memory,
     million_rows,
     own_mib,
     plain,
     profile,
+    ray_overhead,
     span,
     time_to_score,
 )
@@ -105,9 +107,27 @@ SECTIONS: dict[str, Section] = {
         "window by window, so its memory does not depend on the length of the file.",
         million_rows,
     ),
+    "ray_overhead": Section(
+        "Prediction: what Ray adds",
+        "A model that answers at once leaves reading, transport and writing. Processor time of all "
+        "processes, Ray's own among them; the start includes the first small file.",
+        ray_overhead,
+    ),
     "latency": Section(
         "Prediction: one request",
         "One pair asked by all tasks, nothing to batch it with, against one model per task.",
+    ),
+    "load": Section(
+        "A server under load",
+        "`mops serve` on this machine, asked without a pause in requests of one to eight items of "
+        "mixed lengths. Two servers take turns: one computes what arrives together, the other item "
+        "by item. Times are wall time, the client on the same cores.",
+        load,
+    ),
+    "int8": Section(
+        "Prediction in eight bits",
+        "The two cases above, exported by `mops export --to onnx --int8`; plan `shared`. One pair: "
+        "eight requests, one after the other.",
     ),
     "many_tasks": Section(
         "Against the number of tasks",

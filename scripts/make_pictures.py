@@ -1,8 +1,10 @@
-"""Write the pictures of docs/report.md: the report of a survey as a browser shows it.
+"""Write the pictures of the docs: reports and pages as a browser shows them.
 
-python scripts/make_pictures.py SURVEY
+python scripts/make_pictures.py report SURVEY
+python scripts/make_pictures.py model BUNDLE
+python scripts/make_pictures.py survey SURVEY
 
-Needs playwright and a chromium; the page is made in a folder of its own.
+Needs playwright and a chromium; a report is made in a folder of its own.
 """
 
 from __future__ import annotations
@@ -10,11 +12,20 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import uvicorn
+from fastapi import FastAPI
+
+import mops
 from mops.reports.report import write_report
+from mops.serve.app import Limits, Service, build_app
+from mops.serve.survey import SurveyService, build_survey_app
 
 IMAGES = Path(__file__).parent.parent / "docs" / "img"
 
@@ -30,10 +41,14 @@ class Shot:
 
 
 SHOTS = {
-    "report-desktop": Shot(1280, 1180),
-    "report-dark": Shot(1280, 900, "dark", "All plans"),
-    "report-errors": Shot(1280, 900, chapter="Errors"),
-    "report-phone": Shot(390, 844),
+    "report": {
+        "report-desktop": Shot(1280, 1180),
+        "report-dark": Shot(1280, 900, "dark", "All plans"),
+        "report-errors": Shot(1280, 900, chapter="Errors"),
+        "report-phone": Shot(390, 844),
+    },
+    "model": {"serve-model": Shot(1280, 1060)},
+    "survey": {"serve-survey": Shot(1280, 1590)},
 }
 
 
@@ -41,15 +56,40 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("survey", type=Path, metavar="SURVEY")
-    survey = parser.parse_args().survey
-    with tempfile.TemporaryDirectory() as place, sync_playwright() as play:
-        page = write_report(survey, Path(place)).as_uri()
+    parser.add_argument("kind", choices=SHOTS)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    with MAKERS[given.kind](given.folder) as address, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"))
-        for name, shot in SHOTS.items():
-            take(browser, page, shot, IMAGES / f"{name}.png")
+        for name, shot in SHOTS[given.kind].items():
+            take(browser, address, shot, IMAGES / f"{name}.png")
             print(IMAGES / f"{name}.png")
         browser.close()
+
+
+@contextmanager
+def written_report(survey: Path) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as place:
+        yield write_report(survey, Path(place)).as_uri()
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        thread.join(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+MAKERS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
+    "report": written_report,
+    "model": lambda folder: served(build_app(Service(mops.load(folder), Limits()))),
+    "survey": lambda folder: served(build_survey_app(SurveyService(folder))),
+}
 
 
 def take(browser: Any, page: str, shot: Shot, path: Path) -> None:
@@ -60,6 +100,10 @@ def take(browser: Any, page: str, shot: Shot, path: Path) -> None:
         tab.get_by_role("heading", name=shot.chapter, exact=True).evaluate(
             "h => h.scrollIntoView()"
         )
+    if tab.locator("#ask").count():  # the example that all tasks answer
+        tab.locator("#examples button").nth(1).click()
+    if tab.locator("#ask, #candidates").count():
+        tab.locator(".cards h3, #candidates .track").first.wait_for()
     tab.screenshot(path=path)
     tab.close()
 

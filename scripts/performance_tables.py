@@ -168,7 +168,11 @@ def said_of_memory(sizes: Sequence[Data]) -> str:
     """One encoder on both sides."""
     ours, theirs = "mops shared", "transformers, one model"
     shares = [own_mib(of[ours]) / own_mib(of[theirs]) for of in sizes]
-    return f"{ours} takes {span(shares)} times what {theirs} takes, libraries not counted."
+    small = [
+        own_mib(of[f"{ours}, int8"]) / own_mib(of[theirs]) for of in sizes if f"{ours}, int8" in of
+    ]
+    more = f", in 8 bits {span(small)} times" if small else ""
+    return f"{ours} takes {span(shares)} times what {theirs} takes{more}, libraries not counted."
 
 
 def memory_cell(facts: Data) -> str:
@@ -244,6 +248,47 @@ def million_rows(data: Data) -> Lines:
         for case in data["cases"].values()
     ]
     return table(header, rows)
+
+
+def ray_overhead(data: Data) -> Lines:
+    """A row for each engine."""
+    header = ("engine", *(f"{count:,} rows, s" for count in data["rows"]), "a million rows, s")
+    rows = [
+        [engine, *(f"{each:,.1f}" for each in seconds), f"{per_million:,.1f}"]
+        for (engine, seconds), per_million in zip(
+            data["seconds"].items(), data["seconds_per_million_rows"].values(), strict=True
+        )
+    ]
+    return [*table(header, rows), f"- Starting Ray: {data['start_seconds']:,.1f} s.", ""]
+
+
+def load(data: Data) -> Lines:
+    """A row for each way to compute; in words: overload and memory."""
+    header = ("way", "requests", "items per second", "p50, ms", "p95, ms", "p99, ms")
+    rows = [
+        [
+            name,
+            f"{way['requests']:,}",
+            f"{way['items_per_second']:,.1f}",
+            *(f"{way['milliseconds'][cut]:,.0f}" for cut in ("p50", "p95", "p99")),
+        ]
+        for name, way in data["ways"].items()
+    ]
+    over, memory, workers = data["overload"], data["memory"], data["workers"]
+    return [
+        *table(header, rows),
+        f"- {data['connections']} connections; together: {data['speedup']:.2f} times the items of "
+        "one by one. Every answer was that of `mops predict`.",
+        f"- At overload {over['answered']:,} requests were answered and {over['refused']:,} "
+        f"refused (503 with `Retry-After`); then one took "
+        f"{over['answered_after_milliseconds']:,.0f} ms.",
+        f"- Resident memory over {memory['minutes']:.1f} minutes of load: "
+        f"{memory['first_mib']:,.0f} MiB in the first quarter, {memory['last_mib']:,.0f} MiB in "
+        "the last.",
+        f"- Libraries not counted, one worker takes {workers['one_mib']:,.0f} MiB; a second adds "
+        f"{workers['share_of_second']:.0%}.",
+        "",
+    ]
 
 
 def plain(data: Data) -> Lines:

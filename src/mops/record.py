@@ -157,6 +157,7 @@ class MetaInfo:
     encoder_shape: Mapping[str, int | float | str]  # the fields of an EncoderShape
     data_sha256: Mapping[str, str]
     data_notes: tuple[str, ...]
+    base_sha256: str = ""  # of the weights of the model that these tasks joined
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,11 @@ import mops
 from building import THREE_TASKS, build_network, outputs_of, segment, shake, tiny_tokenizer
 from mops.config.training import TaskEntry
 from mops.errors import EncoderError, MopsError
+from mops.model.sources import EncoderSource
 from mops.plans.picture import draw
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import Bundle, load_bundle, save_bundle
-from running import SOURCE, world
+from running import COLUMNS, SOURCE, TRAIN_ROWS, run_python, world
 
 ENTRIES = {
     task.name: TaskEntry(
@@ -59,6 +60,29 @@ def test_every_plan_comes_back_with_equal_answers(plan: str, tmp_path: Path) -> 
     for task, outputs in mine.items():
         assert torch.equal(outputs, theirs[task]), task
     assert not again.training
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").is_file(), reason="needs Linux")
+def test_weights_stay_in_the_file(copy: Path) -> None:
+    """Processes that load the same folder share their memory; none of them changes the file."""
+    before = (copy / "model.safetensors").read_bytes()
+    network = load_bundle(copy).network
+    spans = [
+        [int(end, 16) for end in line.split()[0].split("-")]
+        for line in Path("/proc/self/maps").read_text("utf-8").splitlines()
+        if line.endswith(str(copy / "model.safetensors"))
+    ]
+    for name, tensor in network.weights().items():
+        assert any(start <= tensor.data_ptr() < end for start, end in spans), name
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1)
+    assert (copy / "model.safetensors").read_bytes() == before
+
+
+def test_a_bundle_loads_without_torch_s_compiler(copy: Path) -> None:
+    code = f"import sys, mops; mops.load({str(copy)!r}); print('sympy' in sys.modules)"
+    assert run_python("-c", code).stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -200,12 +224,32 @@ def test_the_card_shows_the_picture_the_scores_and_how_to_use_it() -> None:
     assert draw(load_bundle(world().run / "model").layout) in card
     for name, main in record.scores.main.items():
         part = record.scores.tasks[name]["report"]
-        assert f"{part[main]:.3f} ± {part['stderr']:.3f} ({part['rows']} rows)" in card
+        low, high = (part[main] + sign * 1.96 * part["stderr"] for sign in (-1, 1))
+        assert f"{part[main]:.3f} ({low:.3f} to {high:.3f}), {part['rows']} rows" in card
     assert f"{record.costs.parameters:,} parameters" in card
+    assert f"trained for {record.train_info.steps} steps" in card
+    for name, rows in TRAIN_ROWS.items():
+        assert f"| {name} | train | {COLUMNS[name][0]}-train.csv | {rows} |" in card
+    for warning in record.warnings:
+        assert warning in card or not warning.startswith(tuple(TRAIN_ROWS))
+    assert str(world().data) not in card  # names of files, not their places here
     assert "mops predict" in card and "`hybrid:1`" in card
 
 
 def test_a_bundle_without_scores_says_so(tmp_path: Path) -> None:
     save_bundle(tmp_path / "model", build_network("shared"), tiny_tokenizer(), ENTRIES, {})
     card = (tmp_path / "model" / "README.md").read_text("utf-8")
-    assert card.count("not measured") == 3
+    assert card.count("not measured") == 3 * 2  # of each task: validation and test rows
+    assert "Not recorded" in card and "licence: not known" in card
+
+
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [("---\nlanguage: en\nlicense: mit\n---\n# Name\n", "mit"), ("# Name\n", ""), (None, "")],
+)
+def test_the_licence_is_that_of_the_encoders_card(
+    card: str | None, licence: str, tmp_path: Path
+) -> None:
+    if card is not None:
+        (tmp_path / "README.md").write_text(card)
+    assert EncoderSource("mine", tmp_path).licence == licence

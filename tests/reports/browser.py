@@ -45,6 +45,16 @@ def visit(
     browser: Browser, file: Path, size: tuple[int, int] = DESK, *, is_dark: bool = False
 ) -> Iterator[Page]:
     """The file in a fresh window; at the end it must have asked for nothing else, and no error."""
+    with open_window(browser, file.as_uri(), size, is_dark=is_dark) as (page, asked):
+        yield page
+    assert asked == [file.as_uri()]
+
+
+@contextmanager
+def open_window(
+    browser: Browser, address: str, size: tuple[int, int] = DESK, *, is_dark: bool = False
+) -> Iterator[tuple[Page, list[str]]]:
+    """A fresh window, and all that it asks for; at the end there must have been no error."""
     width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -60,8 +70,7 @@ def visit(
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
     page.on("console", lambda said: errors.append(said.text) if said.type != "log" else None)
-    page.goto(file.as_uri())
-    yield page
+    page.goto(address)
+    yield page, asked
     context.close()
-    assert asked == [file.as_uri()]
     assert errors == []

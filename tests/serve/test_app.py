@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from io import StringIO
 from threading import Event
 from typing import Any
 
@@ -18,6 +23,7 @@ from mops.plans.shapes import Reading
 from mops.predict.bundle import Bundle, Predictor
 from mops.serve.app import Limits, Service, build_app
 from mops.serve.batching import predict_items
+from mops.serve.workers import JsonLines
 
 SENTIMENT, PARAPHRASE, SIMILARITY = (task.name for task in THREE_TASKS)
 LIMITS = Limits(max_items=8, max_characters=200, max_body=4000, max_waiting=10, timeout=5.0)
@@ -117,6 +123,94 @@ def test_a_full_queue_and_a_slow_answer(service: Service, client: TestClient) ->
         assert all(answer.headers["retry-after"] in ("1", "5") for answer in refused)
         gate.set()
     assert ask(client, item).status_code == 200
+
+
+def test_what_nobody_waits_for_is_not_computed(service: Service, client: TestClient) -> None:
+    """A request that has timed out, or whose client is gone, gives its place to others."""
+    gate, batches = Event(), list[int]()
+    compute = service.batcher.compute
+
+    def wait(items: Any) -> Any:
+        batches.append(len(items))
+        gate.wait(20)
+        return compute(items)
+
+    service.batcher.compute = wait
+    service.limits = replace(LIMITS, timeout=0.2)
+    for _ in range(4):  # ten items may wait
+        assert ask(client, *[{"text": "a"}] * 8).status_code == 503
+    assert service.batcher.waiting_items == 0
+    assert asyncio.run(ask_and_leave(service)) == [499]
+    assert service.batcher.waiting_items == 0
+    gate.set()
+    assert ask(client, {"text": "a"}).status_code == 200
+    assert batches == [8, 1]
+
+
+async def ask_and_leave(service: Service) -> list[Any]:
+    """The status of the answer to a client that closes the connection after its request."""
+    body = b'{"items": [{"text": "a"}]}'
+    arrives = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
+    sent = list[Any]()
+
+    async def receive() -> Any:
+        return next(arrives)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers}
+    await build_app(service)({**scope, "query_string": b"", "http_version": "1.1"}, receive, send)
+    return [message["status"] for message in sent if "status" in message]
+
+
+def test_a_body_that_does_not_arrive(service: Service) -> None:
+    service.limits = replace(LIMITS, timeout=0.05)
+    sent = list[Any]()
+
+    async def receive() -> Any:
+        await asyncio.sleep(20)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": []}
+    asyncio.run(build_app(service)(scope, receive, send))
+    assert sent[0]["status"] == 408
+
+
+def test_the_log_has_facts_but_no_text_and_no_key(predictor: Predictor) -> None:
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    log = logging.getLogger("mops")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with TestClient(build_app(Service(predictor, LIMITS, api_key="hidden"))) as client:
+            headers = {"Authorization": "Bearer hidden"}
+            body = {"items": [{"text": "private words"}]}
+            assert client.post("/predict", json=body, headers=headers).status_code == 200
+            client.post("/predict", content=b"private words", headers=headers)
+            client.get("/private-words?key=hidden")
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    facts = [(line["method"], line["path"], line["status"]) for line in lines]
+    assert facts == [("POST", "/predict", 200), ("POST", "/predict", 422), ("GET", "other", 404)]
+    assert not re.search("private|hidden", stream.getvalue())
+
+
+def test_the_description_for_people(client: TestClient) -> None:
+    page = client.get("/docs").text
+    for path in client.get("/openapi.json").json()["paths"]:
+        assert path in page
+    assert "text_pair" in page
+    assert "$ref" not in page
+    assert not re.search(r"https?://|<script", page)
 
 
 def test_an_unexpected_error_says_nothing(service: Service, client: TestClient) -> None:

@@ -130,3 +130,32 @@ def test_what_was_accepted_is_answered_before_the_end() -> None:
     assert [texts_of(future.result(0)) for future in futures] == [[f"n{n}"] for n in range(6)]
     with pytest.raises(QueueFullError):
         one.submit(items("too late"))
+
+
+def test_short_texts_do_not_wait_for_many_long_ones() -> None:
+    """Each batch has one item of the request that waits longest, then the shortest ones."""
+    echo = Echo(is_open=False)
+    with batcher(echo, max_tokens=66) as one:
+        first = one.submit(items("first"))
+        wait_for(lambda: echo.batches)
+        long = [one.submit(items("x" * 1000)) for _ in range(6)]  # two of them fill a batch
+        short = [one.submit(items(f"n{n}")) for n in range(2)]
+        echo.gate.set()
+        assert [len(request.result(10)) for request in (first, *long, *short)] == [1] * 9
+    sizes = [[len(text) for text in batch] for batch in echo.batches]
+    assert sizes == [[5], [1000, 2, 2], [1000, 1000], [1000, 1000], [1000]]
+
+
+def test_a_request_that_is_given_up_leaves_the_queue() -> None:
+    """Its other items are not computed, though the first ones were, and they take no place."""
+    echo = Echo(is_open=False)
+    with batcher(echo, max_waiting=3) as one:
+        long = one.submit(items(*["x" * 1000] * 3))
+        wait_for(lambda: echo.batches)
+        assert one.waiting_items == 2
+        assert long.cancel()
+        assert one.waiting_items == 0
+        others = one.submit(items("a", "b", "c"))
+        echo.gate.set()
+        assert texts_of(others.result(10)) == ["a", "b", "c"]
+    assert [len(batch) for batch in echo.batches] == [1, 3]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,43 +23,105 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[Any, str]]:
-    with one_core():
-        model = str(world().run / "model")
-    words = [sys.executable, "-m", "mops", "serve", model, "--port", "0"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    assert process.stderr
-    line = next(line for line in process.stderr if "running on" in line)
-    yield process, next(word for word in line.split() if word.startswith("http"))
-    process.kill()
-    process.wait()
-    process.stderr.close()
+class Server:
+    """`mops serve` as a process; its log goes to a file."""
+
+    def __init__(self, folder: Path, *words: str, workers: int = 1) -> None:
+        with one_core():
+            model = str(world().run / "model")
+        command = [sys.executable, "-m", "mops", "serve", model, "--port", "0", *words]
+        self.path, self.workers = folder / "log", list[int]()
+        with self.path.open("w") as file:
+            self.process = subprocess.Popen(command, stderr=file)
+        while len(self.workers) < workers:
+            assert self.process.poll() is None, self.path.read_text("utf-8")
+            time.sleep(0.05)
+            events = [(line["event"], line["process"]) for line in self.log()]
+            self.workers = [process for event, process in events if "startup complete" in event]
+        while not (found := re.search(r"running on (\S+)", self.path.read_text("utf-8"))):
+            time.sleep(0.05)
+        self.address = found[1]
+
+    def log(self) -> list[dict[str, Any]]:
+        lines = self.path.read_text("utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def ask(self, client: Any, **body: Any) -> Any:
+        return client.post(f"{self.address}/predict", json=body, timeout=60)
+
+
+@contextmanager
+def running(folder: Path, *words: str, workers: int = 1) -> Iterator[Server]:
+    server = Server(folder, *words, workers=workers)
+    try:
+        yield server
+    finally:
+        server.process.terminate()
+        try:
+            server.process.wait(60)
+        finally:
+            server.process.kill()
+
+
+ITEMS = [{"text": "a lovely film", "text_pair": "a fine movie"}] * 20
 
 
 @pytest.mark.slow
-def test_every_accepted_request_is_answered_at_the_end(server: tuple[Any, str]) -> None:
-    process, address = server
-    body = {"items": [{"text": "a lovely film", "text_pair": "a fine movie"}] * 20}
-    first = httpx.post(f"{address}/predict", json=body, timeout=60).json()["answers"]
-    accepted: list[Any] = []
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_accepted_request_is_answered_at_the_end(tmp_path: Path, workers: int) -> None:
+    """A request on an open connection before the signal is answered; a later one, or refused."""
+    words = ["--workers", str(workers), "--batch-tokens", "64"]  # many batches are waiting
+    with running(tmp_path, *words, workers=workers) as server:
+        ended, asked = Event(), list[tuple[float, Any]]()
+        first = server.ask(httpx, items=ITEMS).json()["answers"]
 
-    def ask(_: int) -> None:
-        try:
-            answer = httpx.post(f"{address}/predict", json=body, timeout=60)
-        except httpx.ConnectError:  # it no longer listens: not accepted
+        def ask_on() -> None:
+            with httpx.Client() as client:
+                client.get(f"{server.address}/health")  # the connection is open
+                while not ended.is_set():
+                    sent, outcome = time.monotonic(), None
+                    with suppress(httpx.TransportError):
+                        outcome = server.ask(client, items=ITEMS)
+                    asked.append((sent, outcome))
+                    if outcome is None:  # it no longer listens
+                        return
+
+        with ThreadPoolExecutor(16) as pool:
+            waiting = [pool.submit(ask_on) for _ in range(16)]
+            while len(asked) < 32:
+                time.sleep(0.01)
+            signalled = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            code = server.process.wait(60)
+            ended.set()
+            for future in waiting:
+                future.result()
+    assert code in (0, -signal.SIGTERM)  # uvicorn passes the signal on at the end
+    before = [answer for sent, answer in asked if sent < signalled - 0.5]
+    assert len(before) >= 16
+    assert None not in before
+    answered = [answer for _, answer in asked if answer is not None]
+    assert {answer.status_code for answer in answered} == {200}
+    assert all(answer.json()["answers"] == first for answer in answered)
+    logged = [line["status"] for line in server.log() if line.get("path") == "/predict"]
+    assert logged == [200] * (1 + len(answered))  # none was begun and lost
+
+
+@pytest.mark.slow
+def test_workers_map_the_same_weights(tmp_path: Path) -> None:
+    with running(tmp_path, "--workers", "2", workers=2) as server:
+        answers = [server.ask(httpx, items=ITEMS).json()["answers"] for _ in range(30)]
+        assert all(answer == answers[0] for answer in answers)
+        metrics = httpx.get(f"{server.address}/metrics").text
+        assert 'mops_requests_total{path="/predict",status="200"} 30.0' in metrics
+        if not Path("/proc/self/smaps").is_file():
             return
-        accepted.append(answer)
-
-    with ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(ask, n) for n in range(64)]
-        time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
-        for future in waiting:
-            future.result()
-    assert process.wait(60) in (0, -signal.SIGTERM)  # uvicorn passes the signal on at the end
-    assert accepted
-    assert all(answer.json()["answers"] == first for answer in accepted)
+        for process in server.workers:
+            copies = Path(f"/proc/{process}/smaps").read_text("utf-8").split("VmFlags")
+            [weights] = [each for each in copies if "model.safetensors" in each]
+            assert re.search(r"Private_Dirty: +0 kB", weights)
+            assert re.search(r"Anonymous: +0 kB", weights)
+            assert re.search(r"Rss: +[1-9]", weights)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import mops
-from mops.cli.options import DATA, DEVICE, JSON, PATH, TASKS
+from mops.cli.options import BACKEND, DATA, DEVICE, JSON, PATH, TASKS, load_predictor
 from mops.cli.screen import ProgressBar, print_scores, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
@@ -25,9 +25,17 @@ TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
 @DATA
 @TASKS
 @DEVICE
+@BACKEND
 @click.option("--verify", is_flag=True, help="Fail unless the stored scores are reproduced.")
 @JSON
-def command(model: Path, device: str | None, verify: bool, as_json: bool, **files: Any) -> None:
+def command(
+    model: Path,
+    device: str | None,
+    backend: str | None,
+    verify: bool,
+    as_json: bool,
+    **files: Any,
+) -> None:
     """Score a trained model on its data, or on other data.
 
     MODEL is the folder `model` of a run. It names the files it was trained on; --data gives
@@ -37,9 +45,7 @@ def command(model: Path, device: str | None, verify: bool, as_json: bool, **file
     Example:
       mops eval runs/first/model --verify
     """
-    from mops.training.machine import choose_device
-
-    predictor = mops.load(model, choose_device(device or "auto"))
+    predictor = load_predictor(model, device, backend)
     bundle = predictor.bundle
     scores = score_model(predictor, find_entries(bundle.entries, **files))
     respond(as_json, asdict(scores), print_scores, f"{bundle.layout.plan.name} ({model})", scores)

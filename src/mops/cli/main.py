@@ -17,10 +17,14 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "check": "Validate a recipe and its data without training.",
     "plans": "List the sharing plans with their sizes, or draw one.",
     "train": "Train one plan and save the model.",
+    "add-task": "Add a task to a trained model; the others answer as before.",
+    "remove-task": "Remove a task from a trained model.",
+    "merge": "Make one model of two that share an encoder.",
     "pretrain": "Continue masked-language-model pretraining on the tasks' texts.",
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Predict every row of a file with a trained model.",
     "serve": "Answer requests over HTTP with a trained model.",
+    "export": "Write a trained model for other tools.",
     "survey": "Train many plans under one budget and compare them.",
     "tune": "Search plan, learning rates, loss weights and budget together.",
     "report": "Write the report of a survey or run: page, tables, figures.",
@@ -41,7 +45,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             known = ", ".join(COMMANDS)
             ctx.fail(f"no command {cmd_name!r}; there are {known}.{nearest(cmd_name, COMMANDS)}")
-        command: click.Command = importlib.import_module(f"mops.cli.{cmd_name}").command
+        module = importlib.import_module(f"mops.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

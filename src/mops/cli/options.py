@@ -1,10 +1,13 @@
 """Options that several commands share, and the recipe that they describe."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -103,6 +106,14 @@ SEED = click.option("--seed", type=int, help="Random seed.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", help="Device for tensors: auto, cpu, cuda, cuda:1, mps."
 )
+BACKEND = click.option(
+    "--backend", type=click.Choice(["torch", "onnx"]),
+    help="What computes: torch, or ONNX Runtime, for which a bundle is exported first. "
+    "[default: onnx for a folder of `mops export --to onnx`, else torch]",
+)  # fmt: skip
+ADDRESS = click.option(
+    "--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine."
+)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the complete recipe and exit.")
 
 
@@ -136,6 +147,35 @@ def read_recipe(
         given["recipe"] = None if has_own else default
     steps = {} if max_steps is None else {"training.max_steps": max_steps}
     return mops.recipe(config=config, data=data, set=dict(settings) | steps, **given)
+
+
+def load_predictor(model: Path, device: str | None, backend: str | None) -> mops.Predictor:
+    """The model of a folder, ready to predict on a device."""
+    return mops.load(*find_model(model, device, backend))
+
+
+def find_model(model: Path, device: str | None, backend: str | None) -> tuple[Path, str]:
+    """The folder and the device with which a model is computed as these options say."""
+    from mops.predict.bundle import GRAPH, load_bundle
+    from mops.training.machine import choose_device
+
+    is_exported = (model / GRAPH).is_file()
+    if is_exported and backend == "torch":
+        raise UsageError(
+            f"{model} is an exported model without weights for torch; leave out --backend, or "
+            "pass the bundle that was exported"
+        )
+    if is_exported or backend == "onnx":
+        device = "cpu" if device in (None, "auto") else device
+    if backend == "onnx" and not is_exported:
+        from mops.predict.onnx import require_onnx
+
+        require_onnx()
+        from mops.export.onnx import export_bundle
+
+        scratch = click.get_current_context().with_resource(TemporaryDirectory())
+        (model,) = export_bundle(load_bundle(model), Path(scratch, "model"))
+    return model, choose_device(device or "auto")
 
 
 def run_folder(recipe: mops.Recipe, prefix: str = "") -> Path:

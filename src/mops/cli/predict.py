@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 import mops
 from mops.cli.eval import find_entries
-from mops.cli.options import DATA, DEVICE, JSON, PATH
+from mops.cli.options import ADDRESS, BACKEND, COUNT, DATA, DEVICE, JSON, PATH, find_model
 from mops.cli.screen import ERR, ProgressBar, print_warnings
 from mops.data.compose import choose_tasks
-from mops.data.dataset import SHOWN_ROWS, Row, first_problems, read_rows, stream_rows
+from mops.data.dataset import SHOWN_ROWS, first_problems, read_rows
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError, UsageError
 from mops.files import atomic_write, write_text
 from mops.tasks import Task
 
 if TYPE_CHECKING:
-    from mops.predict.inference import Predictions
+    from mops.serve.bulk import Answers, Input
 
 # task -> the word of the CS224N course for it and the header of its file, spelt as in the course
 COURSE_FILES = {
@@ -37,52 +39,97 @@ COURSE_SPLITS = {"validation": "dev", "test": "test"}
 
 @click.command()
 @click.argument("model", type=PATH)
-@click.argument("source", metavar="[INPUT]", required=False)
+@click.argument("sources", metavar="[INPUT]...", nargs=-1)
 @click.option("--task", metavar="NAME", help="Only this task; default: all that fit the columns.")
 @click.option("--text", metavar="COLUMN", multiple=True,
               help="Text column(s) of the input; default: the task's. Repeatable.")  # fmt: skip
-@click.option("--out", type=PATH, help="Output file; default: stdout.")
+@click.option("--out", type=PATH,
+              help="Output file, or folder of several outputs; default: stdout.")  # fmt: skip
 @click.option("--cs224n", type=PATH, metavar="DIR",
               help="Write the CS224N submission files for dev and test into DIR.")  # fmt: skip
+@click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
+              help="This process, or Ray Data.")  # fmt: skip
+@click.option("--jobs", type=COUNT,
+              help="With --engine ray: copies of the model; default: one a core.")  # fmt: skip
+@ADDRESS
 @DATA
 @DEVICE
+@BACKEND
 @JSON
 def command(
     model: Path,
-    source: str | None,
+    sources: tuple[str, ...],
     out: Path | None,
     cs224n: Path | None,
     data: str | None,
     device: str | None,
+    backend: str | None,
     as_json: bool,
     task: str | None,
     text: tuple[str, ...],
+    engine: str,
+    jobs: int | None,
+    address: str | None,
 ) -> None:
-    """Predict every row of a file with a trained model, in the order of the rows.
+    """Predict every row of files with a trained model, in the order of the rows.
 
     INPUT is a csv, tsv, jsonl or parquet file, or - for standard input. The output is csv (id and
     one column per task), or with --json one object per line with the probability of each class.
+    Several inputs have an output each, of the same name, in the folder --out. With --engine ray the
+    work is spread over the cores of a machine or a cluster; the output is the same.
 
     \b
     Example:
       mops predict runs/first/model reviews.csv --task sentiment --out predictions.csv
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
+      mops predict runs/first/model parts/*.parquet --out answers/ --engine ray
     """
-    from mops.training.machine import choose_device, keep_freed_memory
+    from mops.serve.bulk import CSV, JSON_LINES, Input, answer_here
 
-    keep_freed_memory()
-    predictor = mops.load(model, choose_device(device or "auto"))
+    if (jobs or address) and engine != "ray":
+        raise UsageError("--jobs and --address belong to --engine ray")
+    if cs224n and engine == "ray":
+        raise UsageError("--cs224n writes its files on this machine; leave --engine ray out")
+    model, device = find_model(model, device, backend)
+    predictor = prepare_predictor(model, device)
     if cs224n is not None:
         return write_submission(predictor, cs224n, data)
-    if source is None:
+    if not sources:
         raise UsageError("no input; give a file, or - for standard input")
-    table = open_table(source, text)
+    form, tables = JSON_LINES if as_json else CSV, [open_table(source, text) for source in sources]
+    places = output_places(sources, out, form.ending)
     tasks = choose_tasks(predictor.bundle.layout.tasks, [task] if task else None)
-    fitting = fitting_tasks(tasks.values(), table, text)
-    if out is None:
-        return write_predictions(predictor, fitting, table, sys.stdout, as_json)
-    with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-        return write_predictions(predictor, fitting, table, file, as_json)
+    inputs = [
+        Input(table, tuple(fitting_tasks(tasks.values(), table, text)), form) for table in tables
+    ]
+    if engine == "ray":
+        load = partial(prepare_predictor, model.absolute(), device)
+        return predict_on_ray(load, inputs, places, jobs, address)
+    return write_answers(answer_here(predictor, inputs), inputs, places)
+
+
+def prepare_predictor(model: Path, device: str) -> mops.Predictor:
+    from mops.training.machine import keep_freed_memory
+
+    keep_freed_memory()
+    return mops.load(model, device)
+
+
+def predict_on_ray(
+    load: Callable[[], mops.Predictor],
+    inputs: Sequence[Input],
+    places: Sequence[Path | None],
+    jobs: int | None,
+    address: str | None,
+) -> None:
+    from mops.serve.bulk import answer_on_ray
+    from mops.surveys.executors import ray_session
+
+    with ray_session(address) as ray:
+        cores = int(ray.cluster_resources()["CPU"])
+        if (jobs := jobs or cores) > cores:  # Ray would wait forever
+            raise UsageError(f"--jobs {jobs}: each copy of the model takes a core of {cores}")
+        write_answers(answer_on_ray(ray, load, inputs, jobs), inputs, places)
 
 
 def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: tuple[str, ...]) -> list[Task]:
@@ -99,51 +146,53 @@ def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: tuple[str, ...]
     return fitting
 
 
-def write_predictions(
-    predictor: mops.Predictor, tasks: Sequence[Task], table: DataTable, file: TextIO, as_json: bool
-) -> None:
-    """Predict all tasks in one pass, window by window; tasks with the same columns share rows."""
-    from mops.training.machine import give_back_memory
+def output_places(sources: Sequence[str], out: Path | None, ending: str) -> list[Path | None]:
+    """The output of each input; None: stdout."""
+    if len(sources) == 1 and not (out and out.is_dir()):
+        return [out]
+    if out is None:
+        raise UsageError(f"{len(sources)} inputs need --out DIR, the folder of their outputs")
+    places = [out / f"{Path(source).stem}{ending}" for source in sources]
+    for place, source in zip(places, sources, strict=True):
+        if places.count(place) > 1 or place.resolve() in [Path(s).resolve() for s in sources]:
+            raise UsageError(
+                f"the output of {source} would be {place}, which is another output or an input; "
+                "name another --out, or predict files of the same name one by one"
+            )
+    return [*places]
 
-    streams = {}
-    for text in dict.fromkeys(task.text for task in tasks):
-        group = [task for task in tasks if task.text == text]
-        rows = stream_rows(table, group[0], needs_label=False)
-        streams[tuple(task.name for task in group)] = rows
-    names = [task.name for task in tasks]
-    writer = csv.writer(file, lineterminator="\n")
-    if not as_json:
-        writer.writerow(["id", *(["prediction"] if len(names) == 1 else names)])
-    problems = 0
-    shown: list[Row] = []
-    with ProgressBar("predicting", table.count()) as bar:
-        for windows, predictions in predictor.stream(streams):
-            bad = {row.where: row for window in windows for row in window if row.problem}
-            problems, shown = problems + len(bad), [*shown, *bad.values()][: SHOWN_ROWS + 1]
-            ids = [row.id for row in windows[0]]
-            if as_json:
-                file.writelines(json_lines(ids, predictions))
-            else:
-                columns = (predictions[name].as_strings() for name in names)
-                writer.writerows(zip(ids, *columns, strict=True))
-            bar.show(advance=len(ids))
-            give_back_memory()  # packs differ in size, which fragments memory over a long file
+
+@contextmanager
+def opened(place: Path | None) -> Iterator[TextIO]:
+    """A file that appears when it is complete; None: stdout."""
+    if place is None:
+        yield sys.stdout
+        return
+    with atomic_write(place) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def write_answers(
+    answers: Iterator[tuple[int, Answers]],
+    inputs: Sequence[Input],
+    places: Sequence[Path | None],
+) -> None:
+    """Write each file in its turn, then warn of the rows with a problem."""
+    counts = [each.table.count() for each in inputs]
+    total = None if None in counts else sum(count or 0 for count in counts)
+    problems, shown = 0, list[str]()
+    with ProgressBar("predicting", total) as bar:
+        for number, blocks in groupby(answers, key=itemgetter(0)):
+            with opened(places[number]) as file:
+                file.write(inputs[number].header)
+                for _, block in blocks:
+                    file.write(block.text)
+                    problems += len(block.problems)
+                    shown = [*shown, *block.problems][: SHOWN_ROWS + 1]
+                    bar.show(advance=block.rows)
     if problems:
         warning = f"{problems} rows have a problem and were predicted anyway"
         print_warnings([f"{warning}: {first_problems(shown)}"])
-
-
-def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> Iterator[str]:
-    texts = {name: answers.as_strings() for name, answers in predictions.items()}
-    for n, row_id in enumerate(ids):
-        line: dict[str, Any] = {"id": row_id}
-        for name, answers in predictions.items():
-            text, labels = texts[name][n], answers.task.labels
-            line[name] = {"prediction": text if labels else float(text)}
-            if labels:
-                shares = zip(labels, answers.probabilities[n].tolist(), strict=True)
-                line[name]["shares"] = {label: round(share, 6) for label, share in shares}
-        yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
 def write_submission(predictor: mops.Predictor, folder: Path, data: str | None) -> None:

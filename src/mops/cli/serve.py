@@ -1,59 +1,73 @@
 """`mops serve`"""
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-import mops
-from mops.cli.options import COUNT, DEVICE, PATH, TIME
+from mops.cli.options import BACKEND, COUNT, DEVICE, PATH, TIME, find_model
 from mops.errors import UsageError
-
-KEY = "MOPS_API_KEY"
 
 
 @click.command()
-@click.argument("model", type=PATH)
+@click.argument("model", type=PATH, required=False)
+@click.option("--survey", type=PATH, metavar="DIR",
+              help="Show the race of a survey, also while it trains.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0: all.")
 @click.option("--port", default=8000, type=click.IntRange(0, 65535), help="Port to listen on.")
+@click.option("--workers", default=1, type=COUNT, help="Processes; they share the weights.")
 @click.option("--max-items", default=1000, type=COUNT, help="Items in a request.")
 @click.option("--max-characters", default=20_000, type=COUNT, help="Characters of a text.")
 @click.option("--max-body", default=4 * 2**20, type=COUNT, help="Bytes of a request.")
 @click.option("--max-waiting", default=4000, type=COUNT, help="Items that wait, of all requests.")
 @click.option("--timeout", default="60s", metavar="TIME", callback=TIME, help="For a request.")
-@click.option("--batch-tokens", default=4096, type=COUNT, help="Tokens computed together.")
+@click.option("--batch-tokens", default=2048, type=COUNT, help="Tokens computed together.")
 @click.option("--wait", default="2ms", metavar="TIME", callback=TIME,
               help="How long an idle server waits for further requests.")  # fmt: skip
 @DEVICE
-def command(model: Path, host: str, port: int, device: str | None, **limits: Any) -> None:
-    """Answer requests over HTTP with a trained model.
+@BACKEND
+def command(model: Path | None, survey: Path | None, workers: int, **options: Any) -> None:
+    """Answer requests over HTTP with a trained model, or show a running survey.
 
     POST /predict takes {"items": [{"text": ..., "text_pair": ...}], "tasks": [...]}; GET /tasks,
-    /plan, /health, /ready, /metrics and /openapi.json describe the server. If the environment
-    variable MOPS_API_KEY is set, clients must send it as `Authorization: Bearer KEY`.
+    /plan, /health, /ready, /metrics and /docs describe the server, and / is a page to try the
+    model. With --survey, / shows who is ahead and what is training, and GET /survey has the same
+    as JSON; nothing in the folder is changed. If the environment variable MOPS_API_KEY is set,
+    clients must send it as `Authorization: Bearer KEY`.
 
     \b
     Example:
       mops serve runs/first/model
       curl -H 'content-type: application/json' -d '{"items": [{"text": "A lovely film."}]}' \\
            http://127.0.0.1:8000/predict
+      mops serve --survey surveys/first
     """
+    if (model is None) == (survey is None):
+        raise UsageError(
+            "mops serve takes the folder of a model, or --survey with the folder of a survey: "
+            f"one of both, found {'neither' if model is None else 'both'}"
+        )
+    place = {"host": options.pop("host"), "port": options.pop("port")}
     try:
-        import uvicorn
-
-        from mops.serve.app import Limits, Service, build_app
+        from mops.serve.workers import serve, serve_model, serve_survey
     except ModuleNotFoundError as cause:
         raise UsageError(
             f"mops serve needs {cause.name}, not installed here; pip install 'mops-nlp[serve]'"
         ) from cause
-    from mops.training.machine import choose_device
-
-    if limits["max_waiting"] < limits["max_items"]:
+    if model is None:
+        serve(serve_survey, {"survey": str(survey)}, **place)
+        return
+    found, device = find_model(model, options.pop("device"), options.pop("backend"))
+    if options["max_waiting"] < options["max_items"]:
         raise UsageError(
-            f"--max-waiting {limits['max_waiting']} is less than --max-items "
-            f"{limits['max_items']}: such a request would never be answered"
+            f"--max-waiting {options['max_waiting']} is less than --max-items "
+            f"{options['max_items']}: such a request would never be answered"
         )
-    predictor = mops.load(model, choose_device(device or "auto"))
-    service = Service(predictor, Limits(**limits), os.environ.get(KEY, ""))
-    uvicorn.run(build_app(service), host=host, port=port, access_log=False)
+    from mops.training.machine import own_cores
+
+    os.environ["OMP_NUM_THREADS"] = str(max(1, own_cores() // workers))  # of each worker
+    patience = math.ceil(options["timeout"]) + 1  # for requests that were accepted
+    settings = {"model": str(found), "device": device, "limits": options}
+    serve(serve_model, settings, workers=workers, timeout_graceful_shutdown=patience, **place)

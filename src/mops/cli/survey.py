@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from mops.cli.options import COUNT, DEVICE, JSON, PATH, TIME, read_recipe, source_options, stack
+from mops.cli.options import (
+    ADDRESS,
+    COUNT,
+    DEVICE,
+    JSON,
+    PATH,
+    TIME,
+    read_recipe,
+    source_options,
+    stack,
+)
 from mops.cli.report import report_of
 from mops.cli.screen import (
     SurveyScreen,
@@ -50,7 +60,7 @@ engine_options = stack(
                  help="Trials at a time; the cores are divided among them."),
     click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
                  help="Processes on this machine, or Ray tasks."),
-    click.option("--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine."),
+    ADDRESS,
 )  # fmt: skip
 PLANS = click.option(
     "--plan", "plans", metavar="SHORT", multiple=True, help="A plan to compare. Repeatable."

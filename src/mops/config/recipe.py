@@ -23,6 +23,9 @@ class Recipe(Strict):
     tasks: dict[str, TaskEntry] = Field(description="by name")
     plan: str | dict[str, Any] = Field(DEFAULT, description="a short form, a YAML file, or rows")
     training: Training = Field(default_factory=Training, description="how it is trained")
+    base: str | None = Field(
+        None, description="a trained model that these tasks join; `mops add-task` writes this key"
+    )
 
     def sharing_plan(self) -> SharingPlan:
         return read_plan(self.plan)
@@ -32,6 +35,11 @@ class Recipe(Strict):
 
     def layout(self, tasks: Mapping[str, Task], encoder: EncoderShape) -> Layout:
         """The plan applied to these tasks (with their labels known) on this encoder."""
+        if self.base:
+            raise RecipeError(
+                f"this recipe adds {', '.join(tasks)} to the trained model {self.base}; "
+                "only `mops add-task` and `mops train` can do that"
+            )
         reading = self.training.reading(dict(tasks))
         check_length(reading, encoder)
         return lay_out(self.sharing_plan(), list(tasks.values()), encoder, reading)

@@ -178,8 +178,9 @@ def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     training = mapping(data.get("training"))
     if isinstance(teachers := training.get("teachers"), list | tuple):
         training["teachers"] = [str((folder / str(name)).resolve()) for name in teachers]
-    if isinstance(data.get("encoder"), str) and (folder / data["encoder"]).is_dir():
-        data["encoder"] = str((folder / data["encoder"]).resolve())
+    for key in ("encoder", "base"):
+        if isinstance(data.get(key), str) and (folder / data[key]).is_dir():
+            data[key] = str((folder / data[key]).resolve())
     if is_plan_file(data.get("plan")):
         data["plan"] = str((folder / data["plan"]).resolve())
     return data

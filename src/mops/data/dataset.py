@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
@@ -208,7 +208,7 @@ def read_rows(
     wanted = (*task.text, task.label) if needs_label else task.text
     table = open_table(source, wanted, names=columns)
     rows = tuple(stream_rows(table, task, needs_label=needs_label))
-    bad, notes = [row for row in rows if row.problem], []
+    bad, notes = [f"{row.where} {row.problem}" for row in rows if row.problem], []
     is_hopeless = needs_label and len(bad) == len(rows)
     if bad and (on_bad_row != "skip" or is_hopeless):
         advice = "correct the file" if is_hopeless else "set on_bad_row: skip to leave them out"
@@ -268,9 +268,8 @@ def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float |
     return None if wrong else label, wrong
 
 
-def first_problems(rows: Iterable[Row]) -> str:
-    """The first few unusable rows as `file:line reason`."""
-    problems = [f"{row.where} {row.problem}" for row in rows if row.problem]
+def first_problems(problems: Sequence[str]) -> str:
+    """The first few of `file:line reason`."""
     return ", ".join(problems[:SHOWN_ROWS]) + (", ..." if len(problems) > SHOWN_ROWS else "")
 
 

@@ -51,7 +51,8 @@ class TextSource:
 def open_text(path: Path | None) -> TextSource:
     """The lines of a file; standard input (None) and pipes are read once and kept in memory."""
     if path and path.is_file():
-        return TextSource(str(path), lambda: path.open("rb"))
+        place = path.absolute()  # other processes, in other folders, can open it too
+        return TextSource(str(path), lambda: place.open("rb"))
     content = path.read_bytes() if path else sys.stdin.buffer.read()
     return TextSource(str(path or "stdin"), lambda: io.BytesIO(content))
 

@@ -227,7 +227,7 @@ def trained_parameters(layout: Layout, schedule: Schedule) -> int:
 def learning_in(layout: Layout, schedule: Schedule, stage: PlannedStage) -> list[str]:
     """The owners that are not frozen in a stage and that one of its tasks trains."""
     before, after = schedule.batches_before(stage.first), schedule.batches_before(stage.stop)
-    tasks = {t for t in layout.tasks if after[t] > before[t] and stage.training.weight(t) > 0}
+    tasks = {t for t in after if after[t] > before[t] and stage.training.weight(t) > 0}
     return [
         owner
         for owner, rate in stage.rates(layout).items()

@@ -159,7 +159,7 @@ def _as_text(value: Any) -> str:
 
 
 def _parquet(path: Path) -> DataTable:
-    parquet = _library("pyarrow.parquet", str(path), "pyarrow")
+    parquet, place = _library("pyarrow.parquet", str(path), "pyarrow"), path.absolute()
     try:
         with parquet.ParquetFile(path) as file:
             columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
@@ -171,7 +171,7 @@ def _parquet(path: Path) -> DataTable:
     _refuse_empty(str(path), count > 0)
 
     def read() -> Objects:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(place) as file:
             batches = (batch.to_pylist() for batch in file.iter_batches())
             yield from enumerate(chain.from_iterable(batches), start=1)
 

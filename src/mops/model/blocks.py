@@ -7,6 +7,7 @@ the feed-forward.
 from collections import OrderedDict
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,13 +22,14 @@ ACTIVATIONS: dict[str, nn.Module] = {
     "tanh": nn.Tanh(),
 }
 FEWEST_ROWS = 16  # of a matrix product
+LONGEST_SUM = 512  # in a product with fewer outputs
 
 
 def product(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None = None) -> Tensor:
-    """x W^T + b, where the bits of a row do not depend on the other rows.
+    """x W^T + b; very few rows are padded with zeros.
 
     Products of few rows run on kernels whose order of summation depends on the number of rows
-    (measured with MKL: fewer than 12 rows on two threads). So few rows are padded with zeros.
+    (measured with MKL: fewer than 12 rows on two threads).
     """
     rows = input_RN.shape[0]
     if rows < FEWEST_ROWS:
@@ -35,8 +37,25 @@ def product(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None = None) -
     return F.linear(input_RN, weight_MN, bias_M)[:rows]
 
 
+def product_in_pieces(input_RN: Tensor, weight_MN: Tensor, bias_M: Tensor | None) -> Tensor:
+    """The same with long sums in pieces: the bits of a row do not depend on the other rows.
+
+    With several threads MKL divides a long sum among them if the rows are few (measured with 1536
+    inputs and 384 outputs on two threads: fewer than 193 rows), and no sum that is shorter than
+    the number of outputs.
+    """
+    piece = max(LONGEST_SUM, len(weight_MN))
+    output_RM = product(input_RN[..., :piece], weight_MN[:, :piece], bias_M)
+    for start in range(piece, weight_MN.shape[1], piece):
+        part = slice(start, start + piece)
+        output_RM = output_RM + product(input_RN[..., part], weight_MN[:, part])
+    return output_RM
+
+
 class Dense(nn.Linear):
-    """A linear layer with `product`; a single output is a plain sum, for the same reason.
+    """A linear layer; a row has the same bits in any batch, but where its weights learn.
+
+    A single output is a plain sum, for the same reason.
 
     With `has_bfloat16`, a training step rounds inputs, weights and outputs to bfloat16; the weights
     that the optimizer updates stay in float32 (Micikevicius et al. 2018).
@@ -49,7 +68,9 @@ class Dense(nn.Linear):
             return F.linear(*(x.bfloat16() for x in (input, self.weight, self.bias))).float()
         if self.out_features == 1:
             return (input * self.weight).sum(1, keepdim=True) + self.bias
-        return product(input, self.weight, self.bias)
+        is_learning = self.weight.requires_grad and torch.is_grad_enabled()
+        multiply = product if is_learning else product_in_pieces
+        return multiply(input, self.weight, self.bias)
 
 
 class Embeddings(nn.Module):

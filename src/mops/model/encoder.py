@@ -76,10 +76,14 @@ def add_to_pieces(
 
 
 def apply_adapters(bank: nn.ModuleDict, adapters: Adapters, input_TX: Tensor) -> Iterator[Tensor]:
-    """The output of each adapter at one site."""
+    """The output of each adapter at one site; -0.0 (x + -0.0 is x, bit by bit) where it is not."""
     for equation, spans in adapters:
-        pieces = []
-        for span in spans:
+        pieces = {}
+        for span in (span for span in spans if span.owner):
             parts = {part: bank[owner] for part, owner in span.owner.items()}
-            pieces.append(equation(parts, input_TX[span.tokens], *span.buckets))
-        yield join(pieces)
+            pieces[span.tokens.start] = equation(parts, input_TX[span.tokens], *span.buckets)
+        some_TX = next(iter(pieces.values()))
+        for span in (span for span in spans if not span.owner):
+            tokens = span.tokens.stop - span.tokens.start
+            pieces[span.tokens.start] = some_TX.new_full((tokens, some_TX.shape[1]), -0.0)
+        yield join([pieces[span.tokens.start] for span in spans])

@@ -24,10 +24,10 @@ Everything is computed with numpy and copied to the device at the end, without w
 Shapes: T tokens, S segments at the top.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,7 +37,7 @@ from mops.data.batches import Segment
 from mops.model.adapters import Equation, equation_of
 from mops.model.attention import Buckets, Device, Ints, count_within, make_buckets, to_device
 from mops.plans.layout import Layout, Route
-from mops.plans.rows import LAYER_PARTS, SITES
+from mops.plans.rows import LAYER_PARTS, SITES, AdapterSite, Addition
 
 Owner = TypeVar("Owner")
 Tokens = tuple[Tensor, ...]  # ids, types and positions
@@ -46,7 +46,7 @@ Tokens = tuple[Tensor, ...]  # ids, types and positions
 class Span(NamedTuple, Generic[Owner]):  # a pack has many of them, and a tuple is quick to make
     """A range of tokens, the owner that serves them and, for attention, their buckets."""
 
-    owner: Owner  # of an adapter: part -> owner
+    owner: Owner  # of an adapter: part -> owner, empty where a task has no such adapter
     tokens: slice
     buckets: tuple[Buckets, ...] = ()
 
@@ -235,10 +235,9 @@ class PackBuilder:
             owners = [route.layers[stage - 1][part] for route in routes]
             spans[part] = self.spans(here.runs, owners, is_attending=part == "attention")
         adapters: dict[str, Adapters] = dict.fromkeys(SITES, ())
-        # All tasks have the same adapters, with their own owners.
-        for sites in zip(*(route.adapters[stage - 1] for route in routes), strict=True):
-            adapter = self.spans(here.runs, [site.parts for site in sites], is_attending=True)
-            adapters[sites[0].site] += ((equation_of(sites[0]), adapter),)
+        for site, parts in adapters_of(self.layout.plan.additions, stage - 1, routes):
+            adapter = self.spans(here.runs, parts, is_attending=True)
+            adapters[site.site] += ((equation_of(site), adapter),)
         return PackStage(gather_T, spans, adapters)
 
     def spans(
@@ -259,3 +258,17 @@ class PackBuilder:
         if key not in self.buckets_by_lengths:
             self.buckets_by_lengths[key] = make_buckets(lengths, self.device)
         return self.buckets_by_lengths[key]
+
+
+def adapters_of(
+    additions: Sequence[Addition], stage: int, routes: Sequence[Route]
+) -> Iterator[tuple[AdapterSite, list[Mapping[str, str]]]]:
+    """Each adapter of a stage, and its owners on each of some routes: none where it is absent."""
+    for addition in additions:
+        for place in addition.sites:
+            own = [
+                [s for s in r.adapters[stage] if s.addition is addition and s.site == place]
+                for r in routes
+            ]
+            if sites := list(chain(*own)):
+                yield sites[0], [found[0].parts if found else {} for found in own]

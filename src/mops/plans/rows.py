@@ -8,10 +8,10 @@ and encoder.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -68,6 +68,7 @@ class Copies:
     per: Per
     layers: LayerRange | None = None  # default: everywhere
     groups: Groups = ()
+    tasks: tuple[str, ...] = ()  # who has this row; default: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,7 @@ class Addition:
     scale: float = 1.0  # a fixed factor; with a gate its initial value
     bound: Annotated[float, Field(ge=0)] = 0.0  # keeps the gate within +-bound; 0: unbounded
     groups: Groups = ()
+    tasks: tuple[str, ...] = ()  # who has this row; default: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,7 @@ class L2Pull:
     towards: Literal["copies", "start"] = "copies"  # the mean of a part's copies, or initial values
 
 
+Row = TypeVar("Row", Copies, Addition)
 TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
 
 
@@ -141,6 +144,9 @@ class SharingPlan:
     feeds: tuple[Feed, ...] = ()
     rates: tuple[Rate, ...] = (Rate(owner="*", factor=1.0),)
     pull: tuple[L2Pull, ...] = ()
+    like: Mapping[str, str] = field(default_factory=dict)  # task -> whose copies it passes ...
+    # ... where no row with `tasks` gives it one of its own
+    frozen: tuple[str, ...] = ()  # tasks: nothing on their routes learns
     depth: int = 0  # the number of layers it is written for; 0: any
 
     def __post_init__(self) -> None:
@@ -150,6 +156,17 @@ class SharingPlan:
     def grouped_rows(self) -> tuple[Copies | Late | Addition, ...]:
         """The rows in which tasks can be grouped."""
         return (*self.copies, *self.late, *self.additions)
+
+    def lineage(self, task: str) -> tuple[str, ...]:
+        """The task, whose copies it passes, whose copies that one passes, and so on."""
+        names = [task]
+        while names[-1] in self.like:
+            names.append(self.like[names[-1]])
+        return tuple(names)
+
+    def rows_at(self, rows: Iterable[Row], name: str) -> Iterator[Row]:
+        """The rows that one task of a lineage has; those for all tasks belong to its end."""
+        return (row for row in rows if name in row.tasks or not (row.tasks or name in self.like))
 
     @property
     def family(self) -> str:
@@ -182,14 +199,29 @@ def find_problems(plan: SharingPlan) -> Iterator[str]:
                 f"no part is called {copies.part!r}; parts are {', '.join(PARTS)}."
                 f"{nearest(copies.part, PARTS)}"
             )
-    names = [addition.name for addition in plan.additions]
-    if len(set(names)) < len(names):
-        yield f"additions need different names, found {', '.join(names)}"
+    yield from ambiguities(plan)
     for addition in plan.additions:
         problems = (*misplaced(addition), *contradictions(addition))
         yield from (f"addition {addition.name!r}: {problem}" for problem in problems)
     if any(feed.gradient == 0 for feed in plan.feeds):
         yield "a feed's gradient is 0; write stop, or a factor other than 0"
+
+
+def ambiguities(plan: SharingPlan) -> Iterator[str]:
+    """Rows from which it does not follow what a task passes."""
+    names = [(row.name, task) for row in plan.additions for task in row.tasks or ("",)]
+    if len(set(names)) < len(names):
+        found = ", ".join(addition.name for addition in plan.additions)
+        yield f"the additions of a task need different names, found {found}"
+    if any(has_cycle(plan.like, task) for task in plan.like):
+        yield f"`like` has a cycle: {', '.join(plan.like)}"
+
+
+def has_cycle(like: Mapping[str, str], task: str) -> bool:
+    """Whether following `like` from a task does not end."""
+    for _ in like:
+        task = like.get(task, "")
+    return task in like
 
 
 def misplaced(addition: Addition) -> Iterator[str]:
@@ -244,7 +276,9 @@ def mismatches(plan: SharingPlan, tasks: Sequence[str], depth: int) -> Iterator[
     if any(len(set(names)) < len(names) for names in grouped):
         yield "a task is in two groups of one row"
     fed = [name for feed in plan.feeds for name in (feed.source, feed.target) if name != "*"]
-    for name in (name for names in (*grouped, fed) for name in names):
+    chosen = [*(row.tasks for row in plan.copies), *(row.tasks for row in plan.additions)]
+    chosen += [tuple(plan.like), tuple(plan.like.values()), plan.frozen]
+    for name in (name for names in (*grouped, fed, *chosen) for name in names):
         if name not in tasks:
             yield f"no task {name!r}; the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
 

@@ -4,32 +4,37 @@ The predictor answers with it: texts in, predictions out, in the order of the te
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Tokenizer
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mops.config.training import TaskEntry
 from mops.data.batches import TokenTable, load_tokenizer, tokenise
 from mops.data.dataset import Row
 from mops.errors import EncoderError, UsageError, nearest
-from mops.files import atomic_write, write_text
+from mops.files import atomic_write, file_digest, write_text
 from mops.model.network import Network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
 from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.picture import draw
 from mops.plans.shapes import EncoderShape, Reading
-from mops.predict.inference import WINDOW, Predictions, compute_outputs, decide
-from mops.tasks import Task
+from mops.predict.card import format_card
+from mops.predict.inference import WINDOW, Outputs, Predictions, compute_outputs, decide
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
 FORMAT = 1
+GRAPH = "model.onnx"  # in the folder of an exported model
+Device = str | torch.device
+Compute = Callable[[Mapping[str, TokenTable]], Outputs]
 Texts = Sequence[str | tuple[str, ...]]  # of one task: a text or a pair for each row
 READING_KEYS = tuple(field.name for field in fields(Reading))
 
@@ -47,6 +52,55 @@ class Bundle:
     @property
     def layout(self) -> Layout:
         return self.network.layout
+
+    def prepare(self, device: Device) -> Compute:
+        """The network on a device, as a function from token tables to outputs."""
+        return partial(compute_outputs, self.network.to(device), device=device)
+
+    @property
+    def source(self) -> "BundleSource":
+        """What a network that grows from this one begins with."""
+        name, digest = (str(self.config[f"encoder_{key}"]) for key in ("name", "sha256"))
+        licence = str(self.config.get("encoder_licence", ""))
+        return BundleSource(name, self.folder, self.layout.encoder, self.tokenizer, digest, licence)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the weights."""
+        return file_digest(self.folder / "model.safetensors")
+
+    def copy_owners(self, network: Network, owners: Mapping[str, str]) -> None:
+        """Fill owners of another network (new name -> name here)."""
+        for owner, ours in owners.items():
+            network.bank[owner].load_state_dict(self.network.bank[ours].state_dict())
+
+
+@dataclass(frozen=True)
+class BundleSource:
+    """A bundle in the place of a pretrained encoder."""
+
+    name: str
+    folder: Path
+    shape: EncoderShape
+    tokenizer: Tokenizer
+    digest: str
+    licence: str
+
+
+class Loaded(Protocol):
+    """What a predictor needs of a model, whatever computes its outputs."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def entries(self) -> Mapping[str, TaskEntry]: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    def prepare(self, device: Device) -> Compute: ...
 
 
 def save_bundle(
@@ -78,47 +132,41 @@ def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
 
 
-def format_card(layout: Layout, config: Mapping[str, Any]) -> str:
-    """README.md of a bundle."""
-    plan, about = layout.plan.name, layout.plan.about or "see plan.yaml"
-    rows = "\n".join(format_row(task, config) for task in layout.tasks.values())
-    return f"""---
-library_name: mops
-pipeline_tag: text-classification
----
+class Undrawn(TorchFunctionMode):
+    """Leaves out normal initial weights: they are replaced by those of a file.
 
-# {" + ".join(layout.tasks)} ({plan})
+    For tensors without memory torch (2.13) imports its compiler to draw them: seconds and 70 MiB.
+    """
 
-One model for {len(layout.tasks)} tasks, trained with mops. Plan `{plan}`: {about}. \
-Encoder `{config.get("encoder_name", "")}`, {layout.parameters:,} parameters.
-
-```
-{draw(layout)}
-```
-
-| task | type | answers | score | on the validation rows, cross-fitted |
-|---|---|---|---|---|
-{rows}
-
-```
-mops predict FOLDER INPUT.csv
-```
-"""
-
-
-def format_row(task: Task, config: Mapping[str, Any]) -> str:
-    answers = f"{task.range[0]:g} to {task.range[1]:g}" if task.range else ", ".join(task.labels)
-    scores = config.get("scores", {}).get(task.name, {}).get("report", {})
-    main = config.get("main_scores", {}).get(task.name, "")
-    reported = "not measured"
-    if main in scores:
-        reported = f"{scores[main]:.3f} ± {scores['stderr']:.3f} ({scores['rows']} rows)"
-    return f"| {task.name} | {task.type} | {answers} | {task.score_name} | {reported} |"
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        is_draw = func in (torch.Tensor.normal_, nn.init.normal_)
+        return (*args, *named.values())[0] if is_draw else func(*args, **named)
 
 
 def load_bundle(folder: str | Path) -> Bundle:
-    """Read a bundle, strictly: every tensor must be there and no other."""
+    """Read a bundle, strictly: every tensor must be there and no other.
+
+    The weights are mapped, not copied: processes that load the same folder share their memory.
+    """
     folder = Path(folder)
+    layout, entries, config = read_facts(folder)
+    with torch.device("meta"), Undrawn():  # shapes alone; the weights stay in the file, mapped
+        network = Network(layout)
+    weights = open_weights(path := folder / "model.safetensors")
+    check_tensors(path, weights, network.bank.state_dict())
+    network.bank.load_state_dict(weights, assign=True)
+    return Bundle(folder, network.eval(), load_tokenizer(folder), entries, config)
+
+
+def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, Any]]:
+    """The layout, the tasks and the configuration of a bundle or of an exported folder."""
     config, where = read_config(folder), f"{folder}/config.json"
     entries = {
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
@@ -131,11 +179,7 @@ def load_bundle(folder: str | Path) -> Bundle:
         to_value(EncoderShape, encoder, where=f"{where}: encoder", error=EncoderError),
         to_value(Reading, reading, where=where, error=EncoderError),
     )
-    network = Network(layout)
-    weights = open_weights(path := folder / "model.safetensors")
-    check_tensors(path, weights, network.bank.state_dict())
-    network.bank.load_state_dict(weights)
-    return Bundle(folder, network.eval(), load_tokenizer(folder), entries, config)
+    return layout, entries, config
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -154,11 +198,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 class Predictor:
     """A loaded bundle on a device; any number of threads may use it."""
 
-    def __init__(self, bundle: Bundle, device: str | torch.device = "cpu") -> None:
+    def __init__(self, bundle: Loaded, device: Device = "cpu") -> None:
         self.bundle = bundle
         self.tokenising = Lock()  # long texts change the tokenizer's settings for a moment
-        self.device = device
-        bundle.network.to(device)
+        self.compute = bundle.prepare(device)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -187,7 +230,7 @@ class Predictor:
             ]
             with self.tokenising:
                 tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, reading)
-        outputs = compute_outputs(self.bundle.network, tables, device=self.device)
+        outputs = self.compute(tables)
         return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
 
     def stream(
@@ -197,13 +240,19 @@ class Predictor:
 
         Each group of tasks has its own rows; the windows come in the order of the groups.
         """
-        while any(windows := [list(islice(group, WINDOW)) for group in rows.values()]):
-            texts = {
-                task: [row.texts for row in window]
-                for tasks, window in zip(rows, windows, strict=True)
-                for task in tasks
-            }
-            yield windows, self.predict_tasks(texts)
+        for windows in take_windows(rows.values()):
+            yield windows, self.predict_windows(tuple(rows), windows)
+
+    def predict_windows(
+        self, groups: Sequence[tuple[str, ...]], windows: Sequence[Sequence[Row]]
+    ) -> dict[str, Predictions]:
+        """The predictions of each group of tasks for its own rows."""
+        texts = {
+            task: [row.texts for row in window]
+            for tasks, window in zip(groups, windows, strict=True)
+            for task in tasks
+        }
+        return self.predict_tasks(texts)
 
     def check_texts(self, task: str, texts: Texts) -> list[tuple[str, ...]]:
         """The texts as tuples; refuses texts that the task cannot read."""
@@ -222,6 +271,21 @@ class Predictor:
         return rows
 
 
+def take_windows(rows: Iterable[Iterator[Row]]) -> Iterator[list[list[Row]]]:
+    """The next rows of each iterator, until all have ended."""
+    groups = list(rows)
+    while any(windows := [list(islice(group, WINDOW)) for group in groups]):
+        yield windows
+
+
 def load(folder: str | Path, device: str = "cpu") -> Predictor:
-    """Load a trained model from its bundle folder."""
-    return Predictor(load_bundle(folder), device)
+    """Load a trained model from its bundle, or an exported one from its folder."""
+    return Predictor(load_any(Path(folder)), device)
+
+
+def load_any(folder: Path) -> Loaded:
+    if not (folder / GRAPH).is_file():
+        return load_bundle(folder)
+    from mops.predict.onnx import load_exported
+
+    return load_exported(folder)

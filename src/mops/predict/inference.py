@@ -20,10 +20,12 @@ from mops.data.batches import Segment, TokenTable
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
+from mops.plans.layout import Layout
 from mops.tasks import Task
 
 Ints = NDArray[np.int64]
 Values = NDArray[np.float64]
+Outputs = Mapping[str, NDArray[np.float32]]  # of each task
 DIGITS = 6  # decimals of a similarity: scores are computed from the values that are written
 WINDOW = 4096  # rows of a task that are computed together; bounds memory
 PACK_TOKENS = 2048  # enough for full speed, few enough to stay in the processor's cache
@@ -112,19 +114,34 @@ def compute_outputs(
     if network.training:
         network.eval()
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
+
+    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
+        vectors_SD, places = pool_segments(network, segments, numbers, pack)
+        outputs = {}
+        for task, own in numbers.items():
+            places_N = torch.from_numpy(places[task][own]).to(device)
+            vectors_ND = vectors_SD.index_select(0, places_N)
+            outputs[task] = network.task_outputs(task, vectors_ND).float().cpu().numpy()
+        return outputs
+
+    with torch.inference_mode():
+        return answer_windows(network.layout, tables, answer)
+
+
+def answer_windows(
+    layout: Layout,
+    tables: Mapping[str, TokenTable],
+    answer: Callable[[Sequence[Segment], Mapping[str, Ints]], Outputs],
+) -> dict[str, NDArray[np.float32]]:
+    """The outputs for all rows, from the outputs for the distinct sequences of a window."""
     outputs = {
-        task: np.zeros((len(table), network.layout.tasks[task].outputs), np.float32)
+        task: np.zeros((len(table), layout.tasks[task].outputs), np.float32)
         for task, table in tables.items()
     }
-    with torch.inference_mode():
-        for start in range(0, max(map(len, tables.values()), default=0), WINDOW):
-            rows = slice(start, start + WINDOW)
-            segments, numbers = find_distinct(tables, rows)
-            vectors_SD, places = pool_segments(network, segments, numbers, pack)
-            for task, own in numbers.items():
-                places_N = torch.from_numpy(places[task][own]).to(device)
-                vectors_ND = vectors_SD.index_select(0, places_N)
-                outputs[task][rows] = network.task_outputs(task, vectors_ND).float().cpu().numpy()
+    for start in range(0, max(map(len, tables.values()), default=0), WINDOW):
+        rows = slice(start, start + WINDOW)
+        for task, found in answer(*find_distinct(tables, rows)).items():
+            outputs[task][rows] = found
     return outputs
 
 
@@ -168,9 +185,9 @@ def pool_segments(
     return torch.cat(pieces), places
 
 
-def chunks_by_length(segments: Sequence[Segment]) -> Iterator[Ints]:
+def chunks_by_length(segments: Sequence[Segment], most: int | None = None) -> Iterator[Ints]:
     """Numbers of segments, the longest first, in chunks of about the same number of tokens."""
     lengths = np.array([len(segment.ids) for segment in segments], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
-    chunk = (np.cumsum(lengths[order]) - 1) // PACK_TOKENS
+    chunk = (np.cumsum(lengths[order]) - 1) // (most or PACK_TOKENS)
     yield from np.split(order, np.flatnonzero(np.diff(chunk)) + 1)

@@ -1,1 +1,1 @@
-"""Answers over HTTP."""
+"""Answers over HTTP, and of whole files."""

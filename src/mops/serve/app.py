@@ -3,16 +3,17 @@
 import asyncio
 import hmac
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -20,6 +21,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     generate_latest,
+    multiprocess,
 )
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -28,12 +30,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mops import __version__
 from mops.errors import nearest
 from mops.plans.picture import draw
-from mops.predict.bundle import Predictor
 from mops.serve.batching import Answer, Batcher, Item, QueueFullError, predict_items
+from mops.serve.docs import describe
 from mops.serve.page import HEADERS, picture_of, static_files
 from mops.tasks import Task
 
+if TYPE_CHECKING:  # the page of a survey needs no torch
+    from mops.predict.bundle import Predictor
+
 log = logging.getLogger("mops.serve")
+TRIM_SECONDS = 1.0  # between returns of the memory that batches of other sizes left
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -46,7 +52,7 @@ class Limits:
     max_body: int = 4 * 2**20  # bytes of a request
     max_waiting: int = 4000  # items that wait, over all requests
     timeout: float = 60.0  # seconds for a request
-    batch_tokens: int = 4096  # computed together
+    batch_tokens: int = 2048  # computed together
     wait: float = 0.002  # seconds to wait for further requests when idle
 
 
@@ -65,7 +71,7 @@ Text = Annotated[str, AfterValidator(check_unicode)]
 class Texts(BaseModel):
     """One or two texts; tasks on a single text read the first."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     id: Text | int | None = Field(None, description="comes back with the answer")
     text: Text
     text_pair: Text | None = Field(None, description="the second text of tasks on pairs")
@@ -73,7 +79,9 @@ class Texts(BaseModel):
 
 class Question(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"items": [{"text": "A lovely film."}]}]}
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"items": [{"text": "A lovely film."}]}]},
     )
     items: list[Texts] = Field(description="what to answer, in order")
     tasks: list[Text] | None = Field(None, description="default: all that fit an item's texts")
@@ -93,21 +101,35 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         new = partial(Histogram, registry=self.registry)
-        self.requests = Counter(
-            "mops_requests", "Requests", ["path", "status"], registry=self.registry
-        )
+        self.requests = count_requests(self.registry)
         self.seconds = new("mops_request_seconds", "Time of a request to /predict")
         self.batch = new(
             "mops_batch_items", "Items computed together", buckets=[2**n for n in range(11)]
         )
-        self.waiting = Gauge("mops_waiting_items", "Items that wait", registry=self.registry)
+        self.waiting = Gauge(
+            "mops_waiting_items",
+            "Items that wait",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+
+    def show(self) -> bytes:
+        """The values of this process, or the sums over all workers."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)
 
 
 class Service:
     """A loaded model and what can be asked of it."""
 
-    def __init__(self, predictor: Predictor, limits: Limits, api_key: str = "") -> None:
+    def __init__(self, predictor: "Predictor", limits: Limits, api_key: str = "") -> None:
+        from mops.training.machine import give_back_memory  # needs torch
+
         self.predictor, self.limits, self.api_key = predictor, limits, api_key
+        self.give_back_memory, self.gave_back = give_back_memory, time.monotonic()
         self.tasks = predictor.bundle.layout.tasks
         self.metrics = Metrics()
         self.batcher = Batcher(
@@ -117,11 +139,15 @@ class Service:
             wait=limits.wait,
             longest=predictor.bundle.layout.reading.max_length,
         )
-        self.metrics.waiting.set_function(lambda: self.batcher.waiting_items)
 
     def compute(self, items: Sequence[Item]) -> list[Answer]:
         self.metrics.batch.observe(len(items))
-        return predict_items(self.predictor, items)
+        self.metrics.waiting.set(self.batcher.waiting_items)
+        answers = predict_items(self.predictor, items)
+        if time.monotonic() > self.gave_back + TRIM_SECONDS:
+            self.give_back_memory()
+            self.gave_back = time.monotonic()
+        return answers
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -131,18 +157,13 @@ class Service:
             await asyncio.wrap_future(self.batcher.submit([example]))
             yield
 
-    def check_key(self, authorization: Annotated[str, Header()] = "") -> None:
-        given = authorization.removeprefix("Bearer ").encode("latin-1")  # as it came
-        if self.api_key and not hmac.compare_digest(given, self.api_key.encode()):
-            raise HTTPException(401, "send the API key as `Authorization: Bearer KEY`")
-
-    async def predict(self, question: Question) -> dict[str, Any]:
+    async def predict(self, request: Request, question: Question) -> dict[str, Any]:
         """Predictions of some or all tasks for many texts."""
         start, most = time.perf_counter(), self.limits.max_items
         if len(question.items) > most:
             raise HTTPException(413, f"{len(question.items)} items; at most {most} in a request")
         read = [read_item(one, question.tasks, self.tasks, self.limits) for one in question.items]
-        answers = iter(await self.answer([item for item in read if not isinstance(item, str)]))
+        answers = iter(await self.answer(request, [i for i in read if not isinstance(i, str)]))
         rows = [
             {"id": texts.id} | ({"error": item} if isinstance(item, str) else next(answers))
             for texts, item in zip(question.items, read, strict=True)
@@ -151,15 +172,29 @@ class Service:
         self.metrics.seconds.observe(seconds)
         return {"answers": rows, "seconds": round(seconds, 6)}
 
-    async def answer(self, items: Sequence[Item]) -> list[Answer]:
+    async def answer(self, request: Request, items: Sequence[Item]) -> list[Answer]:
+        """The answers in time, unless the client goes away; what nobody waits for is dropped."""
         try:
             future = asyncio.wrap_future(self.batcher.submit(items))
-            return await asyncio.wait_for(future, self.limits.timeout)
         except QueueFullError:
-            message, wait = "too many texts are waiting; try again", "1"
-        except TimeoutError:
-            message, wait = f"no answer within {self.limits.timeout:g} s; send fewer texts", "5"
-        raise HTTPException(503, message, {"Retry-After": wait})
+            message = "too many texts are waiting; try again"
+            raise HTTPException(503, message, {"Retry-After": "1"}) from None
+        self.metrics.waiting.set(self.batcher.waiting_items)
+        gone = asyncio.ensure_future(request.receive())  # the body is read: it waits for the end
+        both: list[asyncio.Future[Any]] = [future, gone]
+        try:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait(both, timeout=self.limits.timeout, return_when=first)
+            if future.done():
+                return future.result()
+        finally:
+            future.cancel()
+            is_gone = gone.done()
+            gone.cancel()
+        if is_gone:
+            raise HTTPException(499, "the client has closed the connection")
+        message = f"no answer within {self.limits.timeout:g} s; send fewer texts"
+        raise HTTPException(503, message, {"Retry-After": "5"})
 
     def list_tasks(self) -> dict[str, Any]:
         """The tasks with their answers and measured scores."""
@@ -197,22 +232,7 @@ class Service:
 
     def show_metrics(self) -> Response:
         """Counters in the format of Prometheus."""
-        return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    async def note(self, request: Request, answer: Endpoint) -> Response:
-        """Log and count a request, without its texts; no trace of an error leaves the server."""
-        start = time.perf_counter()
-        try:
-            response = await answer(request)
-        except Exception:
-            log.exception("a request failed")
-            response = JSONResponse({"error": "internal error"}, 500)
-        response.headers.update(HEADERS)
-        path = getattr(request.scope.get("route"), "path", "other")
-        self.metrics.requests.labels(path, response.status_code).inc()
-        took = (time.perf_counter() - start) * 1000
-        log.info("%s %s %d %.1f ms", request.method, path, response.status_code, took)
-        return response
+        return Response(self.metrics.show(), media_type=CONTENT_TYPE_LATEST)
 
 
 def build_app(service: Service) -> FastAPI:
@@ -220,20 +240,49 @@ def build_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="mops", version=__version__, lifespan=service.lifespan, docs_url=None, redoc_url=None
     )
-    locked = [Depends(service.check_key)]
+    locked = [Depends(partial(check_key, service.api_key))]
     app.post("/predict", response_model=Answered, dependencies=locked)(service.predict)
     app.get("/tasks", dependencies=locked)(service.list_tasks)
     app.get("/plan", dependencies=locked)(service.show_plan)
     app.get("/plan.svg", dependencies=locked)(lambda: picture_of(service.predictor.bundle.layout))
-    app.include_router(static_files())
+    app.include_router(static_files("index.html"))
     app.get("/health")(service.health)
     app.get("/ready")(service.ready)
     app.get("/metrics")(service.show_metrics)
+    app.get("/docs", include_in_schema=False)(lambda: HTMLResponse(describe(app.openapi())))
     app.exception_handler(StarletteHTTPException)(refuse)
     app.exception_handler(RequestValidationError)(explain)
-    app.middleware("http")(service.note)
-    app.add_middleware(LimitBody, most=service.limits.max_body)
+    app.middleware("http")(partial(note, service.metrics.requests))
+    limits = service.limits
+    app.add_middleware(LimitBody, most=limits.max_body, timeout=limits.timeout)
     return app
+
+
+def count_requests(registry: CollectorRegistry) -> Counter:
+    return Counter("mops_requests", "Requests", ["path", "status"], registry=registry)
+
+
+def check_key(api_key: str, authorization: Annotated[str, Header()] = "") -> None:
+    given = authorization.removeprefix("Bearer ").encode("latin-1")  # as it came
+    if api_key and not hmac.compare_digest(given, api_key.encode()):
+        raise HTTPException(401, "send the API key as `Authorization: Bearer KEY`")
+
+
+async def note(requests: Counter, request: Request, answer: Endpoint) -> Response:
+    """Log and count a request, without its texts; no trace of an error leaves the server."""
+    start = time.perf_counter()
+    try:
+        response = await answer(request)
+    except Exception:
+        log.exception("a request failed")
+        response = JSONResponse({"error": "internal error"}, 500)
+    response.headers.update(HEADERS)
+    path = getattr(request.scope.get("route"), "path", "other")
+    requests.labels(path, response.status_code).inc()
+    took = (time.perf_counter() - start) * 1000
+    facts = {"method": request.method, "path": path, "status": response.status_code}
+    log.info("request", extra={"fields": {**facts, "milliseconds": round(took, 1)}})
+    return response
 
 
 async def refuse(_: Request, error: StarletteHTTPException) -> Response:
@@ -266,10 +315,10 @@ def read_item(
 
 
 class LimitBody:
-    """Refuses a body that is too large, with a length in its header or without."""
+    """Refuses a body that is too large or too slow, with a length in its header or without."""
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self.app, self.most = app, most
+    def __init__(self, app: ASGIApp, most: int, timeout: float) -> None:
+        self.app, self.most, self.timeout = app, most, timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -277,10 +326,15 @@ class LimitBody:
         length = dict(scope["headers"]).get(b"content-length", b"")
         is_too_large = length.isdigit() and int(length) > self.most
         messages, size, has_more = list[Message](), 0, True
-        while has_more and not is_too_large:
-            messages.append(message := await receive())
-            size += len(message.get("body", b""))
-            has_more, is_too_large = message.get("more_body", False), size > self.most
+        try:
+            async with asyncio.timeout(self.timeout):
+                while has_more and not is_too_large:
+                    messages.append(message := await receive())
+                    size += len(message.get("body", b""))
+                    has_more, is_too_large = message.get("more_body", False), size > self.most
+        except TimeoutError:
+            late = f"the body did not arrive within {self.timeout:g} s"
+            return await JSONResponse({"error": late}, 408)(scope, receive, send)
         if is_too_large:
             refusal = JSONResponse({"error": f"the body has over {self.most} bytes"}, 413)
             return await refusal(scope, receive, send)

@@ -1,18 +1,23 @@
 """Dynamic batching: requests that arrive together are computed together.
 
-One thread computes. A batch takes items from all waiting requests in turn until it has enough
-tokens. So a large request does not hold up a small one, and an item of any length is computed.
+One thread computes. A batch starts with an item of the request that waits longest and goes on with
+the shortest items of the others, one of each request in turn, until it has enough tokens. So many
+items or long texts do not hold up a short one, and an item of any length is computed. A request
+whose future is cancelled leaves the queue.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from threading import Condition, Thread
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from mops.predict.bundle import Predictor
+if TYPE_CHECKING:
+    from mops.predict.bundle import Predictor
 
 Item = Mapping[str, tuple[str, ...]]  # task -> the texts that it reads
 Answer = dict[str, dict[str, Any]]  # task -> its prediction
@@ -30,14 +35,25 @@ class Waiting:
     """A request, some of whose items may have been computed."""
 
     items: Sequence[Item]
+    tokens: Sequence[int]  # of each item
     future: Future[list[Answer]] = field(default_factory=Future)
     answers: dict[int, Answer] = field(default_factory=dict)
     taken: int = 0  # the first items are computed or being computed
 
+    @property
+    def left(self) -> int:
+        """Items that nobody has taken; none if nobody waits for the answers any more."""
+        return 0 if self.future.done() else len(self.items) - self.taken
+
     def answer(self, number: int, answer: Answer) -> None:
         self.answers[number] = answer
-        if len(self.answers) == len(self.items) and not self.future.done():
-            self.future.set_result([self.answers[n] for n in range(len(self.items))])
+        if len(self.answers) == len(self.items):
+            with suppress(InvalidStateError):  # cancelled a moment ago
+                self.future.set_result([self.answers[n] for n in range(len(self.items))])
+
+    def fail(self, error: Exception) -> None:
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
 
 
 class Batcher:
@@ -51,7 +67,7 @@ class Batcher:
         self.wait, self.longest = wait, longest
         self.requests: deque[Waiting] = deque()
         self.is_closed = False
-        self.changed = Condition()
+        self.changed = Condition()  # its lock may be taken again by who has it
         self.thread = Thread(target=self.run, name="mops-batches", daemon=True)
 
     def __enter__(self) -> Self:
@@ -67,11 +83,12 @@ class Batcher:
 
     @property
     def waiting_items(self) -> int:
-        return sum(len(request.items) - request.taken for request in tuple(self.requests))
+        with self.changed:
+            return sum(request.left for request in self.requests)
 
     def submit(self, items: Sequence[Item]) -> Future[list[Answer]]:
         """The answers to all items, once they are computed."""
-        request = Waiting(items)
+        request = Waiting(items, [self.tokens(item) for item in items])
         if not items:
             request.future.set_result([])
             return request.future
@@ -88,8 +105,8 @@ class Batcher:
                 answers = self.compute([request.items[number] for request, number in batch])
             except Exception as error:  # whatever it is, the next request is to be answered
                 log.exception("a batch of %d items failed", len(batch))
-                for request in {request for request, _ in batch}:
-                    self.drop(request, error)
+                for request, _ in batch:
+                    request.fail(error)
                 continue
             for (request, number), answer in zip(batch, answers, strict=True):
                 request.answer(number, answer)
@@ -107,29 +124,25 @@ class Batcher:
                     return batch
 
     def take_items(self) -> list[tuple[Waiting, int]]:
-        """An item of each request in turn, up to the number of tokens of a batch."""
-        batch, tokens = list[tuple[Waiting, int]](), 0
-        while self.requests:
-            request = self.requests.popleft()
-            size = self.tokens(request.items[request.taken])
-            if batch and tokens + size > self.max_tokens:
-                self.requests.appendleft(request)
-                break
-            if not request.taken and not request.future.set_running_or_notify_cancel():
-                continue
+        """The next item of the request that waits longest, then the shortest of the others."""
+        waiting = [request for request in self.requests if request.left]
+        served = dict[int, Waiting]()  # in the order in which they were served first
+        batch, room = list[tuple[Waiting, int]](), self.max_tokens
+        turns = [(min(n, 1), one.tokens[one.taken], n) for n, one in enumerate(waiting)]
+        heapify(turns)  # (turn, tokens of the next item, place in the queue)
+        while turns and (not batch or turns[0][1] <= room):
+            turn, size, place = heappop(turns)
+            request = served.setdefault(place, waiting[place])
             batch.append((request, request.taken))
-            tokens, request.taken = tokens + size, request.taken + 1
-            if request.taken < len(request.items):
-                self.requests.append(request)
+            room, request.taken = room - size, request.taken + 1
+            if request.left:
+                heappush(turns, (turn + 1, request.tokens[request.taken], place))
+        others = [request for n, request in enumerate(waiting) if n not in served]
+        self.requests = deque(r for r in (*others, *served.values()) if r.left)
         return batch
 
     def has_enough(self) -> bool:
-        tokens = 0
-        for request in self.requests:
-            tokens += sum(map(self.tokens, request.items))
-            if tokens >= self.max_tokens:
-                return True
-        return self.is_closed
+        return self.is_closed or sum(sum(one.tokens) for one in self.requests) >= self.max_tokens
 
     def tokens(self, item: Item) -> int:
         """About how many tokens an item has; a text that several tasks read counts once."""
@@ -137,15 +150,8 @@ class Batcher:
         lengths = (sum(map(len, own)) // CHARACTERS_OF_A_TOKEN + 3 for own in texts)
         return sum(min(length, self.longest) for length in lengths)
 
-    def drop(self, request: Waiting, error: Exception) -> None:
-        with self.changed:
-            if request in self.requests:
-                self.requests.remove(request)
-        if not request.future.done():
-            request.future.set_exception(error)
 
-
-def predict_items(predictor: Predictor, items: Sequence[Item]) -> list[Answer]:
+def predict_items(predictor: "Predictor", items: Sequence[Item]) -> list[Answer]:
     """The answers of all tasks to their items, in one pass."""
     places: dict[str, list[int]] = {}
     for number, item in enumerate(items):

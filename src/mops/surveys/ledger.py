@@ -166,6 +166,9 @@ class Ledger:
     def pause_file(self, trial_id: str) -> Path:
         return self.folder / "paused" / f"{trial_id}.json"
 
+    def lock_file(self, trial_id: str) -> Path:
+        return self.folder / "locks" / trial_id
+
     def register(self, trials: Iterable[Trial]) -> None:
         """Write the recipe of each trial, so that any process can train it.
 
@@ -205,6 +208,8 @@ class Ledger:
             return PAUSED
         if not self.run_folder(trial_id).is_dir():
             return WAITING
+        if not self.lock_file(trial_id).is_file():  # it came from elsewhere, in a pack
+            return STARTED
         with self.claim([trial_id]) as mine:
             return STARTED if mine else RUNNING
 
@@ -241,7 +246,7 @@ class Ledger:
         with ExitStack() as held:
             for trial_id in trial_ids:
                 with suppress(Timeout):
-                    held.enter_context(FileLock(self.folder / "locks" / trial_id, timeout=0))
+                    held.enter_context(FileLock(self.lock_file(trial_id), timeout=0))
                     mine.append(trial_id)
             yield mine
 

@@ -24,7 +24,7 @@ from mops.model.blocks import ACTIVATIONS, Dense
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
-from mops.model.sources import FAMILIES, EncoderSource, weights_file
+from mops.model.sources import FAMILIES, Source, weights_file
 from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
@@ -210,7 +210,7 @@ def head_tensors(head: nn.Module, family: str) -> dict[str, Tensor]:
     return tensors
 
 
-def load_head(head: nn.Module, source: EncoderSource) -> bool:
+def load_head(head: nn.Module, source: Source) -> bool:
     """Fill the head from the encoder's file; False, and unchanged, when it has no tied head."""
     family = source.shape.family
     theirs = pretrained.read_weights(weights_file(source.folder), family)
@@ -249,7 +249,7 @@ def lay_out_words(shape: EncoderShape, reading: Reading) -> Layout:
     return lay_out(SharingPlan(name=TEXT), [task], shape, reading)
 
 
-def build_network(layout: Layout, source: EncoderSource, dropout: float) -> Network:
+def build_network(layout: Layout, source: Source, dropout: float) -> Network:
     """The pretrained encoder with a new word head."""
     network = Network(layout, dropout=dropout)
     network.bank[layout.routes[TEXT].head] = WordHead(layout.encoder)

@@ -42,7 +42,9 @@ def build_optimizer(
     """
     layout, rates = network.layout, owner_rates(network.layout, training, network.rates)
     for task, route in layout.routes.items():
-        if not any(rates[owner] and layout.sizes[owner] for owner in route.owners):
+        if training.learns(task) and not any(
+            rates[owner] and layout.sizes[owner] for owner in route.owners
+        ):
             raise PlanError(
                 f"plan {layout.plan.name!r}: nothing on the route of {task!r} learns, all its "
                 "rates are 0; give its head or a layer a rate above 0"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.config.recipe import Recipe
-from mops.config.training import Training, check_solver_installed
+from mops.config.training import TaskEntry, Training, check_solver_installed
 from mops.data.batches import AugmentedRows, Batch, TaskData, Texts, take_rows, tokenise_cached
 from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
@@ -28,8 +28,10 @@ from mops.model.blocks import Dense
 from mops.model.network import Network
 from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
-from mops.model.sources import EncoderSource, find_encoder
+from mops.model.sources import EncoderSource, Source, find_encoder
+from mops.plans.joining import starting_owners
 from mops.plans.layout import Layout
+from mops.predict.bundle import Bundle
 from mops.predict.inference import compute_outputs, decide
 from mops.record import MetaInfo, machine_info
 from mops.tasks import Task
@@ -51,15 +53,30 @@ class Prepared:
 
     recipe: Recipe  # complete
     dataset: Dataset
-    source: EncoderSource
+    source: Source
     layout: Layout
     device: str
+    base: Bundle | None = None  # whose tasks the network keeps
 
     @property
     def digests(self) -> dict[str, Any]:
-        """Name the data and the encoder."""
+        """Name the data, the encoder and the model that the network grows from."""
         data, encoder = dict(self.dataset.digests), self.source.digest
-        return {"data_sha256": data, "encoder_sha256": encoder}
+        base = {"base_sha256": self.base.digest} if self.base else {}
+        return {"data_sha256": data, "encoder_sha256": encoder, **base}
+
+    @property
+    def entries(self) -> dict[str, TaskEntry]:
+        """The tasks of the network: those that it had, and those of the recipe."""
+        return {**(self.base.entries if self.base else {}), **self.recipe.tasks}
+
+    def load_weights(self, network: Network) -> None:
+        """The first weights: the pretrained encoder's, or those of the base."""
+        if self.base is None:
+            load_pretrained(network, self.source)
+        else:
+            owners = starting_owners(self.base.layout, network.layout)
+            self.base.copy_owners(network, owners)
 
     def is_other_data(self, meta_info: Mapping[str, Any]) -> bool:
         """Whether a record was made of other data or another encoder."""
@@ -262,7 +279,7 @@ def build_trainer(folder: Path, ready: Prepared, group: ProcessGroup = ALONE) ->
     training = ready.recipe.training
     dropout, head_dropout = training.dropout, training.head_dropout
     network = Network(ready.layout, dropout=dropout, head_dropout=head_dropout, seed=training.seed)
-    load_pretrained(network, ready.source)
+    ready.load_weights(network)
     network.to(ready.device)
     choose_precision(network, training)
     if training.torch_compile:  # blocks whose only varying size is the number of tokens

@@ -25,7 +25,7 @@ from mops.errors import UsageError
 from mops.files import atomic_write, holds, remove_drafts, write_text
 from mops.model import pretrained
 from mops.model.network import Network
-from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, weights_file
+from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, Source, weights_file
 from mops.plans.catalog import DEFAULT
 from mops.record import read_curve
 from mops.training import masked_words
@@ -256,7 +256,7 @@ TOKENIZER_FILES = (
 )  # fmt: skip
 
 
-def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None:
+def write_encoder(folder: Path, network: Network, source: Source) -> None:
     """config.json, the tokenizer's files and the weights; each appears complete or not at all.
 
     The configuration is the source's, with another head, tied, in float32.
@@ -277,7 +277,7 @@ def write_encoder(folder: Path, network: Network, source: EncoderSource) -> None
         pretrained.write_tensors(draft, foreign_weights(network, source))
 
 
-def foreign_weights(network: Network, source: EncoderSource) -> dict[str, Tensor]:
+def foreign_weights(network: Network, source: Source) -> dict[str, Tensor]:
     """Our tensors under their names, and the source's tensors that mops does not use."""
     family = source.shape.family
     # query, key and value are views of one tensor

@@ -32,6 +32,7 @@ from mops.record import (
 )
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group
+from mops.training.grow import prepare_growth
 from mops.training.machine import peak_memory, restored_threads
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
 from mops.training.tracking import Label, Tell, Watcher, final_scores
@@ -90,7 +91,7 @@ def train_until(
     """`train`, but at most to a fraction of the steps; the next call continues."""
     with process_group() as group:  # the first process writes the files
         watcher = watcher if watcher and group.is_first else Watcher()
-        ready = prepare(recipe, watcher.phase)
+        ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
         group.check_equal("the recipe, the data or the encoder", lambda: ready.key)
         found = finished_run(folder, ready) if group.is_first else None
         if group.broadcast(found is not None):
@@ -160,8 +161,11 @@ def conclude(
     trainer.restore_best()
     folder, source, tasks = trainer.folder / "model", ready.source, ready.dataset.tasks
     facts: dict[str, Any] = {"encoder_name": source.name, "encoder_sha256": source.digest}
-    facts["seed"] = ready.recipe.training.seed
-    save_bundle(folder, trainer.network, source.tokenizer, ready.recipe.tasks, facts)
+    known = ready.base.config if ready.base else {}  # answers that did not change: facts remain
+    facts |= {"seed": ready.recipe.training.seed, "encoder_licence": source.licence}
+    facts |= {"base_sha256": ready.base.digest} if ready.base else {}
+    facts["data"] = {**known.get("data", {}), **data_facts(ready)}
+    save_bundle(folder, trainer.network, source.tokenizer, ready.entries, facts)
     watcher.phase("scoring")
     bundle = load_bundle(folder)  # judged as a user will load it
     by_task, warnings = judge_run(ready, trainer, bundle, answering, watcher.phase)
@@ -169,13 +173,30 @@ def conclude(
     taken = task_budgets(trainer.schedule, trainer.state.best_step or trainer.state.step)
     untrained = [n for n, own in taken.items() if not own.batches or not trainer.training.weight(n)]
     scores = evaluate.score_table(tasks, by_task, untrained)
-    facts |= {"scores": by_task, "untrained": untrained, "main_scores": scores.main}
+    facts["scores"] = {**known.get("scores", {}), **by_task}
+    facts["main_scores"] = {**known.get("main_scores", {}), **scores.main}
+    facts["untrained"] = [*known.get("untrained", ()), *untrained]
+    training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
+    facts |= {"warnings": warnings, "training": training}
     write_facts(folder, trainer.network.layout, facts)
     record = build_record(ready, trainer, scores, warnings)
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)
     return Run(trainer.folder, record)
+
+
+def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
+    """Task -> split -> the names of its files and the number of rows that can be used."""
+    facts: dict[str, dict[str, Any]] = {}
+    for name, splits in ready.dataset.splits.items():
+        files = {split: [read.source] for split, read in splits.items()}
+        files["train"] = list(ready.recipe.tasks[name].train_files)
+        facts[name] = {
+            split: {"files": [Path(file).name for file in files[split]], "rows": len(read.good)}
+            for split, read in splits.items()
+        }
+    return facts
 
 
 def judge_run(

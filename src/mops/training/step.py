@@ -69,7 +69,8 @@ def build_learner(
 ) -> Learner:
     """A learner in the first stage of its schedule; a mistake in a later stage is reported now."""
     device = next(network.parameters()).device
-    weighting = build_weighting(training, network.layout.tasks, schedule, device)
+    tasks = {name: network.layout.tasks[name] for name in schedule.sizes}
+    weighting = build_weighting(training, tasks, schedule, device)
     learner = Learner(
         network=network,
         optimizer=optim.build_optimizer(network, training, weighting.parameters()),

@@ -1,5 +1,6 @@
 """The page: static files that load nothing from elsewhere, and the picture of the plan."""
 
+from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -7,14 +8,11 @@ from fastapi.responses import HTMLResponse, Response
 
 from mops.plans.layout import Layout
 from mops.reports.cards import draw_plan
+from mops.reports.figures.style import THEME
 from mops.reports.page import read_asset
 
 HERE = Path(__file__).parent
-FILES = {  # address -> kind and content
-    "/page/report.css": ("text/css", read_asset("style.css")),
-    "/page/try.css": ("text/css", (HERE / "try.css").read_text("utf-8")),
-    "/page/try.js": ("text/javascript", (HERE / "try.js").read_text("utf-8")),
-}
+KINDS = {".css": "text/css", ".js": "text/javascript"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -24,15 +22,22 @@ HEADERS = {
 }
 
 
-def static_files() -> APIRouter:
-    """The page and what it loads; none of it is secret."""
+def static_files(page: str) -> APIRouter:
+    """A page at / and what it loads; none of it is secret."""
     router = APIRouter(include_in_schema=False)
-    page = (HERE / "index.html").read_text("utf-8")
-    router.get("/")(lambda: HTMLResponse(page))
-    for address, (kind, content) in FILES.items():
-        router.get(address)(lambda kind=kind, content=content: Response(content, media_type=kind))
+    html = (HERE / page).read_text("utf-8")
+    router.get("/")(lambda: HTMLResponse(html))
+    files = {path.name: path.read_text("utf-8") for path in HERE.iterdir() if path.suffix in KINDS}
+    for name, content in (("report.css", read_asset("style.css")), *files.items()):
+        answer = partial(Response, content, media_type=KINDS[Path(name).suffix])
+        router.get(f"/page/{name}")(lambda answer=answer: answer())
     return router
 
 
 def picture_of(layout: Layout) -> Response:
-    return Response(draw_plan(layout).file, media_type="image/svg+xml")
+    """The plan in the colours of the page around it, or in its own where there is none."""
+    svg = draw_plan(layout).svg
+    for colour, variable in THEME.items():
+        if variable.endswith(")"):
+            svg = svg.replace(variable, f"{variable[:-1]}, {colour})")
+    return Response(svg, media_type="image/svg+xml")

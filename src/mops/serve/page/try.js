@@ -1,38 +1,81 @@
-"use strict";
-const $ = id => document.getElementById(id);
-const CHUNK = 100, SHOWN = 10;
+import { $, ask, bar, draw, make } from "./base.js";
+
+const CHUNK = 100, SHOWN = 10, TRIES = 8; // rows of a request, rows of the preview, of a busy server
 let tasks = {}, table = null;
 
-function make(tag, text = "", className = "") {
-  const node = document.createElement(tag);
-  node.textContent = text;
-  if (className) node.className = className;
-  return node;
+async function describe() {
+  tasks = await (await ask("tasks")).json();
+  const plan = await (await ask("plan")).json(), names = Object.keys(tasks);
+  $("plan").textContent = `${plan.plan}, ${(plan.parameters / 1e6).toFixed(2)} M parameters`;
+  $("count").textContent = names.length;
+  const drawing = new DOMParser().parseFromString(await (await ask("plan.svg")).text(), "image/svg+xml");
+  $("picture").replaceChildren(document.importNode(drawing.documentElement, true));
+  $("paths").append(...["", ...names].map(choice));
+  light(names);
 }
 
-function withKey() {
-  return $("key").value ? {Authorization: "Bearer " + $("key").value} : {};
+// ---- the path of an answer through the plan
+
+/** One of the switches above the picture; the first is for all tasks that have answered. */
+function choice(name) {
+  const label = make("label"), input = make("input");
+  Object.assign(input, { type: "radio", name: "path", value: name, checked: !name });
+  input.addEventListener("change", () => light());
+  label.append(input, make("span", name || "all answers"));
+  return label;
 }
 
-async function call(path, body) {
-  const headers = withKey();
-  if (body) headers["content-type"] = "application/json";
-  const options = {method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body)};
-  const response = await fetch(path, options);
-  const found = await response.json();
-  if (response.status === 401) $("key-field").hidden = false;
-  if (!response.ok) throw new Error(found.error || "error " + response.status);
+function light(answered = light.answered) {
+  light.answered = answered;
+  const chosen = document.querySelector("#paths :checked")?.value;
+  const lit = chosen ? [chosen] : answered;
+  for (const box of document.querySelectorAll("#picture [data-for]")) {
+    const isPassed = box.dataset.for.split(" ").some((task) => lit.includes(task));
+    box.classList.toggle("passed", isPassed);
+    box.classList.toggle("dim", !isPassed);
+  }
+  const lines = chosen ? sharing(chosen, Object.keys(tasks)) : sharingOfAll(answered);
+  $("shared").replaceChildren(...lines.map((line) => make("li", line)));
+}
+
+/** Level of the picture, from below -> which of the tasks have a copy together there. */
+function levels(among) {
+  const found = new Map();
+  for (const box of [...document.querySelectorAll("#picture [data-for]")].reverse()) {
+    const users = box.dataset.for.split(" ").filter((task) => among.includes(task));
+    if (!users.length) continue;
+    const own = found.get(box.dataset.at) || new Set();
+    found.set(box.dataset.at, own.add(users.join(" + ")));
+  }
   return found;
 }
 
-async function describe() {
-  tasks = await call("tasks");
-  const plan = await call("plan");
-  $("plan").textContent = `${plan.plan}, ${(plan.parameters / 1e6).toFixed(2)} M parameters`;
-  $("count").textContent = Object.keys(tasks).length;
-  const picture = await fetch("plan.svg", {headers: withKey()});
-  $("picture").src = URL.createObjectURL(await picture.blob());
-  $("picture").alt = plan.picture;
+/** Neighbouring levels with the same words become one line. */
+function inLines(found, words) {
+  const runs = [];
+  for (const [level, sets] of found) {
+    const text = words([...sets]);
+    if (runs.at(-1)?.text === text) runs.at(-1).last = level;
+    else runs.push({ first: level, last: level, text });
+  }
+  return runs.map(({ first, last, text }) => `${first === last ? first : `${first} to ${last}`}: ${text}`);
+}
+
+function sharingOfAll(answered) {
+  if (answered.length < 2) return sharing(answered[0], Object.keys(tasks));
+  const words = (sets) => {
+    const together = sets.filter((users) => users.includes(" + "));
+    return together.length ? `one copy for ${together.join("; ")}` : "a copy for each task";
+  };
+  return inLines(levels(answered), words);
+}
+
+function sharing(task, names) {
+  return inLines(levels(names), (sets) => {
+    const own = sets.map((users) => users.split(" + ")).filter((users) => users.includes(task));
+    const others = [...new Set(own.flat())].filter((name) => name !== task);
+    return others.length ? `${task} shares with ${others.join(", ")}` : `${task} alone`;
+  });
 }
 
 // ---- one item
@@ -46,52 +89,44 @@ const EXAMPLES = [
 function bars(shares) {
   const list = make("ul", "", "bars");
   for (const [label, share] of Object.entries(shares)) {
-    const row = make("li"), track = make("span", "", "track"), bar = make("i");
-    bar.style.width = `${100 * share}%`;
-    track.append(bar);
-    row.append(make("span", label), track, make("span", `${(100 * share).toFixed(1)} %`));
+    const row = make("li");
+    row.append(...bar(share, label, `${(100 * share).toFixed(1)} %`));
     list.append(row);
   }
   return list;
 }
 
 function dial(value, [low, high]) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const part = Math.min(1, Math.max(0, (value - low) / (high - low)));
-  const end = angle => `${60 - 50 * Math.cos(angle)} ${60 - 50 * Math.sin(angle)}`;
-  const draw = (name, share) => {
-    const path = document.createElementNS(svg.namespaceURI, "path");
-    path.setAttribute("class", name);
-    path.setAttribute("d", `M 10 60 A 50 50 0 0 1 ${end(Math.PI * share)}`);
-    svg.append(path);
-  };
-  svg.setAttribute("viewBox", "0 0 120 76");
-  svg.setAttribute("class", "dial");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${value.toFixed(2)} on a scale from ${low} to ${high}`);
-  draw("back", 1);
-  if (part > 0.001) draw("front", part);
-  for (const [x, number] of [[6, low], [106, high]]) {
-    const text = document.createElementNS(svg.namespaceURI, "text");
-    text.setAttribute("x", x);
-    text.setAttribute("y", 74);
-    text.textContent = number;
-    svg.append(text);
-  }
-  return svg;
+  const end = (angle) => `${60 - 50 * Math.cos(angle)} ${60 - 50 * Math.sin(angle)}`;
+  const arc = (name, share) => draw("path", { class: name, d: `M10 60A50 50 0 0 1 ${end(Math.PI * share)}` });
+  const label = (x, number) => draw("text", { x, y: 74, "text-anchor": "middle" }, number);
+  const name = `${value.toFixed(2)} on a scale from ${low} to ${high}`;
+  return draw("svg", { viewBox: "0 0 120 78", class: "dial", role: "img", "aria-label": name },
+    arc("back", 1), ...(part > 0.001 ? [arc("front", part)] : []), label(10, low), label(110, high));
 }
+
+const shown = (answer) => (answer.probabilities ? answer.prediction : answer.prediction.toFixed(2));
 
 function card(name, answer) {
   const box = make("div"), task = tasks[name];
-  const value = answer.probabilities ? answer.prediction : answer.prediction.toFixed(2);
-  box.append(make("h3", name), make("p", value, "value"));
+  box.append(make("h3", name), make("p", shown(answer), "value"));
   box.append(answer.probabilities ? bars(answer.probabilities) : dial(answer.prediction, task.range));
+  box.addEventListener("pointerenter", () => choose(name));
+  box.addEventListener("pointerleave", () => choose(""));
   return box;
+}
+
+function choose(name) {
+  for (const input of document.querySelectorAll("#paths input")) input.checked = input.value === name;
+  light();
 }
 
 function item(text, pair) {
   return pair ? {text, text_pair: pair} : {text};
 }
+
+const predict = async (items) => (await ask("predict", {items})).json();
 
 async function answer(event) {
   event.preventDefault();
@@ -101,11 +136,14 @@ async function answer(event) {
   try {
     if (!Object.keys(tasks).length) await describe();
     const start = performance.now();
-    const found = await call("predict", {items: [item($("text").value, $("pair").value.trim())]});
+    const found = await predict([item($("text").value, $("pair").value.trim())]);
     const {id, error, ...answers} = found.answers[0];
     if (error) throw new Error(error);
-    $("cards").replaceChildren(...Object.entries(answers).map(pair => card(...pair)));
     const total = performance.now() - start;
+    $("cards").replaceChildren(...Object.entries(answers).map((pair) => card(...pair)));
+    $("spoken").textContent = Object.entries(answers).map(([name, one]) => `${name}: ${shown(one)}`).join("; ");
+    choose("");
+    light(Object.keys(answers));
     $("timing").textContent =
       `${(1000 * found.seconds).toFixed(0)} ms in the server, ${total.toFixed(0)} ms in all`;
   } catch (error) {
@@ -132,7 +170,7 @@ function parse(text) {
     else cell += c;
   }
   if (cell || row.length) rows.push([...row, cell]);
-  const [columns, ...others] = rows.filter(cells => cells.some(Boolean));
+  const [columns, ...others] = rows.filter(cells => cells.length > 1 || cells[0]);
   return {columns: columns || [], rows: others};
 }
 
@@ -153,23 +191,41 @@ async function read(file) {
   $("preview").replaceChildren();
 }
 
+/** The answers to a part of the rows: fewer at a time, or later, if the server says so. */
+async function* inParts(items) {
+  let size = CHUNK, tries = 0;
+  for (let start = 0; start < items.length;) {
+    try {
+      const found = await predict(items.slice(start, start + size));
+      yield found.answers;
+      start += found.answers.length;
+      tries = 0;
+    } catch (error) {
+      if (error.status === 413 && size > 1) size = Math.ceil(size / 2);
+      else if (error.status === 503 && tries++ < TRIES) await new Promise((go) => setTimeout(go, 1000 * error.wait));
+      else throw error;
+    }
+  }
+}
+
 async function answerRows(event) {
   event.preventDefault();
   const button = event.target.querySelector("button[type=submit]");
   const [one, two] = [Number($("column").value), Number($("column-pair").value)];
-  const items = table.rows.map(row => item(row[one] || "", two < 0 ? "" : row[two] || ""));
-  const answers = [];
+  const items = table.rows.map((row) => item(row[one] || "", two < 0 ? "" : row[two] || ""));
+  const answers = [], start = performance.now();
   button.disabled = true;
   $("progress").hidden = false;
+  const say = (more) => { $("status").textContent = `${answers.length} of ${items.length} rows answered${more}`; };
   try {
-    for (let start = 0; start < items.length; start += CHUNK) {
-      const found = await call("predict", {items: items.slice(start, start + CHUNK)});
-      answers.push(...found.answers);
+    for await (const part of inParts(items)) {
+      answers.push(...part);
       $("progress").value = answers.length / items.length;
-      $("status").textContent = `${answers.length} of ${items.length} rows answered`;
+      say("");
     }
+    say(` in ${((performance.now() - start) / 1000).toFixed(1)} s`);
   } catch (error) {
-    $("status").textContent = `${answers.length} of ${items.length} rows answered; then: ${error.message}`;
+    say(`; then: ${error.message}`);
   }
   offer(answers);
   button.disabled = false;

@@ -1,0 +1,1 @@
+"""Export: a trained model as folders that other tools load."""

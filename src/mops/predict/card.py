@@ -1,0 +1,120 @@
+"""The card of a model: README.md with its scores, data, costs, sharing plan and limits."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mops.plans.layout import Layout
+from mops.plans.picture import draw
+from mops.tasks import Task
+
+Config = Mapping[str, Any]  # config.json of a bundle
+NORMAL_95 = 1.96  # standard errors on each side of a 95 % interval
+SCORED = {"report": "validation, cross-fitted", "test": "test"}  # split -> its column
+LIBRARY, PIPELINE = "mops", "text-classification"
+USAGE = """```
+mops predict FOLDER INPUT.csv
+```"""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a folder holds, who loads it, and how."""
+
+    tasks: tuple[str, ...] = ()  # default: all
+    library: str = LIBRARY
+    pipeline: str = PIPELINE
+    text: str = USAGE
+
+
+def format_card(layout: Layout, config: Config, usage: Usage | None = None) -> str:
+    """README.md of a bundle or of an exported folder."""
+    usage = usage or Usage()
+    tasks = [layout.tasks[name] for name in usage.tasks or layout.tasks]
+    names = " + ".join(task.name for task in tasks)
+    plan, about = layout.plan.name, layout.plan.about or "see the picture"
+    count = f"{len(layout.tasks)} task{'s' * (len(layout.tasks) > 1)}"
+    what = f"The task {names} of a model for {count}," if usage.tasks else f"One model for {count},"
+    licence = config.get("encoder_licence", "")
+    sections = {
+        f"{names} ({plan})": f"{what} trained with mops. Plan `{plan}`: {about}.\n\n"
+        f"```\n{draw(layout)}\n```",
+        "Use": usage.text,
+        "Scores": "\n".join(score_table(tasks, config)),
+        "Data": "\n".join(data_table(tasks, config)),
+        "Costs": "\n".join(f"- {line}" for line in costs(layout, tasks, config)),
+        "Limits": "\n".join(f"- {line}" for line in limits(layout, tasks, config)),
+        "Encoder": f"`{encoder_name(config)}`, licence: {licence or 'not known to mops'}. The "
+        "data files have licences of their own.",
+    }
+    front = {"library_name": usage.library, "pipeline_tag": usage.pipeline, "license": licence}
+    lines = [f"{key}: {value}" for key, value in front.items() if value]
+    marks = ["#", *["##"] * (len(sections) - 1)]
+    body = (f"{m} {title}\n\n{s}" for m, (title, s) in zip(marks, sections.items(), strict=True))
+    return "---\n" + "\n".join(lines) + "\n---\n\n" + "\n\n".join(body) + "\n"
+
+
+def encoder_name(config: Config) -> str:
+    """A name; of a local folder only its last part."""
+    name = str(config.get("encoder_name", ""))
+    return Path(name).name if Path(name).is_absolute() else name
+
+
+def score_table(tasks: list[Task], config: Config) -> Iterator[str]:
+    """The main score of each task with its 95 % interval."""
+    yield f"| task | type | answers | score | {' | '.join(SCORED.values())} |"
+    yield "|---" * (4 + len(SCORED)) + "|"
+    for task in tasks:
+        answers = (
+            f"{task.range[0]:g} to {task.range[1]:g}" if task.range else ", ".join(task.labels)
+        )
+        cells = " | ".join(format_score(task, split, config) for split in SCORED)
+        yield f"| {task.name} | {task.type} | {answers} | {task.score_name} | {cells} |"
+    yield "\nIn brackets: the 95 % interval over the rows (normal approximation)."
+
+
+def format_score(task: Task, split: str, config: Config) -> str:
+    scores = config.get("scores", {}).get(task.name, {}).get(split, {})
+    main = config.get("main_scores", {}).get(task.name, "")
+    if main not in scores:
+        return "not measured"
+    score, half = scores[main], NORMAL_95 * scores["stderr"]
+    interval = f"{score - half:.3f} to {score + half:.3f}" if math.isfinite(half) else "unknown"
+    return f"{score:.3f} ({interval}), {scores['rows']:,} rows"
+
+
+def data_table(tasks: list[Task], config: Config) -> Iterator[str]:
+    """The files and rows of each split."""
+    rows = [
+        f"| {task.name} | {split} | {', '.join(facts['files'])} | {facts['rows']:,} |"
+        for task in tasks
+        for split, facts in config.get("data", {}).get(task.name, {}).items()
+    ]
+    if rows:
+        yield from ("| task | split | files | rows |", "|---|---|---|---|", *rows)
+    else:
+        yield "Not recorded."
+
+
+def costs(layout: Layout, tasks: list[Task], config: Config) -> Iterator[str]:
+    size = layout.parameters * 4 / 1e6
+    yield f"all tasks together: {layout.parameters:,} parameters, {size:,.1f} MB in float32"
+    for task in tasks:
+        own = sum(layout.sizes[owner] for owner in layout.routes[task.name].owners)
+        yield f"{task.name} passes {own:,} of them"
+    if training := config.get("training"):
+        yield f"trained for {training['steps']:,} steps in {training['seconds']:,.0f} s"
+
+
+def limits(layout: Layout, tasks: list[Task], config: Config) -> Iterator[str]:
+    yield f"tokens after the first {layout.reading.max_length} of a text or pair are not read"
+    yield "scores hold for texts like those of the data files, not for other domains or languages"
+    yield "every text gets one of the answers above; there is none for `something else`"
+    names = {task.name for task in tasks}
+    for name in names & set(config.get("untrained", ())):
+        yield f"{name}: no training step was taken for it"
+    for warning in config.get("warnings", ()):
+        if warning.partition(":")[0] in names:
+            yield warning
