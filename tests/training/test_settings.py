@@ -13,13 +13,15 @@ from safetensors.torch import load_file
 
 import mops
 from mops.model.blocks import Dense
+from mops.training import machine
 from mops.training.run import Run
 from running import TRAIN_ROWS, world, write_long_encoder, write_toy_data
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 NAMES = ("sentiment", "paraphrase", "similarity")
-MAY_CRASH = getattr(torch.cpu, "get_capabilities", dict)().get("amx_tile", False)
-safe_bfloat16 = pytest.mark.skipif(MAY_CRASH, reason="AMX may be an illegal instruction here")
+safe_bfloat16 = pytest.mark.skipif(
+    not machine.speed_up(machine.PRODUCTS), reason="AMX is an illegal instruction here"
+)
 
 
 @pytest.fixture
@@ -216,30 +218,34 @@ def test_bfloat16_rounds_the_products_of_a_training_step_and_nothing_else(
     assert {tensor.dtype for tensor in weights_of(fast).values()} == {torch.float32}
 
 
-@safe_bfloat16
 @pytest.mark.parametrize(
-    ("known", "is_used"),
+    ("known", "program", "is_used"),
     [
-        ({"avx512_bf16": True, "amx_tile": False}, True),
-        ({"avx512_bf16": True, "amx_tile": True}, False),  # may crash in a virtual machine
-        ({"avx512_bf16": False}, False),
+        (True, "print(2.0)", True),
+        (True, "print(0.7)", False),  # slower than float32
+        (True, "import os; os.abort()", False),
+        (False, "print(2.0)", False),
     ],
 )
-def test_bf16_auto_asks_the_processor(
-    known: dict[str, bool],
-    is_used: bool,
-    run_with: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_bf16_auto_tries_a_product_in_another_process(
+    known: bool, program: str, is_used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
-    settings = {"training__max_steps": 4}
-    auto = mops.train(
-        world().recipe("shared", **settings, training__bf16="auto"), tmp_path / "auto"
-    )
-    same = run_with(**settings, training__bf16=is_used)
-    weights = weights_of(auto)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in weights_of(same).items())
+    capabilities = {"avx512_bf16": known}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setattr(machine, "PRODUCTS", program)
+    assert machine.has_bfloat16.__wrapped__("cpu") is is_used
+
+
+@safe_bfloat16
+@pytest.mark.parametrize("is_used", [True, False])
+def test_bf16_auto_takes_bfloat16_where_it_is_fast(
+    is_used: bool, run_with: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mops.training.prepare.has_bfloat16", lambda device: is_used)
+    recipe = world().recipe("shared", training__max_steps=4, training__bf16="auto")
+    weights = weights_of(run_with(training__max_steps=4, training__bf16=is_used))
+    found = weights_of(mops.train(recipe, tmp_path / "auto"))
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in found.items())
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ class Training(Strict):
     bf16: bool | Literal["auto"] = doc(
         False,
         "compute the encoder's matrix products of a training step in bfloat16; `auto`: where "
-        "that is known to be fast and safe. Predictions are always in float32",
+        "a trial product is safe and faster. Predictions are always in float32",
     )
     torch_compile: bool = doc(False, "compile the feed-forward blocks")
     report_to: Literal["none", Tracker] | tuple[Tracker, ...] = doc(
