@@ -153,9 +153,15 @@ def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tens
     """Every token attends to all tokens of its own segment."""
     if dropout:
         return DropoutAttention.apply(qkv_TE, buckets, heads, dropout)  # type: ignore[no-untyped-call]
-    padded_PE = qkv_TE.index_select(0, buckets.sources_P)
+    padded_PE = pad(qkv_TE, buckets)
     mixed_PD = join([attend_bucket(padded_PE[b.rows], b, heads) for b in buckets.items])
     return mixed_PD.index_select(0, buckets.places_T)
+
+
+def pad(values_TE: Tensor, buckets: Buckets) -> Tensor:
+    """The padded tokens, at least in float32: scores and their softmax are sensitive."""
+    dtype = torch.promote_types(values_TE.dtype, torch.float32)
+    return values_TE.index_select(0, buckets.sources_P).to(dtype)
 
 
 def attend_bucket(qkv_NE: Tensor, bucket: Bucket, heads: int) -> Tensor:
@@ -179,8 +185,8 @@ class DropoutAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
-        padded_PE = qkv_TE.index_select(0, buckets.sources_P)
-        mixed_PD = qkv_TE.new_empty(len(padded_PE), qkv_TE.shape[1] // 3)
+        padded_PE = pad(qkv_TE, buckets)
+        mixed_PD = padded_PE.new_empty(len(padded_PE), qkv_TE.shape[1] // 3)
         saved: list[Tensor] = []
         for bucket in buckets.items:
             parts = split_heads(padded_PE[bucket.rows], bucket, 3, heads).flatten(1, 2)
@@ -192,12 +198,12 @@ class DropoutAttention(torch.autograd.Function):
             mixed_BHLd.copy_(mixed_GLd.view(mixed_BHLd.shape))
             saved += [parts, weights_GLL, bits_GLL]
         ctx.save_for_backward(*saved)
-        ctx.settings = buckets, heads, dropout
+        ctx.settings = buckets, heads, dropout, qkv_TE.dtype
         return mixed_PD.index_select(0, buckets.places_T)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        buckets, heads, dropout = ctx.settings
+        buckets, heads, dropout, dtype = ctx.settings
         padded, width = len(buckets.sources_P), gradients[0].shape[1]
         d_mixed_PD = gradients[0].new_zeros(padded, width)
         d_mixed_PD.index_copy_(0, buckets.places_T, gradients[0])
@@ -210,7 +216,8 @@ class DropoutAttention(torch.autograd.Function):
             d_parts = attention_backward(d_mixed_GLd, parts, weights_GLL, factors_GLL)
             d_padded = split_heads(d_padded_PE[bucket.rows], bucket, 3, heads)
             d_padded.copy_(d_parts.view(d_padded.shape))
-        return d_padded_PE.index_select(0, buckets.places_T), None, None, None
+        d_qkv_TE = d_padded_PE.to(dtype).index_select(0, buckets.places_T)
+        return d_qkv_TE, None, None, None
 
 
 def softmax_weights(parts: Tensor, bucket: Bucket, heads: int) -> Tensor:

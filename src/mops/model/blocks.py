@@ -58,14 +58,16 @@ class Dense(nn.Linear):
     A single output is a plain sum, for the same reason.
 
     With `has_bfloat16`, a training step rounds inputs, weights and outputs to bfloat16; the weights
-    that the optimizer updates stay in float32 (Micikevicius et al. 2018).
+    that the optimizer updates stay in float32 (Micikevicius et al. 2018). `keeps_bfloat16`: what
+    follows takes such outputs as they are.
     """
 
-    has_bfloat16 = False
+    has_bfloat16 = keeps_bfloat16 = False
 
     def forward(self, input: Tensor) -> Tensor:
         if self.has_bfloat16 and self.training:
-            return F.linear(*(x.bfloat16() for x in (input, self.weight, self.bias))).float()
+            output = F.linear(*(x.bfloat16() for x in (input, self.weight, self.bias)))
+            return output if self.keeps_bfloat16 else output.float()
         if self.out_features == 1:
             return (input * self.weight).sum(1, keepdim=True) + self.bias
         is_learning = self.weight.requires_grad and torch.is_grad_enabled()
@@ -103,6 +105,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = shape.heads
         self.query_key_value = Dense(shape.width, 3 * shape.width)
+        self.query_key_value.keeps_bfloat16 = True
         self.output = Dense(shape.width, shape.width)
         self.dropout = Dropout(dropout)
 
@@ -117,6 +120,7 @@ class FeedForward(nn.Module):
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
         self.inner = Dense(shape.width, shape.inner)
+        self.inner.keeps_bfloat16 = True
         self.activation = ACTIVATIONS[shape.activation]
         self.output = Dense(shape.inner, shape.width)
         self.dropout = Dropout(dropout)
