@@ -176,9 +176,13 @@ class Joint:
 
 
 def root(covariance_CC: Values) -> Values:
-    """A matrix whose square is the covariance, without its negative eigenvalues."""
+    """The symmetric square root of the covariance, without its negative eigenvalues.
+
+    Eigenvectors differ between processors, in sign and where eigenvalues are equal; this root, and
+    so every draw that is made with it, does not.
+    """
     variances, axes_CC = np.linalg.eigh(covariance_CC)
-    return np.asarray(axes_CC * np.sqrt(np.maximum(variances, 0.0)))
+    return np.asarray((axes_CC * np.sqrt(np.maximum(variances, 0.0))) @ axes_CC.T)
 
 
 def student_noise(
