@@ -42,6 +42,7 @@ SIZES = (1, 1, 1, 1, 1, 1, 2, 8)  # items of a request
 LARGE = 32  # items of a request at overload; the queue holds a quarter of what is asked then
 LIBRARIES = """\
 import os
+import mops.predict.bundle
 import mops.serve.workers
 from benchmarks.resident import private_bytes
 print(private_bytes(os.getpid()))
