@@ -132,6 +132,11 @@ def test_a_step_takes_three_forward_passes_where_all_learns() -> None:
         assert costs_of(plan)["flops_per_step"] == pytest.approx(costs["flops_per_step"])
 
 
+def test_r_drop_doubles_the_work_of_a_step() -> None:
+    once, twice = (costs_of("shared", **more)["flops_per_step"] for more in ({}, {"r_drop": 1.0}))
+    assert twice == pytest.approx(2 * once)
+
+
 def test_what_is_frozen_from_the_bottom_up_is_no_work_of_a_step() -> None:
     """The first late layer has nothing below that learns: one pass back, the others two."""
     network, costs = build_network("frozen+late:SI"), costs_of("frozen+late:SI")

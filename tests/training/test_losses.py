@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_softmax, rel_entr, softmax
 
 from building import THREE_TASKS, build_network, mixed_batch, mixed_segments, outputs_of
 from mops.errors import GuardError, RecipeError
 from mops.model.packing import pack_segments
 from mops.plans.rows import Rate, SharingPlan
 from mops.tasks import Task, canonical_label, sorted_labels
-from mops.training.losses import loss_of
+from mops.training.losses import divergence_of, loss_of
 from mops.training.step import StepFacts, check_reach, compute_losses
 
 DRAW = np.random.default_rng(0)
@@ -103,6 +103,51 @@ def test_losses_of_a_batch_are_those_of_its_outputs() -> None:
         assert float(losses[task.name].detach()) == float(
             loss_of(task, outputs[task.name], targets)
         )
+
+
+def kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return rel_entr(p, q).sum(axis=-1)
+
+
+def test_divergences_are_the_mean_of_both_directions() -> None:
+    """[KL(p|q) + KL(q|p)] / 2, of classes and of each threshold; (u - v)^2 of values."""
+    halves = torch.tensor(LOGITS[:8])
+    p, q = softmax(LOGITS[:4], axis=1), softmax(LOGITS[4:8], axis=1)
+    classes = task_of(labels=("a", "b", "c"))
+    expected = (kl(p, q) + kl(q, p)).mean() / 2
+    assert float(divergence_of(classes, halves)) == pytest.approx(expected, rel=1e-9)
+    s = expit(LOGITS[:8])
+    both = np.stack([s, 1 - s], axis=-1)
+    each = (kl(both[:4], both[4:]) + kl(both[4:], both[:4])) / 2
+    ranks = task_of(labels=("a", "b", "c", "d"), loss="ordinal")
+    assert float(divergence_of(ranks, halves)) == pytest.approx(each.sum(1).mean(), rel=1e-9)
+    found = float(divergence_of(SIMILARITY, halves[:, :1]))
+    assert found == pytest.approx(np.square(LOGITS[:4, 0] - LOGITS[4:8, 0]).mean(), rel=1e-9)
+
+
+def test_r_drop_reads_each_row_twice() -> None:
+    """Without dropout both answers are the same, and so is the loss; with it they differ."""
+    network = build_network("hybrid:2")
+    batch = mixed_batch(network)
+    plain, twice = (compute_losses(network, batch, r_drop=weight) for weight in (0.0, 2.0))
+    for task, expected in plain.items():
+        torch.testing.assert_close(twice[task], expected)
+    network = build_network("hybrid:2", dropout=0.1).train()
+    found = {}
+    for weight in (1.0, 3.0):
+        torch.manual_seed(1)
+        found[weight] = compute_losses(network, batch, r_drop=weight)
+    torch.manual_seed(1)
+    pack = pack_segments(batch.segments * 2, network.layout)
+    for name, outputs in network(pack).items():
+        task = network.layout.tasks[name]
+        targets = torch.tensor(batch.targets[name], dtype=torch.float32)
+        one, two = (float(loss_of(task, half, targets)) for half in outputs.detach().chunk(2))
+        distance = float(divergence_of(task, outputs.detach()))
+        assert distance > 0
+        for weight, losses in found.items():
+            expected = (one + two) / 2 + weight / 2 * distance
+            assert float(losses[name].detach()) == pytest.approx(expected, rel=1e-5)
 
 
 # ------------------------------------------------------------------ what does not fit

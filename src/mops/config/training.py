@@ -191,6 +191,11 @@ class Training(Strict):
     ema: Fraction = doc(
         0.0, "decay of a moving average of the weights, which is what is scored and saved; 0: none"
     )
+    r_drop: NotNegative = doc(
+        0.0,
+        "R-Drop: each row is read twice, with different dropout, and the loss gets half of this "
+        "weight times the divergence of the two answers; 0: read once",
+    )
     dropout: Fraction = doc(0.1, "dropout of the encoder")
     head_dropout: Fraction = doc(0.1, "dropout before and inside the heads")
     schedule: ScheduleName = doc(

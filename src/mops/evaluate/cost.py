@@ -93,6 +93,7 @@ def stage_flops(
     for task, route in pieces.items():
         rows = after[task] - before[task]
         per_row = step_flops([p for p in route if p.stage >= frozen], learning, passes)
+        per_row *= 2 if stage.training.r_drop else 1
         once = sum(piece.flops for piece in route if piece.stage < frozen)
         yield rows * per_row, min(rows, sum(file.rows for file in schedule.files[task])) * once
 

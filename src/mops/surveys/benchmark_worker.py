@@ -107,7 +107,8 @@ class StageBenchmark:
     def time_step(self, step: int) -> float:
         """Seconds of a training step; its rows are gathered before, as in a run."""
         batch = self.trainer.objective.make_batch(step)
-        losses = partial(compute_losses, pack=self.cache.pack if self.cache else None)
+        pack = self.cache.pack if self.cache else None
+        losses = partial(compute_losses, pack=pack, r_drop=self.stage.training.r_drop)
         seconds = start_stopwatch(self.device)
         take_step(self.trainer.learner, batch, self.stage, step, losses)
         return seconds()

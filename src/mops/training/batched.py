@@ -72,6 +72,7 @@ def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
         "training.label_smoothing is set": training.label_smoothing > 0,
         "training.teachers is set": bool(training.teachers),
         "training.ema is set": training.ema > 0,
+        "training.r_drop is set": training.r_drop > 0,
         "it does not run on the CPU (training.device)": device != "cpu",
     }
     return next((reason for reason, applies in obstacles.items() if applies), "")

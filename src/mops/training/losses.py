@@ -70,6 +70,30 @@ def mse(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
 LOSSES = {loss.__name__: loss for loss in (cross_entropy, binary_cross_entropy, ordinal, mse)}
 
 
+def class_divergence(one_RO: Tensor, two_RO: Tensor) -> Tensor:
+    """The mean of KL(p|q) and KL(q|p): the sum over classes of (p - q) (log p - log q) / 2."""
+    p_RO, q_RO = one_RO.log_softmax(dim=-1), two_RO.log_softmax(dim=-1)
+    return ((p_RO.exp() - q_RO.exp()) * (p_RO - q_RO)).sum(dim=-1) / 2
+
+
+def binary_divergence(one_RO: Tensor, two_RO: Tensor) -> Tensor:
+    """The same for logits of two classes each, summed over the logits."""
+    return ((one_RO.sigmoid() - two_RO.sigmoid()) * (one_RO - two_RO)).sum(dim=-1) / 2
+
+
+def squared_difference(one_RO: Tensor, two_RO: Tensor) -> Tensor:
+    return (one_RO - two_RO).square().sum(dim=-1)
+
+
+# loss -> how far two answers to a row are apart
+DIVERGENCES = {
+    "cross_entropy": class_divergence,
+    "binary_cross_entropy": binary_divergence,
+    "ordinal": binary_divergence,
+    "mse": squared_difference,
+}
+
+
 def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     """The mean loss of some rows of a task, weighted by class as in torch's cross-entropy."""
     losses_R = LOSSES[task.loss_name](outputs_RO, targets_R)
@@ -79,6 +103,11 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     is_mixed = is_soft(outputs_RO, targets_R)
     weights_R = targets_R @ weights_C if is_mixed else weights_C[targets_R.long()]
     return (losses_R * weights_R).sum(dim=-1) / weights_R.sum(dim=-1)
+
+
+def divergence_of(task: Task, outputs_RO: Tensor) -> Tensor:
+    """How far the answers in the second half of the rows are from those in the first."""
+    return DIVERGENCES[task.loss_name](*outputs_RO.chunk(2, dim=-2)).mean(dim=-1)
 
 
 class Weighting(nn.Module):

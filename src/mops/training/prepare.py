@@ -185,7 +185,7 @@ class TaskObjective:
         return replace(batch, scale=self.schedule.scale(step), parts=parts)
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
-        return compute_losses(network, batch, self.pack_training)
+        return compute_losses(network, batch, self.pack_training, self.training.r_drop)
 
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Compute the frozen layers of the stage once, for rows that are used again."""

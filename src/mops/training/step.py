@@ -22,6 +22,7 @@ from mops.training.losses import (
     Weighting,
     build_gradients,
     build_weighting,
+    divergence_of,
     loss_of,
     shared_parameters,
 )
@@ -101,19 +102,25 @@ class StepFacts:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-def compute_losses(network: Network, batch: Batch, pack: Packer | None = None) -> dict[str, Tensor]:
-    """The loss of each task in the batch, from one forward pass."""
+def compute_losses(
+    network: Network, batch: Batch, pack: Packer | None = None, r_drop: float = 0.0
+) -> dict[str, Tensor]:
+    """The loss of each task in the batch, from one forward pass.
+
+    With `r_drop` each row is in it twice (Liang et al. 2021): the mean loss of both answers, and
+    r_drop / 2 times their divergence, which is half of the paper's equation 4.
+    """
     device = next(network.parameters()).device
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
-    outputs = network(pack(batch.segments))
-    return {
-        task: loss_of(
-            network.layout.tasks[task],
-            outputs[task],
-            torch.as_tensor(targets, dtype=torch.float32).to(device),
-        )
-        for task, targets in batch.targets.items()
-    }
+    times = 2 if r_drop else 1
+    outputs, losses = network(pack(batch.segments * times)), {}
+    for name, targets in batch.targets.items():
+        task = network.layout.tasks[name]
+        targets_R = torch.as_tensor(targets, dtype=torch.float32).to(device)
+        losses[name] = loss_of(task, outputs[name], torch.cat([targets_R] * times))
+        if r_drop:
+            losses[name] = losses[name] + r_drop / 2 * divergence_of(task, outputs[name])
+    return losses
 
 
 def take_step(
