@@ -194,6 +194,7 @@ def test_small_batches_give_the_same_and_texts_are_encoded_once(
         ("late:SIS", {}, "its encoder learns"),
         ("frozen+pals:top", {}, "adds something inside the encoder"),
         ("frozen+progressive", {}, "has feeds"),
+        ("frozen+late:NS", {}, "has a LayerNorm before the heads"),
         ("frozen+shared", {"gradients": "pcgrad"}, "gradients is not sum"),
         ("frozen+shared", {"loss_weights": "dwa"}, "loss weights are not fixed"),
         ("frozen+shared", {"augment": {"word_dropout": 0.1}}, "augment is set"),

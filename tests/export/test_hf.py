@@ -18,6 +18,7 @@ from mops.config.training import TaskEntry
 from mops.data.batches import tokenise
 from mops.errors import UsageError
 from mops.export.hf import export_bundle
+from mops.export.merge import MERGERS
 from mops.model.network import Network
 from mops.plans.catalog import every_plan
 from mops.plans.shapes import HeadShape, Reading
@@ -26,7 +27,18 @@ from mops.predict.inference import CLASS_LOGITS, compute_outputs
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-PLANS = ("shared", "hybrid:2", "late:ISS", "lora:3", "separate", "bitfit", "embert", "layers:FSSI")
+PLANS = (
+    "shared",
+    "hybrid:2",
+    "late:ISS",
+    "lora:3",
+    "separate",
+    "bitfit",
+    "embert",
+    "lhuc",
+    "late:IN",
+    "layers:FSSI",
+)
 
 
 def texts_of(count: int, texts: int, seed: int = 0) -> list[tuple[str, ...]]:
@@ -172,6 +184,26 @@ def test_gates_are_merged_too(tmp_path: Path) -> None:
     check_export(make_bundle(tmp_path / "model", plan), tmp_path / "out")
 
 
+def test_amplitudes_are_merged_at_every_site(tmp_path: Path) -> None:
+    """Into dense layers and into norms that other layers have too, beside what else is there."""
+    per: dict[str, Any] = {"vector": ["layer", "task"]}
+    rows: list[dict[str, Any]] = [
+        {"name": f"a{n}", "kind": "amplitude", "sites": [site], "per": per, "scale": 0.5 + n}
+        for n, site in enumerate(("after_attention", "after_feedforward", "after_layer"))
+    ]
+    rows[1]["per"] = {**per, "gate": []}
+    rows.append({**rows[0], "name": "b", "kind": "task_embedding"})
+    plan = {"name": "a", "copies": [{"part": "norms", "per": []}], "additions": rows}
+    check_export(make_bundle(tmp_path / "model", plan), tmp_path / "out")
+
+
+def test_an_activation_cannot_be_merged(tmp_path: Path) -> None:
+    row = {"name": "a", "kind": "lora", "sites": ["in_attention"], "activation": "gelu"}
+    plan = {"name": "a", "additions": [{**row, "per": {"down": [], "up": ["task"]}}]}
+    with pytest.raises(UsageError, match="no place for the addition 'a'"):
+        export_bundle(make_bundle(tmp_path / "model", plan), tmp_path / "out")
+
+
 def test_layers_that_share_their_weights_are_written_out(tmp_path: Path) -> None:
     copies = [{"part": "attention", "per": []}, {"part": "feedforward", "per": ["task"]}]
     check_export(make_bundle(tmp_path / "model", {"name": "a", "copies": copies}), tmp_path / "out")
@@ -262,6 +294,7 @@ def test_the_bundle_stays_as_it_was(tmp_path: Path) -> None:
     [
         ("hybrid:2", HeadShape(kind="cosine")),
         ("late:SI", HeadShape(kind="cosine", norm=True, project=True, scale="learned")),
+        ("late:IN", HeadShape(kind="cosine")),
     ],
 )
 def test_a_cosine_head_becomes_a_sentence_transformer(
@@ -298,6 +331,9 @@ REFUSED = {
     "pals:top": r"the addition 'pal_top' \(pal, on_top\)",
     "embert-pals": r"the addition 'pal' \(pal, beside_layer\), .*\(pal, on_top\)",
     "adapters:4": r"the addition 'adapter_1' \(bottleneck, after_attention\)",
+    "low-rank:3": r"the addition 'low_rank' \(low_rank, beside_layer\)",
+    "experts:2": r"the addition 'experts' \(experts, beside_layer\)",
+    "late:NS": r"a norm below a late layer or another norm",
     "progressive": r"'paraphrase' .* the logits of 'sentiment' that are fed into the head",
 }
 
@@ -315,7 +351,7 @@ def test_every_plan_is_exported_or_refused(tmp_path: Path) -> None:
     """The rows of a plan decide, not its name."""
     for n, plan in enumerate(every_plan(4, tuple(ENTRIES))):
         bundle = make_bundle(tmp_path / f"model{n}", plan)
-        others = {row.kind for row in plan.additions} - {"lora", "task_embedding"}
+        others = {row.kind for row in plan.additions} - set(MERGERS)
         if others or plan.feeds:
             with pytest.raises(UsageError, match="no place for"):
                 export_bundle(bundle, tmp_path / f"out{n}")

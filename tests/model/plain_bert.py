@@ -58,7 +58,8 @@ def layer_by_hand(
     inner = through(feed.inner, middle) + add("in_feedforward", n, middle)
     output = through(feed.output, gelu(inner))
     output = output + add("after_feedforward", n, output) + add("beside_layer", n, x)
-    return normed(norm.feedforward, middle + output)
+    output = normed(norm.feedforward, middle + output)
+    return output + add("after_layer", n, output)
 
 
 def states_by_hand(
@@ -105,6 +106,27 @@ def bottleneck_by_hand(parts: Mapping[str, Any], x: Tensor, heads: int) -> Tenso
     return through(parts["up"], gelu(through(parts["down"], x)))
 
 
+def low_rank_by_hand(parts: Mapping[str, Any], x: Tensor, heads: int) -> Tensor:
+    return through(parts["up"], through(parts["down"], x))
+
+
+def experts_by_hand(parts: Mapping[str, Any], x: Tensor, heads: int) -> Tensor:
+    """One expert after the other; the bias of the last projection is the same for all."""
+    weights = through(parts["router"], x).softmax(1)
+    count, up = weights.shape[1], parts["up"]
+    inner = gelu(through(parts["down"], x)).chunk(count, dim=1)
+    outputs = [
+        weights[:, [n]] * linear(own, matrix)
+        for n, (own, matrix) in enumerate(zip(inner, up.weight.chunk(count, dim=1), strict=True))
+    ]
+    return torch.stack(outputs).sum(0) + up.bias
+
+
+def amplitude_by_hand(parts: Mapping[str, Any], x: Tensor, heads: int) -> Tensor:
+    """x + this = 2 x / (1 + exp(-a))."""
+    return 2 * x / (1 + torch.exp(-parts["vector"].vector)) - x
+
+
 def vector_by_hand(parts: Mapping[str, Any], x: Tensor, heads: int) -> Tensor:
     vector: Tensor = parts["vector"].vector
     return vector
@@ -114,5 +136,8 @@ BY_HAND: Mapping[str, Callable[[Mapping[str, Any], Tensor, int], Tensor]] = {
     "pal": pal_by_hand,
     "lora": lora_by_hand,
     "bottleneck": bottleneck_by_hand,
+    "low_rank": low_rank_by_hand,
+    "experts": experts_by_hand,
+    "amplitude": amplitude_by_hand,
     "task_embedding": vector_by_hand,
 }

@@ -44,6 +44,10 @@ def parts_after_each_step(plan: str, folder: Any) -> tuple[set[str], set[str]]:
         ("lora:4", {"up"}, {"up", "down"}),
         ("frozen+adapters:4", {"up"}, {"up", "down"}),
         ("embert", {"vector"}, {"vector"}),
+        ("pals:parallel-gelu", {"up"}, {"up", "attend", "down"}),
+        ("low-rank:4", {"up"}, {"up", "down"}),
+        ("experts:2", {"up"}, {"up", "down", "router"}),
+        ("lhuc", {"vector"}, {"vector"}),
     ],
 )
 def test_the_last_projection_learns_first_and_the_rest_follows(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from plain_bert import BY_HAND, Added, states_by_hand
 from torch import Tensor
+from torch.nn.functional import gelu
 
 from building import DEPTH, WIDTH, build_network, hidden_of, segment, shake
 from mops.model.network import Network
@@ -24,6 +25,7 @@ def row(kind: str, *sites: str, **more: Any) -> Addition:
     """An addition with a copy of every part per layer and task, unless it says otherwise."""
     size = SIZE if KINDS[kind].is_sized else 0
     plain = {"per": dict.fromkeys(KINDS[kind].parts, OWN), "size": size}
+    plain |= {"experts": 3} if "router" in KINDS[kind].parts else {}
     return Addition(name="new", kind=kind, sites=sites, **plain | more)
 
 
@@ -103,6 +105,18 @@ def test_a_fixed_factor_multiplies_an_adapter(kind: str, site: str, encoder_fold
     network = moved(row(kind, site, scale=-0.7), encoder_folder)
     tops = int(site == ON_TOP)
     assert_states(network, lambda task: by_hand(network, kind, site, task, -0.7), tops=tops)
+
+
+@pytest.mark.parametrize(("kind", "site"), [*PLACES[:1], ("lora", "in_attention"), PLACES[-1]])
+def test_an_activation_of_the_output(kind: str, site: str, encoder_folder: Any) -> None:
+    """As in the code of the authors of PALs: GELU after the last projection."""
+    network = moved(row(kind, site, activation="gelu", scale=0.7), encoder_folder)
+
+    def added(task: str) -> Added:
+        plain = by_hand(network, kind, site, task)[site]
+        return {site: lambda n, x: 0.7 * gelu(plain(n, x))}
+
+    assert_states(network, added, tops=int(site == ON_TOP))
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.5])

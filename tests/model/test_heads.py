@@ -106,6 +106,22 @@ def test_late_layers_act_on_each_text_before_the_pair_features() -> None:
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
 
 
+def test_a_shared_norm_is_applied_before_all_heads() -> None:
+    """late:N: the same gain and bias for every task, on each text's vector."""
+    network = build_network("late:N", reading=Reading(pair="bi", features=("sum",)))
+    norm = network.bank["late1"]
+    shake(norm, seed=1)
+    segments = mixed_segments(network)
+    ours = outputs_of(network, segments)
+    for task, texts in (("sentiment", 1), ("paraphrase", 2)):
+        head = network.bank[f"head/{task}"].output
+        with torch.inference_mode():
+            vectors = torch.stack([s.mean(dim=0) for s in hidden_of(network, segments, task)])
+            normed = F.layer_norm(vectors, vectors.shape[1:], norm.weight, norm.bias, 1e-12)
+            expected = normed.view(-1, texts, normed.shape[1]).sum(1) @ head.weight.T + head.bias
+        torch.testing.assert_close(ours[task], expected, rtol=0, atol=1e-5)
+
+
 # ------------------------------------------------------------------ pair features
 
 DEFINITIONS = {

@@ -57,6 +57,7 @@ late = st.builds(
     width=st.sampled_from([0, 16, 40]),
     activation=st.sampled_from(["relu", "gelu", "tanh"]),
 ).map(without_idle_groups)
+norms = st.builds(Late, per=pers, norm=st.just(True))
 
 
 @st.composite
@@ -69,13 +70,15 @@ def additions(draw: st.DrawFn, name: str) -> Addition:
     is_gated = draw(st.booleans())
     per = {part: draw(pers) for part in (*words.parts, *([GATE] if is_gated else []))}
     is_own = any("task" in axes for axes in per.values())
-    sizes = {"pal": (0, 12, 24), "lora": (0, 3), "bottleneck": (1, 5)}
+    sizes = {"pal": (0, 12, 24), "lora": (0, 3), "bottleneck": (1, 5), "experts": (2, 4)}
     return Addition(
         name=name,
         kind=kind,
         sites=tuple(sites),
         per=per,
         size=draw(st.sampled_from(sizes.get(kind, (0,)))),
+        experts=draw(st.integers(2, 4)) if kind == "experts" else 0,
+        activation=draw(st.sampled_from([None, "gelu"])),
         layers=None if sites == [ON_TOP] else draw(ranges),
         depth=draw(st.integers(1, 3)) if ON_TOP in sites else 1,
         scale=draw(st.sampled_from([1.0, 0.5, -0.8])),
@@ -123,7 +126,7 @@ rows = st.builds(
     SharingPlan,
     name=st.just("random"),
     copies=st.lists(copies, max_size=4).map(tuple),
-    late=st.lists(late, max_size=3).map(tuple),
+    late=st.lists(late | norms, max_size=3).map(tuple),
     additions=st.tuples(additions("one"), additions("two")).flatmap(
         lambda rows: st.sampled_from([(), rows[:1], rows])
     ),

@@ -42,12 +42,13 @@ def command(
 ) -> None:
     """Write a trained model for other tools.
 
-    hf: OUT/TASK holds config, weights, tokenizer and a card. LoRA, task vectors and bias plans are
-    merged into the weights. `AutoModelForSequenceClassification` loads it and gives the same
-    logits: as a stock BERT for pool `pooler` or `cls` with a linear head, else (pool `mean`, late
-    layers, mlp, texts of a pair apart) with trust_remote_code=True and the file modeling_mops.py
-    in the folder, because no class of transformers pools a BERT by mean. A cosine head becomes a
-    SentenceTransformer. PALs, bottleneck adapters and feeds cannot be expressed and are refused.
+    hf: OUT/TASK holds config, weights, tokenizer and a card. LoRA, LHUC, task vectors and bias
+    plans are merged into the weights. `AutoModelForSequenceClassification` loads it and gives the
+    same logits: as a stock BERT for pool `pooler` or `cls` with a linear head, else (pool `mean`,
+    late layers, mlp, texts of a pair apart) with trust_remote_code=True and the file
+    modeling_mops.py in the folder, because no class of transformers pools a BERT by mean. A cosine
+    head becomes a SentenceTransformer. PALs, bottlenecks, low-rank functions, experts and feeds
+    cannot be expressed and are refused.
 
     onnx: OUT has the graph model.onnx and its weights, with tokenizer, tasks, plan and card. The
     outputs are checked against torch. `mops predict`, `eval` and `serve` take the folder in place

@@ -69,7 +69,7 @@ def modules_of(model: TaskModel, pooler: list[Tensor]) -> Iterator[Module]:
         yield dense(pooler[0], pooler[1], "tanh")
     for layer, activation in model.late:
         yield dense(layer.weight, layer.bias, activation)
-    norm = model.head_module.get_submodule("norm")
+    norm = model.norm
     if isinstance(norm, nn.LayerNorm):
         yield dense(LARGE * torch.eye(top), torch.zeros(top), "identity")
         tensors = {f"norm.{name}": tensor for name, tensor in norm.state_dict().items()}

@@ -73,6 +73,13 @@ class TaskModel:
             (dense, str(row.activation)) for o, row in rows for dense in linears(self.module(o))
         ]
 
+    @property
+    def norm(self) -> nn.Module:
+        """The norm above the late layers, of the plan or of the head; Identity without one."""
+        rows = self.bundle.layout.plan.late[-1:]
+        own = self.head_module.get_submodule("norm")
+        return self.module(self.route.late[-1]) if any(row.norm for row in rows) else own
+
     def trunk(self, prefix: str = "") -> dict[str, Tensor]:
         """The weights of the encoder under the names of a BertModel."""
         tensors = trunk_tensors(self.bundle.network, self.name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.errors import UsageError
@@ -92,7 +92,7 @@ def write_custom(model: TaskModel, draft: Path) -> Usage:
         (dense, str(model.head.activation)) for dense in linears(head.get_submodule("layers"))
     ]
     tensors = model.trunk("bert.") | {"classifier.weight": weight, "classifier.bias": bias}
-    tensors |= {f"norm.{key}": t for key, t in head.get_submodule("norm").state_dict().items()}
+    tensors |= {f"norm.{key}": t for key, t in model.norm.state_dict().items()}
     config = custom_config(model) | {"head_size": weight.shape[1], "head_outputs": weight.shape[0]}
     for stem, rows in {"late": model.late, "hidden": hidden}.items():
         config[stem] = [(dense.in_features, dense.out_features, name) for dense, name in rows]
@@ -116,7 +116,7 @@ def custom_config(model: TaskModel) -> dict[str, Any]:
         "texts_apart": model.texts_apart,
         "text_length": model.reading.max_length,
         "features": list(model.reading.features) if model.texts_apart else [],
-        "norm": model.head.norm,
+        "norm": isinstance(model.norm, nn.LayerNorm),
         "vector_size": model.bundle.layout.late_widths[-1],
         "ordinal": model.task.loss_name == "ordinal",
     }

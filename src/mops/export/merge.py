@@ -6,12 +6,13 @@ types, so every family becomes a BERT.
 
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mops.model.adapters import equation_of
+from mops.model.adapters import Equation, Parts, equation_of
 from mops.model.attention import Buckets
 from mops.model.network import Network
 from mops.model.pretrained import named_tensors
@@ -23,26 +24,29 @@ from mops.plans.shapes import EncoderShape
 FAMILY = "bert"
 POSITIONS = "embeddings.position_embeddings.weight"
 TYPES = "embeddings.token_type_embeddings.weight"
-AFFINE = ("lora", "task_embedding")  # kinds that change weights and biases of a dense layer
 NO_BUCKETS = Buckets(torch.empty(0), torch.empty(0), ())  # these kinds have no attention
-MERGED_INTO = {  # site -> part and dense layer whose output gets the addition
+MERGED_INTO = {  # site -> part and its dense layer or norm, whose output gets the addition
     "in_attention": ("attention", "query_key_value"),
     "after_attention": ("attention", "output"),
     "in_feedforward": ("feedforward", "inner"),
     "after_feedforward": ("feedforward", "output"),
+    "after_layer": ("norms", "feedforward"),
 }
 
 
 def unmergeable(layout: Layout, task: str) -> Iterator[str]:
     """What the route of a task has and a BERT with a head of its own cannot have."""
     route = layout.routes[task]
-    others = {
-        f"the addition {site.addition.name!r} ({site.addition.kind}, {site.site})": None
-        for sites in route.adapters
-        for site in sites
-        if site.addition.kind not in AFFINE
-    }
-    yield from others
+    yield from dict.fromkeys(
+        f"the addition {site.addition.name!r} ({site.addition.kind}, {site.site})"
+        for site in chain(*route.adapters)
+        if site.addition.kind not in MERGERS
+        or site.site not in MERGED_INTO
+        or site.addition.activation
+    )
+    has_norm = layout.reading.head(task).norm
+    if any(row.norm for row in (layout.plan.late if has_norm else layout.plan.late[:-1])):
+        yield "a norm below a late layer or another norm"
     for feed in route.feeds:
         yield f"the {feed.what} of {feed.source!r} that are fed into the head"
 
@@ -76,16 +80,31 @@ def trunk_tensors(network: Network, task: str) -> dict[str, Tensor]:
 
 
 def merge(bank: nn.ModuleDict, owner: str, sites: list[AdapterSite]) -> nn.Module:
-    """A part of a layer with additions in its weights: f(x) = Mx + c, measured at 0 and at I."""
+    """A part of a layer with additions in its weights."""
     if not sites:
         return bank[owner]
     module: nn.Module = deepcopy(bank[owner])
     for site in sites:
-        dense = module.get_submodule(MERGED_INTO[site.site][1])
-        assert isinstance(dense, nn.Linear)
+        name = MERGED_INTO[site.site][1]
         parts = {part: bank[own] for part, own in site.parts.items()}
-        points = torch.cat([torch.zeros(1, dense.in_features), torch.eye(dense.in_features)])
-        added = equation_of(site)(parts, points, NO_BUCKETS)
-        dense.weight.add_((added[1:] - added[0]).T)
-        dense.bias.add_(added[0])
+        layer, plain = (each.get_submodule(name) for each in (module, bank[owner]))
+        MERGERS[site.addition.kind](layer, plain, equation_of(site), parts)
     return module
+
+
+def add_map(layer: Any, plain: Any, equation: Equation, parts: Parts) -> None:
+    """Into a dense layer: what is added is Mx + c in its input x, measured at 0 and at I."""
+    points = torch.cat([torch.zeros(1, plain.in_features), torch.eye(plain.in_features)])
+    added = equation(parts, points, NO_BUCKETS)
+    layer.weight.add_((added[1:] - added[0]).T)
+    layer.bias.add_(added[0])
+
+
+def scale_output(layer: Any, plain: Any, equation: Equation, parts: Parts) -> None:
+    """Into a dense layer or a norm: what is added is d y in its output y."""
+    factor = equation(parts, torch.ones(1, len(plain.bias)), NO_BUCKETS)[0]
+    layer.weight.add_(torch.einsum("o,o...->o...", factor, plain.weight))
+    layer.bias.add_(factor * plain.bias)
+
+
+MERGERS = {"lora": add_map, "task_embedding": add_map, "amplitude": scale_output}  # by kind

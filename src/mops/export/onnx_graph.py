@@ -159,7 +159,8 @@ def run_layer(graph: Graph, route: Route, number: int, hidden: str) -> str:
     output = graph.apply(f"{feedforward}.output", output)
     output = add("after_feedforward", output, output)
     output = add("beside_layer", hidden, output)
-    return graph.apply(f"{norms}.feedforward", graph.add("Add", middle, output))
+    output = graph.apply(f"{norms}.feedforward", graph.add("Add", middle, output))
+    return add("after_layer", output, output)
 
 
 def add_adapters(
@@ -169,6 +170,7 @@ def add_adapters(
     for adapter in adapters:
         if adapter.site == site:
             added = EQUATIONS[adapter.addition.kind](graph, adapter, input)
+            added = graph.add("Gelu", added) if adapter.addition.activation else added
             onto = graph.add("Add", onto, scale(graph, adapter, added))
     return onto
 
@@ -194,6 +196,20 @@ def bottleneck(graph: Graph, adapter: AdapterSite, hidden: str) -> str:
     return graph.apply(adapter.parts["up"], inner)
 
 
+def low_rank(graph: Graph, adapter: AdapterSite, hidden: str) -> str:
+    return graph.apply(adapter.parts["up"], graph.apply(adapter.parts["down"], hidden))
+
+
+def experts(graph: Graph, adapter: AdapterSite, hidden: str) -> str:
+    weights = graph.add("Softmax", graph.apply(adapter.parts["router"], hidden), axis=-1)
+    inner = graph.add("Gelu", graph.apply(adapter.parts["down"], hidden))
+    apart = graph.constant([0, 0, adapter.addition.experts, -1])
+    weights = graph.add("Unsqueeze", weights, graph.constant([-1]))
+    weighed = graph.add("Mul", weights, graph.add("Reshape", inner, apart))
+    joined = graph.add("Reshape", weighed, graph.constant([0, 0, adapter.size]))
+    return graph.apply(adapter.parts["up"], joined)
+
+
 def lora(graph: Graph, adapter: AdapterSite, hidden: str) -> str:
     """Both B as one matrix, with zeros for the keys."""
     owner = adapter.parts["up"]
@@ -211,8 +227,15 @@ def task_embedding(graph: Graph, adapter: AdapterSite, input: str) -> str:
     return graph.weight(owner, module.vector)
 
 
+def amplitude(graph: Graph, adapter: AdapterSite, input: str) -> str:
+    owner = adapter.parts["vector"]
+    module: Any = graph.bank[owner]
+    return graph.add("Mul", input, graph.weight(owner, 2 * module.vector.sigmoid() - 1))
+
+
 EQUATIONS: dict[str, Callable[[Graph, AdapterSite, str], str]] = {
-    equation.__name__: equation for equation in (pal, bottleneck, lora, task_embedding)
+    equation.__name__: equation
+    for equation in (pal, bottleneck, low_rank, experts, lora, task_embedding, amplitude)
 }
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mops.model.attention import Buckets, Dropout, attend
-from mops.model.blocks import Dense, product
+from mops.model.blocks import ACTIVATIONS, Dense, product
 from mops.plans.rows import GATE, AdapterSite
 
 Parts = Mapping[str, nn.Module]
@@ -23,7 +23,10 @@ Equation = Callable[[Parts, Tensor, Buckets], Tensor]
 
 
 def pal(parts: Parts, hidden_TD: Tensor, buckets: Buckets, heads: int) -> Tensor:
-    """V^D attention(V^E h), no output matrix (Stickland and Murray 2019, equation 3)."""
+    """V^D attention(V^E h), no output matrix (Stickland and Murray 2019, equation 3).
+
+    Their code (Bert-n-Pals) applies GELU to it: `activation: gelu`.
+    """
     small_TS = parts["attend"](parts["down"](hidden_TD), buckets, heads)
     return parts["up"](small_TS)
 
@@ -31,6 +34,21 @@ def pal(parts: Parts, hidden_TD: Tensor, buckets: Buckets, heads: int) -> Tensor
 def bottleneck(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
     """W_up GELU(W_down h) (Houlsby et al. 2019)."""
     return parts["up"](nn.functional.gelu(parts["down"](hidden_TD)))
+
+
+def low_rank(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
+    """V^D V^E h, without attention (Stickland and Murray 2019; with GELU: a bottleneck)."""
+    return parts["up"](parts["down"](hidden_TD))
+
+
+def experts(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
+    """sum_i softmax_i(W h) W_up,i GELU(W_down,i h): each task weighs experts that all tasks share.
+
+    Multi-gate mixture of experts (MMoE, Ma et al. 2018), with bottlenecks as experts.
+    """
+    weights_TN = parts["router"](hidden_TD).softmax(1)
+    inner_TNS = nn.functional.gelu(parts["down"](hidden_TD)).view(*weights_TN.shape, -1)
+    return parts["up"]((weights_TN[:, :, None] * inner_TNS).flatten(1))
 
 
 def lora(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
@@ -44,19 +62,31 @@ def task_embedding(parts: Parts, input_TX: Tensor, _: Buckets, heads: int) -> Te
     return parts["vector"](len(input_TX))
 
 
+def amplitude(parts: Parts, hidden_TD: Tensor, _: Buckets, heads: int) -> Tensor:
+    """(2 sigmoid(a) - 1) h; added to h it is 2 sigmoid(a) h (LHUC, Swietojanski et al. 2016)."""
+    return (2 * torch.sigmoid(parts["vector"](1)) - 1) * hidden_TD
+
+
 EQUATIONS: dict[str, Callable[..., Tensor]] = {
-    equation.__name__: equation for equation in (pal, bottleneck, lora, task_embedding)
+    equation.__name__: equation
+    for equation in (pal, bottleneck, low_rank, experts, lora, task_embedding, amplitude)
 }
 
 
 def equation_of(adapter: AdapterSite) -> Equation:
-    """The equation of an adapter at its site, multiplied by its gate or its fixed factor."""
-    equation = partial(EQUATIONS[adapter.addition.kind], heads=adapter.heads)
+    """The equation of an adapter at its site, with its activation, times its gate or its factor."""
+    equation: Equation = partial(EQUATIONS[adapter.addition.kind], heads=adapter.heads)
+    if adapter.addition.activation:
+        equation = activated(equation, ACTIVATIONS[adapter.addition.activation])
     if GATE in adapter.parts:
         return lambda parts, *inputs: parts[GATE](equation(parts, *inputs))
     if adapter.addition.scale != 1:
         return lambda parts, *inputs: adapter.addition.scale * equation(parts, *inputs)
     return equation
+
+
+def activated(equation: Equation, activation: nn.Module) -> Equation:
+    return lambda *inputs: activation(equation(*inputs))
 
 
 def projection(n_in: int, n_out: int, *, std: float = 0.02) -> Dense:  # as in BERT
@@ -116,21 +146,35 @@ class Gate(nn.Module):
         return factor * added_TX
 
 
-PARTS: dict[tuple[str, str], Callable[[int, int, int, float], nn.Module]] = {
-    ("pal", "down"): lambda width, size, site, dropout: projection(width, size),
-    ("pal", "attend"): lambda width, size, site, dropout: SmallAttention(size, dropout),
-    ("pal", "up"): lambda width, size, site, dropout: projection(size, width, std=0),
-    ("bottleneck", "down"): lambda width, size, site, dropout: projection(width, size),
-    ("bottleneck", "up"): lambda width, size, site, dropout: projection(size, width, std=0),
-    ("lora", "down"): lambda width, size, site, dropout: Dense(width, 2 * size, bias=False),
-    ("lora", "up"): lambda width, size, site, dropout: LowRankUp(size, width),
-    ("task_embedding", "vector"): lambda width, size, site, dropout: Vector(site),
+def down(adapter: AdapterSite, _: float) -> Dense:
+    return projection(adapter.encoder.width, adapter.size)
+
+
+def up(adapter: AdapterSite, _: float) -> Dense:
+    return projection(adapter.size, adapter.encoder.width, std=0)
+
+
+PARTS: dict[tuple[str, str], Callable[[AdapterSite, float], nn.Module]] = {
+    ("pal", "down"): down,
+    ("pal", "attend"): lambda adapter, dropout: SmallAttention(adapter.size, dropout),
+    ("pal", "up"): up,
+    ("bottleneck", "down"): down,
+    ("bottleneck", "up"): up,
+    ("low_rank", "down"): down,
+    ("low_rank", "up"): up,
+    ("experts", "router"): lambda a, _: projection(a.encoder.width, a.addition.experts),
+    ("experts", "down"): down,
+    ("experts", "up"): up,
+    ("lora", "down"): lambda a, _: Dense(a.encoder.width, 2 * a.size, bias=False),
+    ("lora", "up"): lambda adapter, _: LowRankUp(adapter.size, adapter.encoder.width),
+    ("task_embedding", "vector"): lambda adapter, _: Vector(adapter.width),
+    ("amplitude", "vector"): lambda adapter, _: Vector(adapter.width),
 }
 
 
 def build_part(adapter: AdapterSite, part: str, dropout: float) -> nn.Module:
     """A part of an adapter with its initial weights."""
-    addition, width = adapter.addition, adapter.encoder.width
+    addition = adapter.addition
     if part == GATE:
         return Gate(addition.scale, addition.bound)
-    return PARTS[addition.kind, part](width, adapter.size, adapter.width, dropout)
+    return PARTS[addition.kind, part](adapter, dropout)

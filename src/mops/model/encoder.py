@@ -43,6 +43,7 @@ def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
         output_TD = add(bank, adapters["after_feedforward"], output_TD, output_TD)
         output_TD = add(bank, adapters["beside_layer"], hidden_TD, output_TD)
         hidden_TD = join(apply_inner(bank, spans["norms"], "feedforward", middle_TD + output_TD))
+        hidden_TD = add(bank, adapters["after_layer"], hidden_TD, hidden_TD)
     for stage in pack.tops:
         hidden_TD = stage.fan_out(hidden_TD)
         hidden_TD = add(bank, stage.adapters["on_top"], hidden_TD, hidden_TD)

@@ -145,7 +145,8 @@ def new_parts(
                 yield owner, partial(build_part, adapter, part, dropout)
         widths = pairwise(layout.late_widths)
         for owner, row, (n_in, n_out) in zip(route.late, layout.plan.late, widths, strict=True):
-            yield owner, partial(late_layer, n_in, n_out, row.activation)
+            layer = partial(late_layer, n_in, n_out, row.activation)
+            yield owner, partial(nn.LayerNorm, n_in, eps=1e-12) if row.norm else layer
         inputs = layout.head_input(name)
         yield route.head, partial(build_head, task, layout.reading, inputs, head_dropout)
 

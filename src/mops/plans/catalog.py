@@ -42,6 +42,7 @@ class ShortForm:
     form: str
     _: KW_ONLY
     source: str
+    has_letters: bool = False  # S and I after the colon, one per layer
     pattern: str = ""  # of the text after the colon
     allowed: str = "nothing"  # the pattern in words
     examples: Texts | Callable[[int, Texts], Texts] = ()  # of a depth and tasks; default: the form
@@ -106,6 +107,7 @@ def fsi(depth: int) -> str:
 @ShortForm(
     "layers:FFSSII",
     source="Pahari and Shimada; milestone report of the MOPS project",
+    has_letters=True,
     pattern="[FSI]+",
     allowed="F, S, I only, as layers:FFSSII",
     examples=lambda depth, tasks: (f"layers:{fsi(depth)}",),
@@ -133,20 +135,23 @@ def layers(letters: str) -> SharingPlan:
 @ShortForm(
     "late:SIS[/a+b]",
     source="Memory Occupancy and Performance Surveying",
-    pattern="[SI]+|[SI]*S[SI]*/.*",
-    allowed="S, I only, as late:SIS; with a shared layer also who shares, as late:ISS/a+b",
+    has_letters=True,
+    pattern="[SIN]+|[SIN]*S[SIN]*/.*",
+    allowed="S, I, N only, as late:SIS; with a shared layer also who shares, as late:ISS/a+b",
     examples=lambda depth, tasks: (
         "late:SIS",
         "frozen+late:SIS",
         *(f"late:ISS/{tasks[-2]}+{tasks[-1]}" for _ in tasks[2:3]),
+        "late:N",
     ),
 )
 def late(argument: str) -> SharingPlan:
-    """dense layers before the heads, S shared, I individual; after a slash who shares"""
+    """layers before the heads: S shared, I individual, N a shared norm; after a slash who shares"""
     letters, _, subsets = argument.partition("/")
     groups = tuple(tuple(group.split("+")) for group in subsets.split(",") if group)
     shared_row = Late(per=("task",), groups=groups) if groups else Late(per=())
-    rows = {"S": shared_row, "I": Late(per=("task",))}
+    # The norm: Progressive Layer Sharing on BERT.
+    rows = {"S": shared_row, "I": Late(per=("task",)), "N": Late(per=(), norm=True)}
     return SharingPlan(name=f"late:{argument}", late=tuple(rows[letter] for letter in letters))
 
 
@@ -188,6 +193,7 @@ PAL_BOTH = replace(PAL, sites=("beside_layer", "on_top"), per={**OVER_LAYERS, "a
 PALS = {
     "top": (PAL_TOP,),
     "parallel": (PAL,),
+    "parallel-gelu": (replace(PAL, activation="gelu"),),  # as in the code of the authors
     "parallel-weighted": (replace(PAL, per={**OVER_LAYERS, GATE: ("layer",)}, scale=0.1),),
     "both-same": (PAL_BOTH,),
     "both-different": (PAL, PAL_TOP),
@@ -260,6 +266,45 @@ def adapters(argument: str) -> SharingPlan:
         for n, site in enumerate(("after_attention", "after_feedforward"), start=1)
     )
     return adding(f"adapters:{size}", *rows)
+
+
+@ShortForm(
+    "low-rank:R",
+    source="Stickland and Murray 2019, BERT and PALs: without attention",
+    pattern=COUNT,
+    allowed="a whole number of 1 or more, as low-rank:100",
+    examples=("low-rank:100",),
+)
+def low_rank(argument: str) -> SharingPlan:
+    """a projection to R and back per task, beside every layer"""
+    size, sites = int(argument), ("beside_layer",)
+    row = Addition(name="low_rank", kind="low_rank", sites=sites, per=OWN_PAIR, size=size)
+    return adding(f"low-rank:{size}", row)
+
+
+@ShortForm(
+    "experts:N",
+    source="Ma et al. 2018, MMoE; with low-rank experts: Yang et al. 2024, MTL-LoRA",
+    pattern="[2-9]|[1-9][0-9]{1,2}",
+    allowed="a whole number of 2 or more, as experts:4",
+    examples=("experts:4",),
+)
+def experts(argument: str) -> SharingPlan:
+    """N small bottlenecks beside every layer, shared by all; each task weighs them per token"""
+    row = Addition(
+        name="experts",
+        kind="experts",
+        sites=("beside_layer",),
+        per={"router": ("layer", "task"), "down": ("layer",), "up": ("layer",)},
+        experts=int(argument),
+    )
+    return adding(f"experts:{argument}", row)
+
+
+@ShortForm("lhuc", source="Swietojanski et al. 2016, LHUC; in the code of BERT and PALs")
+def lhuc(_: str) -> SharingPlan:
+    """the output of every layer times 2 sigmoid(a), with a vector a per task"""
+    return adding("lhuc", replace(EMBEDDED, name="lhuc", kind="amplitude", sites=("after_layer",)))
 
 
 @ShortForm("bitfit", source="Ben Zaken et al. 2021, BitFit (which leaves the norms' gains alone)")

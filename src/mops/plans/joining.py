@@ -195,7 +195,7 @@ def functions_of(layout: Layout, route: Route) -> list[Any]:
              for sites in route.adapters]  # fmt: skip
     while added and not added[-1]:  # places on top that only other tasks use
         added.pop()
-    late = [(row.width, row.activation) for row in layout.plan.late]
+    late = [replace(row, per=(), groups=()) for row in layout.plan.late]
     return [added, late, sorted(route.slots, key=str), route.feeds, layout.reading.pool]
 
 

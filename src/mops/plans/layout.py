@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain
+from itertools import chain, pairwise
 
 from mops.errors import PlanError
 from mops.plans.rows import (
@@ -233,16 +233,23 @@ class Layout:
             sizes |= {owner: TRUNK_SIZES[part](self.encoder) for owner, part, _ in route.trunk}
             for adapter in chain(*route.adapters):
                 sizes |= adapter.sizes
-            late = map(dense, self.late_widths, self.late_widths[1:])
-            sizes |= zip(route.late, late, strict=True)
+            sizes |= zip(route.late, self.late_sizes, strict=True)
             sizes[route.head] = head_size(self.tasks[name], self.reading, self.head_input(name))
         return sizes
 
     @cached_property
     def late_widths(self) -> tuple[int, ...]:
         """The width of the pooled vector and of each late layer's output."""
-        width = self.encoder.width
-        return (width, *(row.width or width for row in self.plan.late))
+        widths = [self.encoder.width]
+        for row in self.plan.late:
+            widths.append(widths[-1] if row.norm else row.width or self.encoder.width)
+        return tuple(widths)
+
+    @cached_property
+    def late_sizes(self) -> tuple[int, ...]:
+        """The number of weights of each late layer."""
+        rows = zip(self.plan.late, pairwise(self.late_widths), strict=True)
+        return tuple(2 * widths[0] if row.norm else dense(*widths) for row, widths in rows)
 
     def head_input(self, name: str) -> HeadInput:
         is_pair, feeds, fed = self.tasks[name].is_pair, self.routes[name].feeds, []

@@ -31,6 +31,7 @@ IN_LAYER = (  # sites within a layer, in the order in which tokens pass them
     "in_feedforward",  # on the inner vector, before its activation
     "after_feedforward",
     "beside_layer",  # reads the layer's input, is added before the layer's last norm
+    "after_layer",  # on the layer's output
 )
 ON_TOP = "on_top"  # after the last layer: h + f(h)
 SITES = (*IN_LAYER, ON_TOP)
@@ -50,12 +51,16 @@ class AdditionKind:
     is_sized: bool = True
 
 
+WIDE = ("after_attention", "after_feedforward", "beside_layer", ON_TOP)  # as wide as the encoder
 KINDS = {  # equations: model/adapters.py; sizes: ADDITION_SIZES
     "pal": AdditionKind(("down", "attend", "up"), ("beside_layer", "after_feedforward", ON_TOP)),
     "task_embedding": AdditionKind(("vector",), IN_LAYER[:4], is_sized=False),
     "lora": AdditionKind(("down", "up"), ("in_attention",)),
-    "bottleneck": AdditionKind(
-        ("down", "up"), ("after_attention", "after_feedforward", "beside_layer", ON_TOP)
+    "bottleneck": AdditionKind(("down", "up"), WIDE),
+    "low_rank": AdditionKind(("down", "up"), ("beside_layer", ON_TOP)),
+    "experts": AdditionKind(("router", "down", "up"), WIDE),
+    "amplitude": AdditionKind(
+        ("vector",), ("after_attention", "after_feedforward", "after_layer", ON_TOP), is_sized=False
     ),
 }
 
@@ -73,12 +78,13 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Late:
-    """One dense layer between the pooled vector and the heads."""
+    """One layer between the pooled vector and the heads."""
 
     per: Per
     groups: Groups = ()
     width: Annotated[int, Field(ge=0)] = 0  # 0: as wide as the encoder
     activation: Activation = "relu"
+    norm: bool = False  # a LayerNorm instead: it has no width and no activation of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +92,12 @@ class Addition:
     """A small new function: its kind, where it is placed, its size, and who owns each part."""
 
     name: str  # the prefix of its owners: pal_down/sentiment
-    kind: Literal["pal", "task_embedding", "lora", "bottleneck"]
+    kind: Literal["pal", "task_embedding", "lora", "bottleneck", "low_rank", "experts", "amplitude"]
     sites: tuple[str, ...]  # several: the same function at each of them
     per: Mapping[str, Per]  # part -> one copy per ...; with "gate": a learned factor
     size: Annotated[int, Field(ge=0)] = 0  # 0: the kind's default for the encoder's width
+    experts: Annotated[int, Field(ge=0)] = 0  # how many, each of this size
+    activation: Literal["gelu"] | None = None  # of the output
     layers: LayerRange | None = None  # for sites within layers; default: all layers
     depth: Annotated[int, Field(ge=1)] = 1  # on top: how many, one after the other
     scale: float = 1.0  # a fixed factor; with a gate its initial value
@@ -127,6 +135,9 @@ class L2Pull:
 
 
 Row = TypeVar("Row", Copies, Addition)
+# Left out of the data at their defaults: plans without them keep the data, and trials the names,
+# that they had before these keys came.
+LATER_KEYS = ("experts", "activation", "norm")
 TRUNK_FROZEN = tuple(Rate(owner=f"{part}*", factor=0.0) for part in PARTS)
 
 
@@ -179,6 +190,9 @@ class SharingPlan:
     def to_data(self) -> dict[str, Any]:
         """Plain lists and mappings, for YAML and JSON."""
         data = type_adapter(SharingPlan).dump_python(self, mode="json")
+        for row in (*data["late"], *data["additions"]):
+            for key in [key for key in LATER_KEYS if not row.get(key, True)]:
+                del row[key]
         return {key: value for key, value in data.items() if value}
 
 
@@ -193,6 +207,8 @@ def find_problems(plan: SharingPlan) -> Iterator[str]:
         axes = row.per.values() if isinstance(row, Addition) else [row.per]
         if row.groups and not any("task" in per for per in axes):
             yield "`groups` has an effect only where `per` contains task"
+    if any(row.norm and (row.width or row.activation != "relu") for row in plan.late):
+        yield "a late layer with `norm` has no `width` and no `activation`; remove them"
     for copies in plan.copies:
         if not any(fnmatchcase(part, copies.part) for part in PARTS):
             yield (
@@ -243,6 +259,8 @@ def misplaced(addition: Addition) -> Iterator[str]:
         )
     if not kind.is_sized and (addition.size or len(addition.sites) > 1):
         yield f"a {addition.kind} has the size of its only site; give one site and no size"
+    if addition.experts < 2 if "router" in kind.parts else addition.experts:
+        yield f"`experts` is {addition.experts}; the kind experts has 2 or more, other kinds none"
 
 
 def contradictions(addition: Addition) -> Iterator[str]:
@@ -303,16 +321,32 @@ def unmatched(plan: SharingPlan, owners: Sequence[str]) -> Iterator[str]:
 
 PAL_SIZE = 204 / 768  # relative to the encoder's width, as in Stickland and Murray 2019
 LAYER_HEADS, TOP_HEADS = 6, 12
-DEFAULT_SIZES = {"lora": 8, "bottleneck": 64}
-ADDITION_SIZES: dict[tuple[str, str], Callable[[int, int, int], int]] = {  # width, size, site
-    ("pal", "down"): lambda width, size, site: dense(width, size),
-    ("pal", "attend"): lambda width, size, site: dense(size, 3 * size),
-    ("pal", "up"): lambda width, size, site: dense(size, width),
-    ("bottleneck", "down"): lambda width, size, site: dense(width, size),
-    ("bottleneck", "up"): lambda width, size, site: dense(size, width),
-    ("lora", "down"): lambda width, size, site: 2 * width * size,  # for queries and values
-    ("lora", "up"): lambda width, size, site: 2 * size * width,
-    ("task_embedding", "vector"): lambda width, size, site: site,
+DEFAULT_SIZES = {"lora": 8, "bottleneck": 64, "low_rank": 100, "experts": 16}
+
+
+def down_size(adapter: "AdapterSite") -> int:
+    return dense(adapter.encoder.width, adapter.size)
+
+
+def up_size(adapter: "AdapterSite") -> int:
+    return dense(adapter.size, adapter.encoder.width)
+
+
+ADDITION_SIZES: dict[tuple[str, str], Callable[["AdapterSite"], int]] = {
+    ("pal", "down"): down_size,
+    ("pal", "attend"): lambda adapter: dense(adapter.size, 3 * adapter.size),
+    ("pal", "up"): up_size,
+    ("bottleneck", "down"): down_size,
+    ("bottleneck", "up"): up_size,
+    ("low_rank", "down"): down_size,
+    ("low_rank", "up"): up_size,
+    ("experts", "router"): lambda a: dense(a.encoder.width, a.addition.experts),
+    ("experts", "down"): down_size,
+    ("experts", "up"): up_size,
+    ("lora", "down"): lambda a: 2 * a.encoder.width * a.size,  # for queries and values
+    ("lora", "up"): lambda a: 2 * a.size * a.encoder.width,
+    ("task_embedding", "vector"): lambda adapter: adapter.width,
+    ("amplitude", "vector"): lambda adapter: adapter.width,
 }
 
 
@@ -338,10 +372,10 @@ class AdapterSite:
 
     @cached_property
     def size(self) -> int:
-        """The given size, or the default of its kind for an encoder of this width."""
+        """The given size, or the default of its kind for this encoder; of all experts together."""
         addition = self.addition
         if addition.kind != "pal":
-            return addition.size or DEFAULT_SIZES.get(addition.kind, 0)
+            return (addition.size or DEFAULT_SIZES.get(addition.kind, 0)) * max(1, addition.experts)
         heads = TOP_HEADS if ON_TOP in addition.sites else LAYER_HEADS  # 6 divides 12
         size = addition.size or max(1, round(PAL_SIZE * self.encoder.width / heads)) * heads
         if size % heads:
@@ -354,8 +388,7 @@ class AdapterSite:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Owner -> its number of weights."""
-        widths = self.encoder.width, self.size, self.width
         return {
-            owner: 1 if part == GATE else ADDITION_SIZES[self.addition.kind, part](*widths)
+            owner: 1 if part == GATE else ADDITION_SIZES[self.addition.kind, part](self)
             for part, owner in self.parts.items()
         }

@@ -62,6 +62,7 @@ def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
         "its plan adds something inside the encoder": bool(layout.plan.additions),
         "its plan has feeds": bool(layout.plan.feeds),
         "its plan has pull rows": bool(layout.plan.pull),
+        "its plan has a LayerNorm before the heads": any(row.norm for row in layout.plan.late),
         "its plan freezes more than the encoder": not all(
             rate for owner, rate in layout.rates.items() if owner not in trunk
         ),
