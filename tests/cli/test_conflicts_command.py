@@ -30,6 +30,7 @@ def test_tables_advice_files_and_json(made: World, run_cli: Any, tmp_path: Path)
     assert "layer 0" in out and "layer 1" not in out and "feedforward" in out
     assert "over 6 measured steps" in out and "over 12 cells (6 for `all`)" in " ".join(out.split())
     assert "conflict" in out.split("allows\n\n")[-1]
+    assert "correlation of the outputs" in out and "on texts of" in out
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "conflicts.json", "heatmap.png", "heatmap.svg",
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mops.evaluate.conflicts import CosineCell, judge, place_and_part
+from mops.evaluate.conflicts import CosineCell, advise_late, correlate, judge, place_and_part
 from mops.evaluate.statistics import below_zero, holm
 
 TASKS = ("a", "b", "c")
@@ -185,3 +185,53 @@ def test_holm_by_its_definition() -> None:
         assert set(np.flatnonzero(holm(p) < level)) == rejected
     assert holm([0.5, 0.6]).tolist() == [1.0, 1.0]
     assert holm([]).tolist() == []
+
+
+# ------------------------------------------------------------------ outputs
+
+
+def numbers(seed: int, weight: float, rows: int = 60) -> np.ndarray:
+    """Noise around a common number of each row."""
+    common = np.random.default_rng(0).normal(size=rows)
+    return weight * common + np.random.default_rng(seed).normal(size=rows)
+
+
+def test_correlations_of_outputs_are_pearson_s_with_fisher_s_interval() -> None:
+    """On the rows of each task of a pair that both have answered."""
+    answers = {
+        "a": {"a": numbers(1, 2.0)},
+        "b": {"a": numbers(2, 2.0), "b": numbers(3, 2.0), "c": numbers(4, -2.0)},
+        "c": {"b": numbers(5, 1.0), "c": numbers(6, 1.0)},
+    }
+    cells = list(correlate(answers, TASKS))
+    asked = [(("a", "b"), "b"), (("b", "c"), "b"), (("b", "c"), "c")]
+    assert [(found.tasks, found.rows_of) for found in cells] == asked
+    for found in cells:
+        own = answers[found.rows_of]
+        wanted = stats.pearsonr(*(own[task] for task in found.tasks))
+        assert found.correlation == pytest.approx(wanted.statistic)
+        interval = wanted.confidence_interval(0.95)
+        assert (found.low, found.high) == pytest.approx(tuple(interval)) and found.rows == 60
+    (sentence,) = advise_late(cells)
+    strongest = max(cells, key=lambda found: abs(found.correlation))
+    assert f"outputs of {' and '.join(strongest.tasks)}" in sentence
+    assert f"{strongest.correlation:.2f}" in sentence
+
+
+def test_outputs_that_do_not_vary_have_no_correlation() -> None:
+    same = {"a": np.ones(60), "b": numbers(1, 1.0)}
+    assert not list(correlate({"a": same}, TASKS))
+    few = {task: numbers(n, 1.0, rows=3) for n, task in enumerate("ab")}
+    assert not list(correlate({"a": few}, TASKS)) and not list(advise_late([]))
+
+
+def test_a_perfect_correlation_is_one() -> None:
+    x = numbers(1, 1.0)
+    (found,) = correlate({"a": {"a": x, "b": -3 * x}}, TASKS)
+    assert (found.correlation, found.low) == pytest.approx((-1.0, -1.0))
+
+
+def test_independent_outputs_give_no_advice_to_share() -> None:
+    found = correlate({"a": {"a": numbers(1, 0.0), "b": numbers(2, 0.0)}}, TASKS)
+    (sentence,) = advise_late(list(found))
+    assert "nothing speaks for sharing" in sentence

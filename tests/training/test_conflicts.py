@@ -18,7 +18,16 @@ from mops.data.batches import Batch
 from mops.errors import MopsError, PlanError, RecipeError, UsageError
 from mops.evaluate.conflicts import judge
 from mops.model.network import Network
-from mops.training.conflicts import conflicts, measure, shared_owners
+from mops.predict.bundle import load_bundle
+from mops.tasks import Task
+from mops.training.conflicts import (
+    answer_common,
+    conflicts,
+    is_ordered,
+    measure,
+    shared_owners,
+)
+from mops.training.prepare import prepare
 from mops.training.step import StepFacts, compute_losses
 from mops.training.tracking import Watcher
 from running import World, one_core, world
@@ -177,6 +186,47 @@ def test_the_file_says_everything(made: World, tmp_path: Path) -> None:
         assert -1 <= cell["mean"] <= 1 and cell["stderr"] > 0 and cell["steps"] == 5
         assert 0 <= cell["negative"] <= 1 and cell["norm_ratio"] > 0 and len(cell["own"]) == 2
     assert data["advice"] and all(isinstance(sentence, str) for sentence in data["advice"])
+    assert [(cell["tasks"], cell["rows_of"], cell["rows"]) for cell in data["outputs"]] == [
+        (["sentiment", "paraphrase"], "paraphrase", 20),
+        (["sentiment", "similarity"], "similarity", 20),
+        (["paraphrase", "similarity"], "paraphrase", 20),
+        (["paraphrase", "similarity"], "similarity", 20),
+    ]
+    for cell in data["outputs"]:
+        assert -1 <= cell["low"] <= cell["correlation"] <= cell["high"] <= 1
+    assert "outputs" in data["advice"][-1]
+
+
+def test_common_texts_are_answered_as_a_predictor_answers_them(made: World) -> None:
+    """Pairs by both pair tasks; each text of a pair by the task of single texts, and the mean."""
+    bundle = load_bundle(made.run / "model")
+    ready = prepare(made.recipe(), lambda _: None)
+    answers = answer_common(ready, bundle.network)
+    assert {task: set(own) for task, own in answers.items()} == {
+        "sentiment": {"sentiment"},
+        "paraphrase": set(answers),
+        "similarity": set(answers),
+    }
+    texts = [row.texts for row in ready.dataset.splits["similarity"]["validation"].good]
+    predictor = mops.load(made.run / "model")
+    pairs = predictor.predict_tasks({"paraphrase": texts, "similarity": texts})
+    own = answers["similarity"]
+    assert sorted(own["similarity"]) == pytest.approx(sorted(pairs["similarity"].values))
+    assert sorted(own["paraphrase"]) == pytest.approx(
+        sorted(pairs["paraphrase"].probabilities[:, 1])
+    )
+    singles = [predictor.predict_tasks({"sentiment": [(t,) for t in row]}) for row in texts]
+    mean = [float((one["sentiment"].probabilities @ np.arange(5)).mean()) for one in singles]
+    assert sorted(own["sentiment"]) == pytest.approx(sorted(mean))
+
+
+def test_classes_without_an_order_have_no_number() -> None:
+    def task(**more: Any) -> Task:
+        return Task(name="t", type="classification", text=("a",), label="b", **more)
+
+    assert is_ordered(task(labels=("no", "yes"))) and is_ordered(task(labels=("0", "1", "2")))
+    assert is_ordered(task(labels=("bad", "fair", "good"), loss="ordinal"))
+    assert not is_ordered(task(labels=("news", "sport", "travel")))
 
 
 def test_a_finished_measurement_is_shown_again(made: World, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import click
 import mops
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
 from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
+from mops.evaluate.conflicts import OutputCell
 
 MARKS = {True: "*", False: " "}  # significantly below 0
 NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[report]"'
@@ -25,12 +26,13 @@ NO_HEATMAP = 'no heat map, because matplotlib is missing: pip install "mops-nlp[
 def command(
     steps: int, every: int, out: Path | None, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
-    """Measure where the gradients of tasks conflict.
+    """Measure where the gradients of tasks conflict, and how their outputs correlate.
 
     Trains like `mops train` for --steps steps. Each measurement computes every task's gradient on
-    the shared weights; the cosine between two tasks' gradients says whether they agree. Writes
-    conflicts.json and, with matplotlib, heatmap.svg and heatmap.png. docs/conflicts.md explains
-    how to read them.
+    the shared weights; the cosine between two tasks' gradients says whether they agree. At the end
+    the tasks answer the same texts: those with correlated outputs may share their last layers.
+    Writes conflicts.json and, with matplotlib, heatmap.svg and heatmap.png. docs/conflicts.md
+    explains how to read them.
 
     \b
     Example:
@@ -68,8 +70,21 @@ def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
         "steps. size: ratio of the gradient norms. own: cosine between two batches of the same "
         "task, the most that their noise allows\n"
     )
+    if measured.outputs:
+        show_outputs(measured.outputs)
     OUT.print("\n".join(measured.advice), end="\n\n")
     click.echo("\n".join(map(str, files)))
+
+
+def show_outputs(cells: Sequence[OutputCell]) -> None:
+    rows = [
+        [" and ".join(cell.tasks), cell.rows_of, f"{cell.rows}", f"{cell.correlation:z.2f}",
+         f"{cell.low:z.2f} to {cell.high:z.2f}"]
+        for cell in cells
+    ]  # fmt: skip
+    columns = ["outputs of", "on texts of", "rows", "correlation", "95 %"]
+    note = "after the last step; a task of single texts gives the mean over the texts of a pair"
+    print_table("correlation of the outputs", columns, rows, note)
 
 
 def show_pair(measured: mops.Conflicts, pair: tuple[str, ...], parts: Sequence[str]) -> None:

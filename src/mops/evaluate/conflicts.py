@@ -1,4 +1,4 @@
-"""Do the tasks' gradients agree? Products of gradients become cosines, tests and advice.
+"""Do the tasks' gradients agree, and their outputs? Cosines, correlations, tests and advice.
 
 numpy only. At each measured step a task has two gradients, from two independent batches, so that
 the cosine of a task with itself shows how much agreement the noise of batches leaves.
@@ -13,17 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, takewhile
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from mops.errors import UsageError
-from mops.evaluate.metrics import Values
+from mops.evaluate.metrics import Values, pearson
 from mops.evaluate.statistics import LEVEL, below_zero, holm
 from mops.yaml_io import to_value
 
 Cells = tuple["CosineCell", ...]
+Answers = Mapping[str, Mapping[str, Values]]  # task whose rows they are -> task -> a number a row
 WHOLE = "all"  # the parts of a place together
+FEWEST_ROWS = 4  # of a correlation, for an interval
+TINY = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +62,21 @@ class CosineCell:
         return layer_number(self.place)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutputCell:
+    """How the outputs of two tasks for the same texts are correlated (Pearson)."""
+
+    tasks: tuple[str, str]
+    rows_of: str  # the task whose validation rows they answer
+    rows: int
+    correlation: float
+    low: float  # 95 % interval
+    high: float
+
+
 @dataclass(frozen=True)
 class Conflicts:
-    """Where the tasks' gradients disagree, by owner and by place."""
+    """Where the tasks' gradients disagree, by owner and by place, and how outputs correlate."""
 
     info: Mapping[str, Any]  # plan, encoder, tasks, measured steps, batch sizes, level
     recipe: Mapping[str, Any]
@@ -68,6 +84,10 @@ class Conflicts:
     owners: Cells
     places: Cells
     advice: tuple[str, ...]
+    outputs: tuple[OutputCell, ...] = ()
+
+    def outputs_of(self, pair: tuple[str, ...]) -> list[OutputCell]:
+        return [cell for cell in self.outputs if cell.tasks == pair]
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -100,9 +120,12 @@ def place_and_part(owner: str) -> tuple[str, str]:
 
 
 def judge(
-    grams: Mapping[str, Values], users: Mapping[str, Sequence[str]], tasks: Sequence[str]
+    grams: Mapping[str, Values],
+    users: Mapping[str, Sequence[str]],
+    tasks: Sequence[str],
+    answers: Answers | None = None,
 ) -> dict[str, Any]:
-    """The fields of `Conflicts` that follow from the measured products of gradients.
+    """The fields of `Conflicts` that follow from the measured products of gradients and answers.
 
     `grams` has the products of all gradients on every owner that is shared: owner -> N T h T h.
     For each pair of tasks there is a cell for each owner that both train, and one for all owners
@@ -121,7 +144,12 @@ def judge(
     for (place, pair), whole in wholes.items():
         places += measure_pair(pair, whole, place=place, part=WHOLE)
     tested = {"owners": sort_and_test(owners), "places": sort_and_test(places)}
-    return {**tested, "advice": advise(tested["places"])}
+    outputs = tuple(correlate(answers or {}, tasks))
+    return {
+        **tested,
+        "outputs": outputs,
+        "advice": (*advise(tested["places"]), *advise_late(outputs)),
+    }
 
 
 def measure_pair(pair: tuple[str, str], gram_N2h2h: Values, **names: Any) -> Iterator[CosineCell]:
@@ -179,6 +207,49 @@ def advise(places: Sequence[CosineCell]) -> tuple[str, ...]:
         f"No layer shows a significant conflict (level {LEVEL}, Holm over {len(places)} cells); "
         f"the lowest mean cosine is {cosine}, in {lowest.place} between {pair}.",
     )
+
+
+def correlate(answers: Answers, tasks: Sequence[str]) -> Iterator[OutputCell]:
+    """The correlation of two tasks' answers on the rows of each of them that both can answer."""
+    for pair in combinations(tasks, 2):
+        for source in (task for task in pair if set(pair) <= set(answers.get(task, ()))):
+            first, second = (answers[source][task] for task in pair)
+            if len(first) < FEWEST_ROWS or not (np.ptp(first) and np.ptp(second)):
+                continue
+            correlation = pearson(first, second)
+            # Fisher's z (1921); of a perfect correlation it is infinite.
+            middle = math.atanh(max(-1 + TINY, min(1 - TINY, correlation)))
+            reach = NormalDist().inv_cdf(1 - LEVEL / 2) / math.sqrt(len(first) - 3)
+            low, high = math.tanh(middle - reach), math.tanh(middle + reach)
+            yield OutputCell(
+                tasks=pair,
+                rows_of=source,
+                rows=len(first),
+                correlation=correlation,
+                low=low,
+                high=high,
+            )
+
+
+def advise_late(outputs: Sequence[OutputCell]) -> Iterator[str]:
+    """Whose last layers to share: shared late layers suit tasks with correlated outputs.
+
+    The heuristic of Memory Occupancy and Performance Surveying, section 5.1.2.
+    """
+    clear = [cell for cell in outputs if cell.low > 0 or cell.high < 0]
+    if clear:
+        most = max(clear, key=lambda cell: abs(cell.correlation))
+        yield (
+            f"The outputs of {' and '.join(most.tasks)} are the most correlated: "
+            f"{most.correlation:.2f} (95 % interval {most.low:.2f} to {most.high:.2f}) on "
+            f"{most.rows} rows of {most.rows_of}. If any tasks gain from shared last layers, it is "
+            "these; train both ways before you decide."
+        )
+    elif outputs:
+        yield (
+            "No two tasks have clearly correlated outputs on common texts, so nothing speaks for "
+            "sharing their last layers."
+        )
 
 
 def suggest_split(conflicting: Sequence[CosineCell], places: Sequence[CosineCell]) -> str:

@@ -1,4 +1,7 @@
-"""Measures where the tasks' gradients disagree, at some steps of a short training."""
+"""Measures where the tasks' gradients disagree, at some steps of a short training.
+
+At its end the tasks answer the same texts: how far their outputs are correlated.
+"""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training
-from mops.data.batches import Batch, TaskData, make_batch
+from mops.data.batches import Batch, TaskData, make_batch, tokenise
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
 from mops.evaluate.conflicts import Conflicts, judge, read_conflicts
@@ -19,7 +22,9 @@ from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
 from mops.model.network import Network
 from mops.plans.layout import Layout
+from mops.predict.inference import Predictions, compute_outputs, decide
 from mops.record import machine_info
+from mops.tasks import Task, are_numbers
 from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, build_trainer, prepare
 from mops.training.run import refuse_other_work
@@ -27,6 +32,7 @@ from mops.training.step import compute_losses
 from mops.training.tracking import Watcher
 
 FEWEST = 5  # measured steps, for a standard error that means something
+COMMON_ROWS = 500  # of each task, that the others answer too
 Halves = Mapping[str, tuple[Batch, Batch]]  # two independent batches of each task
 
 
@@ -90,7 +96,7 @@ def check_request(recipe: Recipe, steps: int, every: int) -> None:
 
 
 def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Conflicts:
-    grams = train_and_measure(ready, every, watcher)
+    grams, network = train_and_measure(ready, every, watcher)
     tasks, training = list(ready.layout.tasks), ready.recipe.training
     return Conflicts(
         info={
@@ -108,14 +114,16 @@ def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Co
         },
         recipe=ready.recipe.to_data(),
         machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
-        **judge(grams, ready.layout.trained_by, tasks),
+        **judge(grams, ready.layout.trained_by, tasks, answer_common(ready, network)),
     )
 
 
-def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> dict[str, Values]:
+def train_and_measure(
+    ready: Prepared, every: int, watcher: Watcher
+) -> tuple[dict[str, Values], Network]:
     """Take the steps of `mops train`, bit for bit: a measurement changes and draws nothing.
 
-    Returns owner -> N T h T h, the products of gradients at N steps.
+    Returns owner -> N T h T h, the products of gradients at N steps, and the trained network.
     """
     watcher.phase("tokenising")
     measured: list[dict[str, Values]] = []
@@ -129,7 +137,49 @@ def train_and_measure(ready: Prepared, every: int, watcher: Watcher) -> dict[str
             if step % every == 0:
                 halves = draw_halves(trainer.objective.data, trainer.training, step)
                 measured.append(measure(trainer.network, halves))
-    return {owner: np.stack([grams[owner] for grams in measured]) for owner in measured[0]}
+    stacked = {owner: np.stack([grams[owner] for grams in measured]) for owner in measured[0]}
+    return stacked, trainer.network
+
+
+def answer_common(ready: Prepared, network: Network) -> dict[str, dict[str, Values]]:
+    """Task -> the numbers that every task gives for some of its validation rows.
+
+    A task of single texts answers each text of a pair, and the mean counts. A task of pairs cannot
+    answer single texts.
+    """
+    tasks, answers = ready.dataset.tasks, {}
+    for source in tasks.values():
+        rows = ready.dataset.splits[source.name]["validation"].good
+        draw = generator(ready.recipe.training.seed, "common", source.name)
+        texts = [rows[n].texts for n in draw.permutation(len(rows))[:COMMON_ROWS]]
+        able = [t for t in tasks.values() if is_ordered(t) and t.is_pair <= source.is_pair]
+        asked = {
+            t.name: texts if t.is_pair else [(text,) for row in texts for text in row] for t in able
+        }
+        tables = {
+            name: tokenise(ready.source.tokenizer, own, ready.layout.reading.of(name))
+            for name, own in asked.items()
+        }
+        outputs = compute_outputs(network, tables, device=ready.device)
+        answers[source.name] = {
+            t.name: to_numbers(decide(t, outputs[t.name])).reshape(len(texts), -1).mean(1)
+            for t in able
+        }
+    return answers
+
+
+def is_ordered(task: Task) -> bool:
+    """Whether an answer is a number: a similarity, or the place of a class among ordered ones."""
+    has_order = len(task.labels) == 2 or are_numbers(task.labels) or task.loss_name == "ordinal"
+    return task.is_similarity or has_order
+
+
+def to_numbers(predictions: Predictions) -> Values:
+    """The similarity, or the expected number of the class."""
+    if predictions.task.is_similarity:
+        return predictions.values
+    expected: Values = predictions.probabilities @ np.arange(len(predictions.task.labels))
+    return expected
 
 
 def draw_halves(data: Mapping[str, TaskData], training: Training, step: int) -> Halves:

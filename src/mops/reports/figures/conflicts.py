@@ -100,7 +100,9 @@ def draw_pairs(
                 frame = Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, linewidth=1.6)
                 axes.add_patch(frame).set_edgecolor(style.INK)
         image = draw_matrix(axes, means, parts, COSINES, (-most, most), number)
-        axes.set_title(" and ".join(pair), fontsize=9)
+        found = ", ".join(f"{cell.correlation:z.2f}" for cell in conflicts.outputs_of(pair))
+        correlated = f" (correlation of the outputs {found})" if found else ""
+        axes.set_title(" and ".join(pair) + correlated, fontsize=9)
     return image
 
 
