@@ -10,7 +10,7 @@ import pytest
 
 from building import NAMES, THREE_TASKS, as_plan, forward_flops
 from mops.errors import PlanError
-from mops.plans.catalog import SHORT_FORMS, every_plan, parse_plan, read_plan
+from mops.plans.catalog import SHORT_FORMS, every_plan, neighbours, parse_plan, read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.picture import LEGEND, draw
 from mops.plans.rows import Rate, SharingPlan
@@ -139,6 +139,26 @@ def test_every_plan_has_an_example_of_each_short_form() -> None:
         chosen = [task for task in THREE_TASKS if task.name in tasks]
         for plan in plans:
             assert set(lay_out(plan, chosen, shape, POOLER).routes) == set(tasks)
+
+
+@pytest.mark.parametrize(
+    ("plan", "near"),
+    [
+        ("late:SSI", ["late:ISI", "late:SII", "late:SSS"]),
+        ("frozen+late:NS", ["frozen+late:NI"]),
+        ("late:SS/a+b", ["late:IS/a+b", "late:SI/a+b"]),
+        ("late:IS/a+b", ["late:SS/a+b"]),  # groups need a shared layer
+        ("layers:FSI", ["layers:FII", "layers:FSS"]),
+    ],
+)
+def test_neighbours_differ_in_one_letter(plan: str, near: list[str]) -> None:
+    assert neighbours(plan) == near
+
+
+@pytest.mark.parametrize("plan", ["shared", "late:N", "layers:FF", "late:S/a+b", "unknown:SSS"])
+def test_plans_without_neighbours(plan: str) -> None:
+    with pytest.raises(PlanError, match=r"no letters S and I to change; take layers:.* or late:"):
+        neighbours(plan)
 
 
 def test_a_plan_from_a_yaml_file(tmp_path: Path) -> None:

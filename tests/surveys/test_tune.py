@@ -138,13 +138,14 @@ def difference(mean: float, *, is_real: bool = False, seeds: int = 3) -> Differe
 )
 def test_a_winner_that_cannot_be_trusted_is_flagged(found: Difference | None, said: str) -> None:
     default, winner = trial("shared").candidate, trial("separate").candidate
-    assert said in find_warning(winner, default, found)
+    assert said in find_warning(winner.name, default.name, found)
 
 
 def test_a_real_gain_has_no_warning_and_the_default_may_win() -> None:
     default, winner = trial("shared").candidate, trial("separate").candidate
-    assert find_warning(winner, default, difference(0.1, is_real=True)) == ""
-    assert "keep the default" in find_warning(default, default, None)
+    names = winner.name, default.name
+    assert find_warning(*names, difference(0.1, is_real=True)) == ""
+    assert "keep the default" in find_warning(default.name, default.name, None)
 
 
 # ------------------------------------------------------------------ learning rates

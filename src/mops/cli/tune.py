@@ -9,25 +9,35 @@ import click
 from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
 from mops.cli.screen import SurveyScreen, print_table, print_warnings, respond
 from mops.cli.survey import ENGINE, engine_options, make_executor
+from mops.errors import UsageError
 from mops.surveys import tune
-from mops.surveys.run import begin
+from mops.surveys.design import Survey
+from mops.surveys.greedy import first_regimes, regime_survey, search_regimes
+from mops.surveys.run import begin, train_round
+
+TRIALS = 12
+FEWEST = 2  # seeds of a greedy search
 
 
 @click.command()
 @recipe_options
-@click.option("--trials", type=click.IntRange(min=2), default=12,
+@click.option("--trials", type=click.IntRange(min=2), show_default="12",
               help="Settings to try, including the recipe's own.")  # fmt: skip
 @click.option("--space", metavar="FILE", type=PATH,
               help="Search space in YAML; default: plan, rates, loss weights, budget.")  # fmt: skip
+@click.option("--greedy", is_flag=True,
+              help="Search the letters S and I of the plan instead, one at a time.")  # fmt: skip
 @click.option("--seeds", type=COUNT, default=3,
-              help="Fresh seeds for the comparison of winner and default.")  # fmt: skip
+              help="Fresh seeds for the comparison of winner and default; with --greedy also the "
+              "seeds of each plan.")  # fmt: skip
 @click.option("--out", type=PATH, default=Path("surveys/tune"), help="Folder of all trials.")
 @engine_options
 @click.option("--dry-run", is_flag=True, help="Print the settings to try and stop.")
 @JSON
 def command(
-    trials: int,
+    trials: int | None,
     space: Path | None,
+    greedy: bool,
     seeds: int,
     out: Path,
     dry_run: bool,
@@ -47,20 +57,40 @@ def command(
       training.learning_rate: {log_uniform: [1e-5, 1e-4]}
       training.dropout: {uniform: [0, 0.3]}
 
+    With --greedy every layer that the tasks share or have individually is tried the other way
+    round. The change that gains most on half of the validation rows is made, until none gains
+    more than the noise; the other half judges the result.
+
     \b
-    Example:
+    Examples:
       mops tune --data sample --trials 12 --set training.max_steps=120
+      mops tune --data sample --greedy --plan frozen+late:SSS --set training.max_steps=120
     """
     engine = {key: options.pop(key) for key in ENGINE}
     recipe = tune.budget_in_steps(read_recipe(**options))
-    draws = tune.read_space(space) if space else tune.default_space(recipe)
-    survey = tune.plan_search(recipe, draws, trials)
+    if greedy and (trials or space or seeds < FEWEST):
+        raise UsageError(
+            f"--greedy tries the letters of the plan with {FEWEST} or more --seeds, which tell how "
+            "large the noise is; leave out --trials and --space"
+        )
+    if greedy:
+        survey = regime_survey(recipe, first_regimes(recipe), seeds)
+    else:
+        draws = tune.read_space(space) if space else tune.default_space(recipe)
+        survey = tune.plan_search(recipe, draws, trials or TRIALS)
     if dry_run:
         return click.echo(survey.to_yaml(), nl=False)
     ledger = begin(survey, out)
-    with SurveyScreen(survey, out) as screen:
-        executor = make_executor(**engine)(ledger, screen)
-        result = tune.run_search(survey, executor, seeds)
+
+    def train(more: Survey) -> None:
+        with SurveyScreen(more, out) as screen:
+            train_round(more.trials(), make_executor(**engine)(ledger, screen))
+
+    if greedy:
+        result = search_regimes(recipe, out, train, seeds)
+    else:
+        with SurveyScreen(survey, out) as screen:
+            result = tune.run_search(survey, make_executor(**engine)(ledger, screen), seeds)
     return respond(as_json, asdict(result), show, result, out)
 
 
@@ -74,6 +104,9 @@ def show(result: tune.SearchResult, out: Path) -> None:
         ]
         for n, trial in enumerate(result.tried)
     ]
+    for move in result.moves:
+        change = "taken" if move.is_taken else "not more than noise"
+        click.echo(f"{move.plan} -> {move.best}: {move.gain.in_words}, {change}")
     columns = ["trial", "state", "steps", "score"]
     note = "score: the best on the validation rows, by which the search chooses"
     print_table(f"{len(rows)} trials by {result.best_by}", columns, rows, note)

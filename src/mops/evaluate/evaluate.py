@@ -168,6 +168,17 @@ class PredictionRows:
         """A numeric column, NaN where a cell is empty."""
         return np.array([float(text or "nan") for text in self.columns[name]], np.float64)
 
+    def among(self, chosen: NDArray[np.bool_]) -> PredictionRows:
+        """Those of the rows that are chosen; `chosen` has every row of the file."""
+        kept = chosen[self.places]
+        return PredictionRows(
+            task=self.task,
+            columns={name: column[kept] for name, column in self.columns.items()},
+            places=self.places[kept],
+            values=self.values[kept],
+            targets=self.targets[kept],
+        )
+
     @cached_property
     def probabilities(self) -> Values:
         """Of the true classes; the loss of a class is written as -log of it."""

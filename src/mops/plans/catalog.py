@@ -352,6 +352,26 @@ def parse_plan(text: str) -> SharingPlan:
     return plan if short == text else freeze_encoder(plan)
 
 
+FLIPS = {"S": "I", "I": "S"}
+
+
+def neighbours(text: str) -> list[str]:
+    """The short forms that differ from this one in one letter: a layer shared or individual."""
+    start, _, argument = text.partition(":")
+    entry = SHORT_FORMS.get(start.removeprefix("frozen+"))
+    letters, slash, groups = argument.partition("/")
+    flipped = (
+        f"{letters[:n]}{FLIPS[letter]}{letters[n + 1 :]}{slash}{groups}"
+        for n, letter in enumerate(letters)
+        if letter in FLIPS and entry and entry.has_letters
+    )
+    found = [f"{start}:{new}" for new in flipped if entry and re.fullmatch(entry.pattern, new)]
+    if not found:
+        forms = " or ".join(form.form for form in SHORT_FORMS.values() if form.has_letters)
+        raise PlanError(f"plan {text!r} has no letters S and I to change; take {forms}")
+    return found
+
+
 def freeze_encoder(plan: SharingPlan) -> SharingPlan:
     """The same plan with frozen pretrained weights; additions and heads still learn."""
     if plan.pull:

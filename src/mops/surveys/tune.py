@@ -7,7 +7,7 @@ that won the search is lucky.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from mops.surveys.design import Survey, to_survey
 from mops.surveys.expansion import Block, count_steps
 from mops.surveys.experiments import DEFAULT, named_survey
 from mops.surveys.ledger import Candidate, Ledger, Round, Trial
-from mops.surveys.results.judge import judge_survey
+from mops.surveys.results.judge import RowChoice, judge_survey
 from mops.surveys.run import RUNGS, Executor, next_rung, train_round
 from mops.yaml_io import read_yaml
 
@@ -139,6 +139,16 @@ class SearchTrial:
 
 
 @dataclass(frozen=True)
+class Move:
+    """One round of a greedy search (`greedy.py`)."""
+
+    plan: str
+    best: str  # the neighbour with the highest score
+    gain: Difference  # of it, on the rows that select; its interval is that of all neighbours
+    is_taken: bool
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The winner of a search, compared with the default."""
 
@@ -148,26 +158,44 @@ class SearchResult:
     seeds: tuple[int, ...]  # that winner and default were compared with
     difference: Difference | None  # winner minus default on these seeds
     warning: str
+    moves: tuple[Move, ...] = ()  # of a greedy search
 
 
 def run_search(survey: Survey, executor: Executor, seeds: int) -> SearchResult:
     """Find the winner, train it and the default with fresh seeds, and compare the two."""
     train_rungs(survey, executor)
-    trials, ledger = survey.trials(), executor.ledger
-    winner, default = pick_winner(trials, ledger), trials[0].candidate
-    by, first = trials[0].recipe.training.best_by, survey.seeds[0] + 1
-    fresh = tuple(range(first, first + seeds))
-    difference = None
-    if winner.name != default.name:
-        entry = Round(candidates=(default.name, winner.name), seeds=fresh)
-        both = survey.model_copy(update={"seeds": (), "rounds": (entry,)})
+    winner, folder = pick_winner(survey.trials(), executor.ledger), executor.ledger.folder
+
+    def train(both: Survey) -> None:
         train_round(both.trials(), executor)
-        results = judge_survey(both, ledger.folder)
-        difference = results[winner.name].against.get(by) if winner.name in results else None
+
+    return compare_winner(survey, folder, train, winner=winner.name, seeds=seeds)
+
+
+def compare_winner(
+    survey: Survey,
+    folder: Path,
+    train: Callable[[Survey], None],
+    *,
+    winner: str,
+    seeds: int,
+    rows: RowChoice | None = None,
+) -> SearchResult:
+    """Train winner and default with fresh seeds, and compare the two, on all rows or on some."""
+    trials, ledger = survey.trials(), Ledger(folder)
+    default, first = trials[0].candidate.name, max(survey.seeds) + 1
+    by, fresh = trials[0].recipe.training.best_by, tuple(range(first, first + seeds))
+    difference = None
+    if winner != default:
+        entry = Round(candidates=(default, winner), seeds=fresh)
+        both = survey.model_copy(update={"seeds": (), "rounds": (entry,)})
+        train(both)
+        results = judge_survey(both, folder, rows)
+        difference = results[winner].against.get(by) if winner in results else None
     return SearchResult(
         best_by=by,
         tried=tuple(look_up(trial, ledger) for trial in trials),
-        winner=winner.name,
+        winner=winner,
         seeds=fresh,
         difference=difference,
         warning=find_warning(winner, default, difference),
@@ -199,9 +227,9 @@ def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
     return SearchTrial(own.name, trial.id, own.settings, state, progress.reached, progress.score)
 
 
-def find_warning(winner: Candidate, default: Candidate, difference: Difference | None) -> str:
+def find_warning(winner: str, default: str, difference: Difference | None) -> str:
     """Why the winner should not be trusted; empty if it may be."""
-    if winner.name == default.name:
+    if winner == default:
         return "no trial was better than the default: keep the default"
     if difference is None:
         return "the winner could not be compared with the default: a training of them failed"

@@ -11,12 +11,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mops.config.recipe import to_recipe
 from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.cost import tm_relative
 from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
-from mops.evaluate.metrics import EQUAL, Weights, score, soft_key
+from mops.evaluate.metrics import EQUAL, Weights, overall_scores, score, soft_key
 from mops.evaluate.statistics import mcnemar_by_task, mean_covariance, row_covariance, row_noise
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
@@ -51,11 +52,12 @@ class FinishedTrial:
     result: TrialResult
 
 
+RowChoice = Mapping[str, NDArray[np.bool_]]  # task -> whether each row of its file judges
 Members = Mapping[str, Sequence[FinishedTrial]]  # by candidate
 
 
-def judge_survey(survey: Survey, folder: Path) -> Results:
-    """All that is known so far; nothing in the folder is changed."""
+def judge_survey(survey: Survey, folder: Path, rows: RowChoice | None = None) -> Results:
+    """All that is known so far, on all rows or on some; nothing in the folder is changed."""
     design = Results(
         folder=folder,
         name=survey.name,
@@ -66,7 +68,8 @@ def judge_survey(survey: Survey, folder: Path) -> Results:
         rounds=survey.rounds,
     )
     trials = Ledger(folder).with_ids(survey.trials())
-    return judge_trials(design, [read_trial(trial, folder, survey.on) for trial in trials])
+    found = [read_trial(trial, folder, survey.on) for trial in trials]
+    return judge_trials(design, [on_rows(one, rows) for one in found] if rows else found)
 
 
 def judge_run(folder: Path) -> Results:
@@ -130,21 +133,36 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         digest.update(f"{name}:".encode() + rows.values.tobytes())
     main = {name: scores.tasks[name][on][scores.main[name]] for name in judged}
-    soft = {  # the mean probability of the true class
-        soft_key(name): float(rows.probabilities.mean())
-        for name, rows in judged.items()
-        if rows.task.score_name == "accuracy" and "loss" in rows.columns
-    }
     result = TrialResult(
         id=run.name,
         seed=trial.seed,
         digest=digest.hexdigest()[:16],
-        scores={**main, **soft, **scores.overall.get(on, {})},
+        scores={**main, **soft_scores(judged), **scores.overall.get(on, {})},
         metrics={**scores.tasks, "overall": scores.overall},
         train_info=record.train_info,
         warnings=record.warnings,
     )
     return FinishedTrial(trial, record, judged, result)
+
+
+def soft_scores(judged: Mapping[str, PredictionRows]) -> dict[str, float]:
+    """The mean probability of the true class, of each task that has it."""
+    return {
+        soft_key(name): float(rows.probabilities.mean())
+        for name, rows in judged.items()
+        if rows.task.score_name == "accuracy" and "loss" in rows.columns
+    }
+
+
+def on_rows(one: FinishedTrial | MissingTrial, chosen: RowChoice) -> FinishedTrial | MissingTrial:
+    """The trial as some of its rows judge it."""
+    if isinstance(one, MissingTrial):
+        return one
+    judged = {name: rows.among(chosen[name]) for name, rows in one.judged.items()}
+    tasks = {name: rows.task for name, rows in judged.items()}
+    main = {n: score(r.task, r.targets, r.values)[r.task.score_name] for n, r in judged.items()}
+    scores = {**main, **soft_scores(judged), **overall_scores(tasks, main)}
+    return replace(one, judged=judged, result=replace(one.result, scores=scores))
 
 
 def find_mismatches(rows: PredictionRows, stored: Mapping[str, float]) -> Iterator[str]:
