@@ -12,8 +12,9 @@ from mops.plans.catalog import read_plan
 from mops.plans.rows import KINDS, SITES
 from mops.yaml_io import parse_yaml
 
-PAGE = (Path(__file__).parents[2] / "docs" / "plan-files.md").read_text("utf-8")
-BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, *MORE = ((DOCS / name).read_text("utf-8") for name in ("plan-files.md", "related-work.md"))
+BLOCKS = [block for page in (PAGE, *MORE) for block in re.findall(r"```yaml\n(.*?)```", page, re.S)]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0])

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mops.evaluate.conflicts import CosineCell, advise_late, correlate, judge, place_and_part
+from mops.evaluate.conflicts import (
+    CosineCell,
+    advise_late,
+    correlate,
+    judge,
+    pearson_interval,
+    place_and_part,
+)
 from mops.evaluate.statistics import below_zero, holm
 
 TASKS = ("a", "b", "c")
@@ -203,7 +210,8 @@ def test_correlations_of_outputs_are_pearson_s_with_fisher_s_interval() -> None:
         "b": {"a": numbers(2, 2.0), "b": numbers(3, 2.0), "c": numbers(4, -2.0)},
         "c": {"b": numbers(5, 1.0), "c": numbers(6, 1.0)},
     }
-    cells = list(correlate(answers, TASKS))
+    targets = {"a": numbers(7, 1.0), "b": numbers(8, 1.0), "c": numbers(9, -1.0)}
+    cells = list(correlate(answers, targets, TASKS))
     asked = [(("a", "b"), "b"), (("b", "c"), "b"), (("b", "c"), "c")]
     assert [(found.tasks, found.rows_of) for found in cells] == asked
     for found in cells:
@@ -212,26 +220,26 @@ def test_correlations_of_outputs_are_pearson_s_with_fisher_s_interval() -> None:
         assert found.correlation == pytest.approx(wanted.statistic)
         interval = wanted.confidence_interval(0.95)
         assert (found.low, found.high) == pytest.approx(tuple(interval)) and found.rows == 60
+        learned = [stats.pearsonr(answers[task][task], targets[task]) for task in found.tasks]
+        assert found.own == pytest.approx([one.statistic for one in learned])
+        assert found.is_clear == (found.tasks == ("a", "b"))  # c goes against its labels
     (sentence,) = advise_late(cells)
-    strongest = max(cells, key=lambda found: abs(found.correlation))
-    assert f"outputs of {' and '.join(strongest.tasks)}" in sentence
-    assert f"{strongest.correlation:.2f}" in sentence
+    assert f"outputs of a and b are the most correlated: {cells[0].correlation:.2f}" in sentence
 
 
-def test_outputs_that_do_not_vary_have_no_correlation() -> None:
-    same = {"a": np.ones(60), "b": numbers(1, 1.0)}
-    assert not list(correlate({"a": same}, TASKS))
-    few = {task: numbers(n, 1.0, rows=3) for n, task in enumerate("ab")}
-    assert not list(correlate({"a": few}, TASKS)) and not list(advise_late([]))
+def test_outputs_that_do_not_vary_say_nothing() -> None:
+    same = {task: {"a": np.ones(60), "b": numbers(1, 1.0)} for task in "ab"}
+    few = {task: {t: numbers(n, 1.0, rows=3) for n, t in enumerate("ab")} for task in "ab"}
+    for answers in (same, few):
+        targets = {task: own[task] for task, own in answers.items()}
+        cells = list(correlate(answers, targets, TASKS))
+        assert [(c.correlation, c.low, c.high, c.is_clear) for c in cells] == [
+            (0, -1, 1, False)
+        ] * 2
+        (sentence,) = advise_late(cells)
+        assert "nothing speaks for sharing" in sentence
+    assert not list(advise_late([]))
 
 
 def test_a_perfect_correlation_is_one() -> None:
-    x = numbers(1, 1.0)
-    (found,) = correlate({"a": {"a": x, "b": -3 * x}}, TASKS)
-    assert (found.correlation, found.low) == pytest.approx((-1.0, -1.0))
-
-
-def test_independent_outputs_give_no_advice_to_share() -> None:
-    found = correlate({"a": {"a": numbers(1, 0.0), "b": numbers(2, 0.0)}}, TASKS)
-    (sentence,) = advise_late(list(found))
-    assert "nothing speaks for sharing" in sentence
+    assert pearson_interval(numbers(1, 1.0), -3 * numbers(1, 1.0)) == pytest.approx((-1, -1, -1))

@@ -201,13 +201,15 @@ def test_common_texts_are_answered_as_a_predictor_answers_them(made: World) -> N
     """Pairs by both pair tasks; each text of a pair by the task of single texts, and the mean."""
     bundle = load_bundle(made.run / "model")
     ready = prepare(made.recipe(), lambda _: None)
-    answers = answer_common(ready, bundle.network)
+    answers, targets = answer_common(ready, bundle.network)
     assert {task: set(own) for task, own in answers.items()} == {
         "sentiment": {"sentiment"},
         "paraphrase": set(answers),
         "similarity": set(answers),
     }
-    texts = [row.texts for row in ready.dataset.splits["similarity"]["validation"].good]
+    rows = ready.dataset.splits["similarity"]["validation"].good
+    texts = [row.texts for row in rows]
+    assert sorted(targets["similarity"]) == sorted(float(row.label or 0) for row in rows)
     predictor = mops.load(made.run / "model")
     pairs = predictor.predict_tasks({"paraphrase": texts, "similarity": texts})
     own = answers["similarity"]

@@ -79,11 +79,22 @@ def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
 def show_outputs(cells: Sequence[OutputCell]) -> None:
     rows = [
         [" and ".join(cell.tasks), cell.rows_of, f"{cell.rows}", f"{cell.correlation:z.2f}",
-         f"{cell.low:z.2f} to {cell.high:z.2f}"]
+         f"{cell.low:z.2f} to {cell.high:z.2f}", *(f"{value:z.2f}" for value in cell.own)]
         for cell in cells
     ]  # fmt: skip
-    columns = ["outputs of", "on texts of", "rows", "correlation", "95 %"]
-    note = "after the last step; a task of single texts gives the mean over the texts of a pair"
+    columns = [
+        "outputs of",
+        "on texts of",
+        "rows",
+        "correlation",
+        "95 %",
+        "own\nfirst",
+        "own\nsecond",
+    ]
+    note = (
+        "after the last step; a task of single texts gives the mean over the texts of a pair. own: "
+        "correlation of a task's outputs with its labels"
+    )
     print_table("correlation of the outputs", columns, rows, note)
 
 

@@ -25,6 +25,7 @@ from mops.yaml_io import to_value
 
 Cells = tuple["CosineCell", ...]
 Answers = Mapping[str, Mapping[str, Values]]  # task whose rows they are -> task -> a number a row
+Targets = Mapping[str, Values]  # of these rows
 WHOLE = "all"  # the parts of a place together
 FEWEST_ROWS = 4  # of a correlation, for an interval
 TINY = 1e-12
@@ -72,6 +73,8 @@ class OutputCell:
     correlation: float
     low: float  # 95 % interval
     high: float
+    own: tuple[float, float]  # of each task's outputs with its labels, on its own rows
+    is_clear: bool  # the interval is on one side of 0, and both tasks follow their labels
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def judge(
     users: Mapping[str, Sequence[str]],
     tasks: Sequence[str],
     answers: Answers | None = None,
+    targets: Targets | None = None,
 ) -> dict[str, Any]:
     """The fields of `Conflicts` that follow from the measured products of gradients and answers.
 
@@ -144,7 +148,7 @@ def judge(
     for (place, pair), whole in wholes.items():
         places += measure_pair(pair, whole, place=place, part=WHOLE)
     tested = {"owners": sort_and_test(owners), "places": sort_and_test(places)}
-    outputs = tuple(correlate(answers or {}, tasks))
+    outputs = tuple(correlate(answers or {}, targets or {}, tasks))
     return {
         **tested,
         "outputs": outputs,
@@ -209,26 +213,33 @@ def advise(places: Sequence[CosineCell]) -> tuple[str, ...]:
     )
 
 
-def correlate(answers: Answers, tasks: Sequence[str]) -> Iterator[OutputCell]:
+def correlate(answers: Answers, targets: Targets, tasks: Sequence[str]) -> Iterator[OutputCell]:
     """The correlation of two tasks' answers on the rows of each of them that both can answer."""
+    own = {name: pearson_interval(answers[name][name], targets[name]) for name in targets}
     for pair in combinations(tasks, 2):
         for source in (task for task in pair if set(pair) <= set(answers.get(task, ()))):
-            first, second = (answers[source][task] for task in pair)
-            if len(first) < FEWEST_ROWS or not (np.ptp(first) and np.ptp(second)):
-                continue
-            correlation = pearson(first, second)
-            # Fisher's z (1921); of a perfect correlation it is infinite.
-            middle = math.atanh(max(-1 + TINY, min(1 - TINY, correlation)))
-            reach = NormalDist().inv_cdf(1 - LEVEL / 2) / math.sqrt(len(first) - 3)
-            low, high = math.tanh(middle - reach), math.tanh(middle + reach)
+            found, low, high = pearson_interval(*(answers[source][task] for task in pair))
+            has_learned = all(own[task][1] > 0 for task in pair)
             yield OutputCell(
                 tasks=pair,
                 rows_of=source,
-                rows=len(first),
-                correlation=correlation,
+                rows=len(targets[source]),
+                correlation=found,
                 low=low,
                 high=high,
+                own=(own[pair[0]][0], own[pair[1]][0]),
+                is_clear=has_learned and (low > 0 or high < 0),
             )
+
+
+def pearson_interval(first: Values, second: Values) -> tuple[float, float, float]:
+    """Pearson's correlation and its interval by Fisher's z (1921); where nothing varies, all."""
+    if len(first) < FEWEST_ROWS or not (np.ptp(first) and np.ptp(second)):
+        return 0.0, -1.0, 1.0
+    found = pearson(first, second)
+    middle = math.atanh(max(-1 + TINY, min(1 - TINY, found)))  # of 1 it would be infinite
+    reach = NormalDist().inv_cdf(1 - LEVEL / 2) / math.sqrt(len(first) - 3)
+    return found, math.tanh(middle - reach), math.tanh(middle + reach)
 
 
 def advise_late(outputs: Sequence[OutputCell]) -> Iterator[str]:
@@ -236,7 +247,7 @@ def advise_late(outputs: Sequence[OutputCell]) -> Iterator[str]:
 
     The heuristic of Memory Occupancy and Performance Surveying, section 5.1.2.
     """
-    clear = [cell for cell in outputs if cell.low > 0 or cell.high < 0]
+    clear = [cell for cell in outputs if cell.is_clear]
     if clear:
         most = max(clear, key=lambda cell: abs(cell.correlation))
         yield (
@@ -247,8 +258,8 @@ def advise_late(outputs: Sequence[OutputCell]) -> Iterator[str]:
         )
     elif outputs:
         yield (
-            "No two tasks have clearly correlated outputs on common texts, so nothing speaks for "
-            "sharing their last layers."
+            "No two tasks that follow their labels have clearly correlated outputs on common "
+            "texts: nothing speaks for sharing their last layers."
         )
 
 

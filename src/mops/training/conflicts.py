@@ -14,9 +14,10 @@ from torch import Tensor
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch, tokenise
+from mops.data.dataset import encode_targets
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
-from mops.evaluate.conflicts import Conflicts, judge, read_conflicts
+from mops.evaluate.conflicts import Answers, Conflicts, Targets, judge, read_conflicts
 from mops.evaluate.metrics import Values
 from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
@@ -114,7 +115,7 @@ def measure_run(ready: Prepared, steps: int, every: int, watcher: Watcher) -> Co
         },
         recipe=ready.recipe.to_data(),
         machine={**machine_info(), "device": ready.device, "threads": torch.get_num_threads()},
-        **judge(grams, ready.layout.trained_by, tasks, answer_common(ready, network)),
+        **judge(grams, ready.layout.trained_by, tasks, *answer_common(ready, network)),
     )
 
 
@@ -141,18 +142,20 @@ def train_and_measure(
     return stacked, trainer.network
 
 
-def answer_common(ready: Prepared, network: Network) -> dict[str, dict[str, Values]]:
-    """Task -> the numbers that every task gives for some of its validation rows.
+def answer_common(ready: Prepared, network: Network) -> tuple[Answers, Targets]:
+    """Task -> the numbers that every task gives for some of its validation rows; their labels.
 
     A task of single texts answers each text of a pair, and the mean counts. A task of pairs cannot
     answer single texts.
     """
-    tasks, answers = ready.dataset.tasks, {}
-    for source in tasks.values():
-        rows = ready.dataset.splits[source.name]["validation"].good
+    tasks = [task for task in ready.dataset.tasks.values() if is_ordered(task)]
+    answers, targets = {}, {}
+    for source in tasks:
+        good = ready.dataset.splits[source.name]["validation"].good
         draw = generator(ready.recipe.training.seed, "common", source.name)
-        texts = [rows[n].texts for n in draw.permutation(len(rows))[:COMMON_ROWS]]
-        able = [t for t in tasks.values() if is_ordered(t) and t.is_pair <= source.is_pair]
+        rows = [good[n] for n in draw.permutation(len(good))[:COMMON_ROWS]]
+        texts, targets[source.name] = [row.texts for row in rows], encode_targets(source, rows)
+        able = [task for task in tasks if task.is_pair <= source.is_pair]
         asked = {
             t.name: texts if t.is_pair else [(text,) for row in texts for text in row] for t in able
         }
@@ -165,7 +168,7 @@ def answer_common(ready: Prepared, network: Network) -> dict[str, dict[str, Valu
             t.name: to_numbers(decide(t, outputs[t.name])).reshape(len(texts), -1).mean(1)
             for t in able
         }
-    return answers
+    return answers, targets
 
 
 def is_ordered(task: Task) -> bool:
