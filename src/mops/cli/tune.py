@@ -97,18 +97,20 @@ def command(
 def show(result: tune.SearchResult, out: Path) -> None:
     rows = [
         [
-            f"{trial.name}{' (default)' if n == 0 else ''}",
+            f"{trial.name}{' (default)' if trial.name == result.tried[0].name else ''}",
+            str(trial.seed),
             f"{trial.state}{', winner' if trial.name == result.winner else ''}",
             f"{trial.reached:.0%}",
             "" if trial.score is None else f"{trial.score:.3f}",
         ]
-        for n, trial in enumerate(result.tried)
+        for trial in result.tried
     ]
     for move in result.moves:
         change = "taken" if move.is_taken else "not more than noise"
         click.echo(f"{move.plan} -> {move.best}: {move.gain.in_words}, {change}")
-    columns = ["trial", "state", "steps", "score"]
-    note = "score: the best on the validation rows, by which the search chooses"
+    columns = ["trial", "seed", "state", "steps", "score"]
+    chooses = "half of them choose" if result.moves else "by which the search chooses"
+    note = f"score: the best on the validation rows, {chooses}"
     print_table(f"{len(rows)} trials by {result.best_by}", columns, rows, note)
     winner = next(trial for trial in result.tried if trial.name == result.winner)
     settings = ", ".join(f"{key}={value}" for key, value in winner.settings.items())

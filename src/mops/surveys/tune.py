@@ -131,6 +131,7 @@ class SearchTrial:
     """How far one trial of a search came."""
 
     name: str
+    seed: int
     id: str
     settings: Mapping[str, Any]
     state: str
@@ -224,7 +225,8 @@ def pick_winner(trials: Sequence[Trial], ledger: Ledger) -> Candidate:
 
 def look_up(trial: Trial, ledger: Ledger) -> SearchTrial:
     own, state, progress = trial.candidate, ledger.state(trial.id), ledger.progress(trial.id)
-    return SearchTrial(own.name, trial.id, own.settings, state, progress.reached, progress.score)
+    reached, score = progress.reached, progress.score
+    return SearchTrial(own.name, trial.seed, trial.id, own.settings, state, reached, score)
 
 
 def find_warning(winner: str, default: str, difference: Difference | None) -> str:
