@@ -62,7 +62,7 @@ def command(
     more than the noise; the other half judges the result.
 
     \b
-    Examples:
+    Example:
       mops tune --data sample --trials 12 --set training.max_steps=120
       mops tune --data sample --greedy --plan frozen+late:SSS --set training.max_steps=120
     """
