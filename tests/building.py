@@ -56,9 +56,9 @@ EXTRAS: Mapping[str, dict[str, Any]] = {
     "distilbert": {"types": 0},
     "xlm-roberta": ROBERTA,
     "electra": {"embedding": 20},
-    "modernbert": {  # layers 1 and 2 see three tokens to each side: of 13 and more, windows
+    "modernbert": {  # layers 1 and 2 see four tokens to each side; more than 16 are windows
         "types": 0, "epsilon": 1e-5, "has_bias": False, "is_gated": True, "norms_first": True,
-        "rotary": 160000.0, "local_rotary": 10000.0, "reach": 3, "global_every": 3,
+        "rotary": 160000.0, "local_rotary": 10000.0, "reach": 4, "global_every": 3,
     },
 }  # fmt: skip
 
@@ -191,7 +191,8 @@ def mixed_segments(network: Network, lengths: Sequence[int] = (2, 9, 5, 14)) -> 
         texts = 1 + layout.reading.texts_apart(task.is_pair)
         for i, length in enumerate(lengths):
             for text in range(texts):
-                found.append(segment(length + text, 100 * n + 10 * i + text, (name,)))
+                seed = 100 * n + 10 * i + text
+                found.append(segment(length + text, seed, (name,), types=layout.encoder.types))
     return found
 
 
@@ -224,7 +225,8 @@ def hidden_of(network: Network, segments: Sequence[Segment], task: str) -> list[
 
 def check_batch_invariance(network: Network) -> None:
     """A segment has the same outputs alone and among any others, bit by bit."""
-    crowd = [segment(n, i, (NAMES[i % 3],)) for i, n in enumerate((*LENGTHS, *range(1, 30)))]
+    types, lengths = network.layout.encoder.types, (*LENGTHS, *range(1, 30))
+    crowd = [segment(n, i, (NAMES[i % 3],), types=types) for i, n in enumerate(lengths)]
     together = outputs_of(network, crowd)
     place = dict.fromkeys(NAMES, 0)
     for each in crowd[:12]:
@@ -237,9 +239,11 @@ def check_batch_invariance(network: Network) -> None:
 def check_fan_out(network: Network) -> None:
     """A segment of several tasks has the outputs that each task alone gives, bit by bit."""
     tasks_of = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
-    lengths = (9, 40, 1, 3, 9)
-    fanned = [segment(n, i, tasks_of[i]) for i, n in enumerate(lengths)]
-    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in tasks_of[i]]
+    lengths, types = (9, 40, 1, 3, 9), network.layout.encoder.types
+    fanned = [segment(n, i, tasks_of[i], types=types) for i, n in enumerate(lengths)]
+    single = [
+        segment(len(s.ids), i, (t,), types=types) for i, s in enumerate(fanned) for t in s.tasks
+    ]
     ours, expected = outputs_of(network, fanned), outputs_of(network, single)
     for task in NAMES:
         assert torch.equal(ours[task], expected[task])
