@@ -275,6 +275,15 @@ def test_hub_name_is_downloaded_if_it_is_not_in_the_cache(
     assert hub.calls == [True, False]
 
 
+def test_a_hub_name_may_carry_a_revision(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(monkeypatch, lambda local: str(folder))
+    for name, revision in {
+        "google/tiny": None, "google/tiny@v2": "v2", "google/tiny@refs/pr/1": "refs/pr/1",
+    }.items():  # fmt: skip
+        assert find_encoder(name) == EncoderSource(name, folder)
+        assert hub.revision == revision
+
+
 # ------------------------------------------------------------------ tokenizers
 
 

@@ -128,9 +128,10 @@ class Gated(nn.Module):
         self.activation = activation
 
     def forward(self, inner_TJ: Tensor) -> Tensor:
-        activated_TI, gate_TI = inner_TJ.chunk(2, dim=1)
-        gated_TI: Tensor = self.activation(activated_TI) * gate_TI
-        return gated_TI
+        input_TI, gate_TI = inner_TJ.chunk(2, dim=1)
+        # A single row is contiguous, and other kernels give other bits.
+        activated_TI: Tensor = self.activation(input_TI.contiguous())
+        return activated_TI * gate_TI
 
 
 class FeedForward(nn.Module):
