@@ -50,6 +50,7 @@ def make_bundle(
     entries = entries or ENTRIES
     tasks = [entry.task(name) for name, entry in entries.items()]
     reading = reading or Reading(max_length=20)
+    torch.manual_seed(0)  # of an encoder without a folder
     network: Network = build_network(plan, encoder, reading=reading, tasks=tasks)
     shake(network, seed=1)
     tokenizer = tiny_tokenizer()
