@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,19 @@ VOCABULARY = (*SPECIAL, *WORDS, *LETTERS)
 DEPTH, WIDTH, HEADS, INNER, LONGEST = 4, 32, 4, 48, 40
 LENGTHS = (LONGEST, 1, 7, 2, 33, 16, 17, 1, 3, 39)
 
-FAMILIES = ("bert", "roberta", "distilbert")
+FAMILIES = ("bert", "roberta", "distilbert", "xlm-roberta", "electra", "modernbert")
+ROBERTA = {"types": 1, "first_position": 2, "positions": LONGEST + 2, "epsilon": 1e-5}
 EXTRAS: Mapping[str, dict[str, Any]] = {
     "bert": {},
-    "roberta": {"types": 1, "first_position": 2, "positions": LONGEST + 2, "epsilon": 1e-5},
+    "roberta": ROBERTA,
     "distilbert": {"types": 0},
-}
+    "xlm-roberta": ROBERTA,
+    "electra": {"embedding": 20},
+    "modernbert": {  # layers 1 and 2 see four tokens to each side; more than 16 are windows
+        "types": 0, "epsilon": 1e-5, "has_bias": False, "is_gated": True, "norms_first": True,
+        "rotary": 160000.0, "local_rotary": 10000.0, "reach": 4, "global_every": 3,
+    },
+}  # fmt: skip
 
 
 def tiny_shape(family: str = "bert", depth: int = DEPTH) -> EncoderShape:
@@ -88,25 +95,30 @@ def tiny_config(family: str) -> Any:
     import transformers
 
     shape = tiny_shape(family)
-    common = {
+    sizes = {
         "vocab_size": shape.words,
         "max_position_embeddings": shape.positions,
         "pad_token_id": 1,
     }
     if family == "distilbert":
-        return transformers.DistilBertConfig(
-            **common, dim=WIDTH, n_layers=DEPTH, n_heads=HEADS, hidden_dim=INNER
-        )
-    kind = {"bert": transformers.BertConfig, "roberta": transformers.RobertaConfig}[family]
-    return kind(
-        **common,
-        hidden_size=WIDTH,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=HEADS,
-        intermediate_size=INNER,
-        type_vocab_size=shape.types,
-        layer_norm_eps=shape.epsilon,
-    )
+        sizes |= {"dim": WIDTH, "n_layers": DEPTH, "n_heads": HEADS, "hidden_dim": INNER}
+        return transformers.DistilBertConfig(**sizes)
+    sizes |= {
+        "hidden_size": WIDTH,
+        "num_hidden_layers": DEPTH,
+        "num_attention_heads": HEADS,
+        "intermediate_size": INNER,
+    }
+    if family == "modernbert":
+        marks = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
+        return transformers.ModernBertConfig(**sizes, **marks, local_attention=2 * shape.reach)
+    kinds = {
+        "bert": transformers.BertConfig,
+        "roberta": transformers.RobertaConfig,
+        "xlm-roberta": transformers.XLMRobertaConfig,
+        "electra": partial(transformers.ElectraConfig, embedding_size=shape.embedding),
+    }
+    return kinds[family](**sizes, type_vocab_size=shape.types, layer_norm_eps=shape.epsilon)
 
 
 def shake(module: nn.Module, seed: int, size: float = 0.1) -> None:
@@ -121,10 +133,11 @@ def write_encoder(folder: Path, family: str, model_class: str = "", **options: A
     """config.json, model.safetensors and tokenizer.json, as transformers writes them."""
     import transformers
 
-    plain = {"bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel"}
     with torch.random.fork_rng():  # the same whatever ran before
         torch.manual_seed(7)
-        model = getattr(transformers, model_class or plain[family])(tiny_config(family), **options)
+        config = tiny_config(family)
+        plain = transformers.MODEL_MAPPING[type(config)].__name__
+        model = getattr(transformers, model_class or plain)(config, **options)
     shake(model, seed=7)
     model.save_pretrained(folder)
     tiny_tokenizer().save(str(folder / "tokenizer.json"))
@@ -178,7 +191,8 @@ def mixed_segments(network: Network, lengths: Sequence[int] = (2, 9, 5, 14)) -> 
         texts = 1 + layout.reading.texts_apart(task.is_pair)
         for i, length in enumerate(lengths):
             for text in range(texts):
-                found.append(segment(length + text, 100 * n + 10 * i + text, (name,)))
+                seed = 100 * n + 10 * i + text
+                found.append(segment(length + text, seed, (name,), types=layout.encoder.types))
     return found
 
 
@@ -211,7 +225,8 @@ def hidden_of(network: Network, segments: Sequence[Segment], task: str) -> list[
 
 def check_batch_invariance(network: Network) -> None:
     """A segment has the same outputs alone and among any others, bit by bit."""
-    crowd = [segment(n, i, (NAMES[i % 3],)) for i, n in enumerate((*LENGTHS, *range(1, 30)))]
+    types, lengths = network.layout.encoder.types, (*LENGTHS, *range(1, 30))
+    crowd = [segment(n, i, (NAMES[i % 3],), types=types) for i, n in enumerate(lengths)]
     together = outputs_of(network, crowd)
     place = dict.fromkeys(NAMES, 0)
     for each in crowd[:12]:
@@ -224,9 +239,11 @@ def check_batch_invariance(network: Network) -> None:
 def check_fan_out(network: Network) -> None:
     """A segment of several tasks has the outputs that each task alone gives, bit by bit."""
     tasks_of = [NAMES, NAMES[:1], NAMES[1:], NAMES, (NAMES[2], NAMES[0])]
-    lengths = (9, 40, 1, 3, 9)
-    fanned = [segment(n, i, tasks_of[i]) for i, n in enumerate(lengths)]
-    single = [segment(n, i, (t,)) for i, n in enumerate(lengths) for t in tasks_of[i]]
+    lengths, types = (9, 40, 1, 3, 9), network.layout.encoder.types
+    fanned = [segment(n, i, tasks_of[i], types=types) for i, n in enumerate(lengths)]
+    single = [
+        segment(len(s.ids), i, (t,), types=types) for i, s in enumerate(fanned) for t in s.tasks
+    ]
     ours, expected = outputs_of(network, fanned), outputs_of(network, single)
     for task in NAMES:
         assert torch.equal(ours[task], expected[task])
@@ -237,4 +254,6 @@ def check_fan_out(network: Network) -> None:
 def forward_flops(route: Route, encoder: EncoderShape, length: int) -> int:
     """Of a sequence in the whole encoder on one route."""
     adapters = list(chain(*route.adapters))
-    return encoder.depth * layer_flops(encoder, length) + adapter_flops(adapters, length)
+    reaches = (encoder.scope(layer).reach for layer in range(encoder.depth))
+    layers = sum(layer_flops(encoder, length, reach) for reach in reaches)
+    return layers + adapter_flops(adapters, length)

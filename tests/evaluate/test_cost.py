@@ -6,13 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.flop_counter import FlopCounterMode
 
-from building import NAMES, TARGETS, build_network, forward_flops, mixed_segments
+from building import (
+    FAMILIES,
+    LONGEST,
+    NAMES,
+    TARGETS,
+    build_network,
+    forward_flops,
+    mixed_segments,
+    segment,
+    tiny_shape,
+)
 from mops.config.training import Stage, Training
 from mops.data.batches import Batch, TokenTable
 from mops.data.schedule import Schedule, plan_steps
-from mops.evaluate.cost import analytic_costs, tm_relative
+from mops.evaluate.cost import analytic_costs, layer_flops, route_pieces, tm_relative
+from mops.model.encoder import encode
 from mops.model.network import Network
+from mops.model.packing import pack_segments
 from mops.plans.shapes import Reading
 from mops.training.step import compute_losses
 
@@ -103,6 +116,26 @@ def test_what_learns_in_any_stage_counts_as_trained() -> None:
 
 
 # ------------------------------------------------------------------ FLOPs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_flops_of_the_encoder_are_those_that_torch_counts(family: str) -> None:
+    """Forward, of a sequence whose length and whose windows' lengths need no padding; torch counts
+    attention where it has dropout."""
+    network = build_network("shared", shape=tiny_shape(family), dropout=0.1).train()
+    encoder = network.layout.encoder
+    pack = pack_segments([segment(LONGEST, 0, NAMES[:1], types=encoder.types)], network.layout)
+    with FlopCounterMode(display=False) as counter:
+        encode(network.bank, pack)
+    pieces = route_pieces(network.layout, NAMES[0], table(LONGEST))
+    assert counter.get_total_flops() == sum(p.flops for p in pieces if p.stage <= encoder.depth)
+
+
+def test_a_local_layer_grows_with_the_length_and_not_with_its_square() -> None:
+    encoder = tiny_shape("modernbert")
+    near, far = (layer_flops(encoder, n, encoder.reach) for n in (1000, 8000))
+    assert far == pytest.approx(8 * near, rel=0.01)
+    assert layer_flops(encoder, 8000) > 10 * far
 
 
 def test_flops_of_an_example_by_hand() -> None:

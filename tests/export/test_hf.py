@@ -62,6 +62,7 @@ def make_bundle(
     entries = entries or ENTRIES
     tasks = [entry.task(name) for name, entry in entries.items()]
     reading = reading or Reading(max_length=20)
+    torch.manual_seed(0)  # of an encoder without a folder
     network: Network = build_network(plan, encoder, reading=reading, tasks=tasks)
     shake(network, seed=1)
     tokenizer = tiny_tokenizer()
@@ -133,7 +134,7 @@ def test_every_pooling(plan: str, pool: str, tmp_path: Path) -> None:
     check_export(make_bundle(tmp_path / "model", plan, reading), tmp_path / "out")
 
 
-@pytest.mark.parametrize("family", ["roberta", "distilbert"])
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "xlm-roberta"])
 @pytest.mark.parametrize("pair", ["cross", "bi"])
 def test_every_family_becomes_a_bert(
     family: str, pair: str, encoder_folder: Any, tmp_path: Path
@@ -345,6 +346,19 @@ def test_what_cannot_be_expressed_is_refused_in_one_line(plan: str, tmp_path: Pa
         export_bundle(bundle, tmp_path / "out")
     assert "\n" not in str(refused.value) and "nothing was written" in str(refused.value)
     assert not (tmp_path / "out").exists()
+
+
+FOREIGN = {"electra": "the projected embeddings", "modernbert": "the rotary positions"}
+
+
+@pytest.mark.parametrize("family", FOREIGN)
+def test_what_no_bert_computes_is_refused_in_one_line(
+    family: str, encoder_folder: Any, tmp_path: Path
+) -> None:
+    bundle = make_bundle(tmp_path / "model", "shared", encoder=encoder_folder(family))
+    with pytest.raises(UsageError, match=f"no place for {FOREIGN[family]} of {family};") as refused:
+        export_bundle(bundle, tmp_path / "out")
+    assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
 
 
 def test_every_plan_is_exported_or_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import onnx
 from onnxruntime import InferenceSession
 
 import mops
-from building import DEPTH, NAMES, build_network, outputs_of, segment, shake, tiny_shape
+from building import DEPTH, FAMILIES, NAMES, build_network, outputs_of, segment, shake, tiny_shape
 from mops.data.batches import Segment
 from mops.errors import GuardError, UsageError
 from mops.export import onnx as export
@@ -93,9 +93,16 @@ def test_the_graph_gives_the_network_s_outputs(plan: Any, pair: str) -> None:
     assert_same(shaken(plan, reading=Reading(pair=pair)))
 
 
-@pytest.mark.parametrize("family", ["roberta", "distilbert"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_other_families(family: str) -> None:
     assert_same(shaken("hybrid:2", shape=tiny_shape(family), reading=Reading(pair="bi")))
+
+
+@pytest.mark.parametrize(
+    "plan", ["lora:3", "bitfit", "adapters:8", "pals:both-different", "embert"]
+)
+def test_additions_to_layers_whose_norms_come_first(plan: str) -> None:
+    assert_same(shaken(plan, shape=tiny_shape("modernbert")))
 
 
 @pytest.mark.parametrize("pool", sorted(networks.POOLS))

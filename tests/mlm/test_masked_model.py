@@ -41,6 +41,9 @@ MASKED_MODELS = {
     "bert": "BertForMaskedLM",
     "roberta": "RobertaForMaskedLM",
     "distilbert": "DistilBertForMaskedLM",
+    "xlm-roberta": "XLMRobertaForMaskedLM",
+    "electra": "ElectraForMaskedLM",
+    "modernbert": "ModernBertForMaskedLM",
 }
 READING = Reading(max_length=32)
 TOKENS = read_vocabulary(tiny_tokenizer(), len(VOCABULARY))
@@ -186,8 +189,9 @@ def test_transformers_reads_what_is_written(
     bare = transformers.AutoModel.from_pretrained(tmp_path).eval()
     for n, masked in enumerate(batch()):
         ids = masked.ids
-        base = getattr(model, family)
-        torch.testing.assert_close(hidden(bare, ids), hidden(base, ids), msg=f"sequence {n}")
+        torch.testing.assert_close(
+            hidden(bare, ids), hidden(model.base_model, ids), msg=f"sequence {n}"
+        )
     assert masked_loss(load(tmp_path), batch()).item() == masked_loss(network, batch()).item()
 
 

@@ -64,13 +64,16 @@ def test_dropout_is_the_identity_in_eval_mode_and_at_zero() -> None:
     assert Dropout(0.0)(seen) is seen
 
 
-def plain_attention(qkv_TE: Tensor, kept: list[Tensor]) -> Tensor:
+def plain_attention(qkv_TE: Tensor, kept: list[Tensor], reach: int = 0) -> Tensor:
     """Segment by segment, from the definition; `kept`: the factors of each segment's weights."""
     found, start = [], 0
     for length, factor in zip(LENGTHS.tolist(), kept, strict=True):
         parts = qkv_TE[start : start + length].view(length, 3, HEADS, WIDTH // HEADS)
         query, key, value = parts.permute(1, 2, 0, 3)
-        weights = (query @ key.transpose(1, 2) * (WIDTH // HEADS) ** -0.5).softmax(2)
+        scores = query @ key.transpose(1, 2) * (WIDTH // HEADS) ** -0.5
+        places = torch.arange(length)
+        far = (places[:, None] - places).abs() > (reach or length)
+        weights = scores.masked_fill(far, -torch.inf).softmax(2)
         found.append((weights * factor @ value).transpose(0, 1).reshape(length, WIDTH))
         start += length
     return torch.cat(found)
@@ -97,12 +100,19 @@ def test_attention_with_dropout_and_its_gradient() -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-def test_attention_without_dropout_is_the_limit() -> None:
-    """A probability too small to drop anything gives torch's own attention."""
-    buckets = make_buckets(LENGTHS)
+@pytest.mark.parametrize("reach", [0, 1, 4, 40])
+def test_attention_without_dropout_is_the_limit(reach: int) -> None:
+    """A probability too small to drop anything gives torch's own attention, whose segments and
+    whose windows of long segments give what the definition gives."""
+    buckets = make_buckets(LENGTHS, reach=reach)
+    assert bool(buckets.copies) == (reach in (1, 4))  # the windows of long segments overlap
     seen = torch.randn(int(LENGTHS.sum()), 3 * WIDTH, requires_grad=True)
     dropping = DropoutAttention.apply(seen, buckets, HEADS, 1e-9)
     plain = attend(seen, buckets, HEADS, 0.0)
-    torch.testing.assert_close(dropping, plain, rtol=0, atol=1e-5)
-    ours, theirs = (torch.autograd.grad(y.sum(), seen)[0] for y in (dropping, plain))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    expected = plain_attention(seen, [torch.ones(())] * len(LENGTHS), reach)
+    direction = torch.randn_like(plain)
+    (theirs,) = torch.autograd.grad(expected, seen, direction)
+    for found in (dropping, plain):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        (ours,) = torch.autograd.grad(found, seen, direction)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)

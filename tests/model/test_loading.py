@@ -151,7 +151,11 @@ def test_config_that_is_not_a_mapping(folder: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"model_type": "t5"}, "'t5'; mops reads bert, distilbert, roberta"),
+        (
+            {"model_type": "deberta-v2"},
+            "'deberta-v2'; mops reads bert, distilbert, electra, modernbert, roberta, xlm-roberta",
+        ),
+        ({"model_type": "albert"}, "'albert'; mops reads bert"),
         ({"model_type": None}, "model_type is None"),
         ({"hidden_act": "silu"}, "'silu'; supported: gelu"),
         ({"hidden_size": None}, "'hidden_size'"),
@@ -220,9 +224,17 @@ class Hub:
         self.answer = answer
         monkeypatch.setattr("huggingface_hub.snapshot_download", self.download)
 
-    def download(self, name: str, *, allow_patterns: Any, local_files_only: bool = False) -> str:
+    def download(
+        self,
+        name: str,
+        *,
+        revision: str | None,
+        allow_patterns: Any,
+        local_files_only: bool = False,
+    ) -> str:
         assert name == "google/tiny"
         assert "pytorch_model.bin" not in allow_patterns
+        self.revision = revision
         self.calls.append(local_files_only)
         return self.answer(local_files_only)
 
@@ -261,6 +273,15 @@ def test_hub_name_is_downloaded_if_it_is_not_in_the_cache(
     hub = Hub(monkeypatch, lambda local: raise_offline(local) if local else str(folder))
     assert find_encoder("google/tiny").folder == folder
     assert hub.calls == [True, False]
+
+
+def test_a_hub_name_may_carry_a_revision(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(monkeypatch, lambda local: str(folder))
+    for name, revision in {
+        "google/tiny": None, "google/tiny@v2": "v2", "google/tiny@refs/pr/1": "refs/pr/1",
+    }.items():  # fmt: skip
+        assert find_encoder(name) == EncoderSource(name, folder)
+        assert hub.revision == revision
 
 
 # ------------------------------------------------------------------ tokenizers

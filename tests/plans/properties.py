@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from building import (
     mixed_segments,
     outputs_of,
     shake,
+    tiny_shape,
     tiny_tokenizer,
 )
 from mops.config.training import Training
@@ -52,9 +54,13 @@ def reading_for(plan: SharingPlan) -> Reading:
     return FED if plan.feeds else READING
 
 
-def moved_network(plan: SharingPlan) -> Network:
+def build(plan: SharingPlan, family: str, **options: Any) -> Network:
+    return build_network(plan, shape=tiny_shape(family), reading=reading_for(plan), **options)
+
+
+def moved_network(plan: SharingPlan, family: str) -> Network:
     """Additions start at identity, where some of their parts have no effect yet."""
-    network = build_network(plan, reading=reading_for(plan))
+    network = build(plan, family)
     for owner in network.layout.sizes:
         if owner.startswith(tuple(f"{addition.name}_" for addition in plan.additions)):
             shake(network.bank[owner], seed=2, size=0.2)
@@ -71,9 +77,9 @@ def has_a_copy_per_layer(network: Network) -> bool:
     return all(len(served) == 1 for served in layers.values())
 
 
-def counts_are_those_of_the_built_network(plan: SharingPlan) -> None:
+def counts_are_those_of_the_built_network(plan: SharingPlan, family: str) -> None:
     """sizes[o] of the plan = numel of everything the bank holds under o, for all o, and no more."""
-    network = build_network(plan, reading=reading_for(plan))
+    network = build(plan, family)
     built: dict[str, int] = defaultdict(int)
     for owner, _, parameter in network.owner_parameters():
         built[owner] += parameter.numel()
@@ -83,17 +89,17 @@ def counts_are_those_of_the_built_network(plan: SharingPlan) -> None:
     assert network.layout.trained == trained
 
 
-def no_two_names_share_memory(plan: SharingPlan) -> None:
+def no_two_names_share_memory(plan: SharingPlan, family: str) -> None:
     """The storages of all tensors of the checkpoint are disjoint."""
-    weights = build_network(plan, reading=reading_for(plan)).weights()
+    weights = build(plan, family).weights()
     places = {tensor.untyped_storage().data_ptr() for tensor in weights.values()}
     assert len(places) == len(weights)
 
 
-def an_owner_changes_exactly_the_tasks_routed_through_it(plan: SharingPlan) -> None:
+def an_owner_changes_exactly_the_tasks_routed_through_it(plan: SharingPlan, family: str) -> None:
     """Moving the weights of o changes the outputs of t, bit by bit, if and only if o is on t's
     route."""
-    network = moved_network(plan)
+    network = moved_network(plan, family)
     segments = mixed_segments(network, lengths=(3, 8))
     before = outputs_of(network, segments)
     for owner, users in network.layout.users.items():
@@ -105,10 +111,10 @@ def an_owner_changes_exactly_the_tasks_routed_through_it(plan: SharingPlan) -> N
         network.bank[owner].load_state_dict(kept)
 
 
-def a_loss_reaches_exactly_its_route(plan: SharingPlan) -> None:
+def a_loss_reaches_exactly_its_route(plan: SharingPlan, family: str) -> None:
     """In a batch of all tasks the gradient of one task's loss is zero on owners off its route and
     on frozen ones, and not zero on all others; in a batch of one task the others have none."""
-    network = moved_network(plan)
+    network = moved_network(plan, family)
     layout, batch = network.layout, mixed_batch(network)
     losses = compute_losses(network, batch)
     for task in layout.tasks:
@@ -125,10 +131,10 @@ def a_loss_reaches_exactly_its_route(plan: SharingPlan) -> None:
             } == learning, task
 
 
-def frozen_owners_never_move(plan: SharingPlan) -> None:
+def frozen_owners_never_move(plan: SharingPlan, family: str) -> None:
     """Over three steps with weight decay and dropout a frozen owner keeps its bits, has no
     optimizer state and stays in eval mode; every other owner moves."""
-    network = build_network(plan, reading=reading_for(plan), dropout=0.1)
+    network = build(plan, family, dropout=0.1)
     rates = network.layout.rates
     if not any(rates.values()):
         return
@@ -151,9 +157,9 @@ def frozen_owners_never_move(plan: SharingPlan) -> None:
         assert modes == {rates[owner] > 0}, owner
 
 
-def frozen_parts_give_the_same_in_training(plan: SharingPlan) -> None:
+def frozen_parts_give_the_same_in_training(plan: SharingPlan, family: str) -> None:
     """Where the whole trunk is frozen, training mode changes no hidden state (no dropout)."""
-    network = build_network(plan, reading=reading_for(plan), dropout=0.5)
+    network = build(plan, family, dropout=0.5)
     segments = mixed_segments(network)
     trunk = [owner for r in network.layout.routes.values() for s in r.stages for owner in s]
     if any(network.layout.rates[owner] for owner in trunk):
@@ -163,14 +169,14 @@ def frozen_parts_give_the_same_in_training(plan: SharingPlan) -> None:
     assert all(map(torch.equal, quiet, hidden_of(network, segments, "similarity")))
 
 
-def plan_to_yaml_to_plan_is_equal(plan: SharingPlan) -> None:
+def plan_to_yaml_to_plan_is_equal(plan: SharingPlan, family: str) -> None:
     """read_plan(YAML text of the plan) == plan."""
     assert read_plan(parse_yaml(format_yaml(plan.to_data()))) == plan
 
 
-def a_bundle_answers_the_same_from_disk(plan: SharingPlan, folder: object) -> None:
+def a_bundle_answers_the_same_from_disk(plan: SharingPlan, family: str, folder: object) -> None:
     """save, load, answer: bit-equal outputs; equal plan, tasks, reading and rates."""
-    network = build_network(plan, reading=reading_for(plan), seed=5)
+    network = build(plan, family, seed=5)
     segments = mixed_segments(network)
     save_bundle(folder, network, tiny_tokenizer(), ENTRIES, {})  # type: ignore[arg-type]
     bundle = load_bundle(folder)  # type: ignore[arg-type]
@@ -180,10 +186,10 @@ def a_bundle_answers_the_same_from_disk(plan: SharingPlan, folder: object) -> No
         assert torch.equal(before[task], after[task]), task
 
 
-def hidden_states_start_as_those_of_bert(
+def hidden_states_start_as_those_of_the_encoder(
     network: Network, expected: dict[str, list[Tensor]]
 ) -> None:
-    """With pretrained weights, every token of every task's segments is what BERT gives."""
+    """With pretrained weights, every token of every task's segments is what it gives."""
     segments = mixed_segments(network)
     for task, states in expected.items():
         for ours, theirs in zip(hidden_of(network, segments, task), states, strict=True):

@@ -104,7 +104,7 @@ def test_the_plan_of_the_guide_is_a_plan_like_any_other(new_plan: None) -> None:
         f"norms/layer00/{task}" for task in NAMES
     }
     for holds in PROPERTIES:
-        holds(plan)
+        holds(plan, "bert")
 
 
 def test_and_it_is_gone_afterwards() -> None:

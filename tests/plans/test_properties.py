@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from properties import (
     READING,
     a_bundle_answers_the_same_from_disk,
     has_a_copy_per_layer,
-    hidden_states_start_as_those_of_bert,
+    hidden_states_start_as_those_of_the_encoder,
     reading_for,
 )
 from random_plans import few, plans
@@ -42,44 +45,67 @@ FROZEN = ("shared", "separate", "hybrid:2", "layers:FSIF", "late:ISS/paraphrase+
 PLANS = list(
     {p.name: p for p in [*PLAIN, *(as_plan(f"frozen+{text}") for text in FROZEN)]}.values()
 )
-over_plans = pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+# Of the families that compute something else than BERT, all plans are slow tests.
+FEW = ("shared", "separate", "hybrid:2", "layers:FSIF", "lora:8", "pals:both-different", "tree")
+FEW += ("one layer for all", "criss-cross", "one of each kind", "frozen layers, own tops")
+
+
+def cases() -> Iterator[Any]:
+    for family, plan in product(("bert", "modernbert", "electra"), PLANS):
+        is_fast = family == "bert" or plan.name in FEW
+        marks = () if is_fast else (pytest.mark.slow,)
+        yield pytest.param(family, plan, id=f"{family}-{plan.name}", marks=marks)
+
+
+Property = Callable[[SharingPlan, str], None]
+over_families = pytest.mark.parametrize(("family", "plan"), list(cases()))
 over_properties = pytest.mark.parametrize("holds", PROPERTIES, ids=lambda each: each.__name__)
 
 
-@over_plans
+@over_families
 @over_properties
-def test_property(holds: Callable[[SharingPlan], None], plan: SharingPlan) -> None:
-    holds(plan)
+def test_property(holds: Property, family: str, plan: SharingPlan) -> None:
+    holds(plan, family)
 
 
-@over_plans
-def test_bundle(plan: SharingPlan, tmp_path: Path) -> None:
-    a_bundle_answers_the_same_from_disk(plan, tmp_path / "model")
+@over_families
+def test_bundle(family: str, plan: SharingPlan, tmp_path: Path) -> None:
+    a_bundle_answers_the_same_from_disk(plan, family, tmp_path / "model")
 
 
 @pytest.fixture(scope="module")
-def bert_states(encoder_folder: Any) -> dict[str, list[Tensor]]:
-    """What transformers' BERT gives for the segments of every task."""
-    from transformers import BertModel
+def states(encoder_folder: Any) -> Callable[[str], dict[str, list[Tensor]]]:
+    """What transformers' model of a family gives for the segments of every task."""
+    from transformers import AutoModel
 
-    model = BertModel.from_pretrained(encoder_folder("bert")).eval()
-    network = build_network("shared", reading=READING)
-    found: dict[str, list[Tensor]] = {task: [] for task in NAMES}
-    with torch.inference_mode():
-        for segment in mixed_segments(network):
-            ids, types = (torch.tensor(x).long()[None] for x in (segment.ids, segment.types))
-            hidden = model(input_ids=ids, token_type_ids=types).last_hidden_state
-            found[segment.tasks[0]].append(hidden[0])
-    return found
+    @cache
+    def states_of(family: str) -> dict[str, list[Tensor]]:
+        model = AutoModel.from_pretrained(encoder_folder(family)).eval()
+        network = build_network("shared", shape=tiny_shape(family), reading=READING)
+        found: dict[str, list[Tensor]] = {task: [] for task in NAMES}
+        with torch.inference_mode():
+            for segment in mixed_segments(network):
+                given = {"input_ids": torch.tensor(segment.ids).long()[None]}
+                if network.layout.encoder.types:
+                    given["token_type_ids"] = torch.tensor(segment.types).long()[None]
+                found[segment.tasks[0]].append(model(**given).last_hidden_state[0])
+        return found
+
+    return states_of
 
 
-@over_plans
+@over_families
 def test_hidden_states_at_the_start(
-    plan: SharingPlan, encoder_folder: Any, bert_states: dict[str, list[Tensor]]
+    family: str,
+    plan: SharingPlan,
+    encoder_folder: Any,
+    states: Callable[[str], dict[str, list[Tensor]]],
 ) -> None:
-    network = build_network(plan, encoder_folder("bert"), reading=reading_for(plan))
+    pool: Any = "pooler" if family == "bert" else "mean"  # some families have none
+    reading = replace(reading_for(plan), pool=pool)
+    network = build_network(plan, encoder_folder(family), reading=reading)
     if has_a_copy_per_layer(network):
-        hidden_states_start_as_those_of_bert(network, bert_states)
+        hidden_states_start_as_those_of_the_encoder(network, states(family))
 
 
 def test_most_plans_have_a_copy_per_layer() -> None:
@@ -93,9 +119,10 @@ def test_most_plans_have_a_copy_per_layer() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "modernbert", "electra"])
 @over_properties
-def test_property_of_random_plans(holds: Callable[[SharingPlan], None]) -> None:
-    few(given(plans)(holds))()
+def test_property_of_random_plans(holds: Property, family: str) -> None:
+    few(given(plans)(lambda plan: holds(plan, family)))()
 
 
 @few

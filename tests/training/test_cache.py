@@ -43,7 +43,7 @@ def test_how_far_a_plan_is_frozen(name: str) -> None:
     plan, reading, stages = PLANS[name]
     prefix = find_prefix(build_network(plan, reading=reading))
     assert prefix.stages == stages
-    assert prefix.layout.encoder.depth == min(DEPTH, stages - 1)
+    assert prefix.layout.depth == min(DEPTH, stages - 1)
     assert prefix.is_pooled == (stages == POOLED and name != "top")
 
 
@@ -72,13 +72,17 @@ def test_off(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------ the same bits
 
 
-@pytest.mark.parametrize("name", PLANS)
+FAMILIES = [("bert", name) for name in PLANS]
+FAMILIES += [("modernbert", name) for name in ("late", "layers", "separate", "top")]
+
+
+@pytest.mark.parametrize(("family", "name"), FAMILIES)
 def test_training_with_the_cache_is_training_without_it(
-    name: str, encoder_folder: Any, store: Store
+    family: str, name: str, encoder_folder: Any, store: Store
 ) -> None:
     """Dropout is on above the prefix; losses, norms and all weights are equal after each step."""
     plan, reading, _ = PLANS[name]
-    plain, cached = (build(plan, reading, encoder_folder("bert")) for _ in range(2))
+    plain, cached = (build(plan, reading, encoder_folder(family)) for _ in range(2))
     cache = filled(cached, store, every=2)
     assert cache.computed > 0
     assert train(plain, None) == train(cached, cache)

@@ -14,7 +14,7 @@ from mops.data.batches import TokenTable
 from mops.data.schedule import PlannedStage, Schedule, learning_in, trained_parameters
 from mops.plans.layout import Layout
 from mops.plans.rows import AdapterSite
-from mops.plans.shapes import EncoderShape
+from mops.plans.shapes import EncoderShape, cut_windows
 
 FLOAT_BYTES = 4
 
@@ -31,11 +31,12 @@ def tm_relative(own: tuple[float, float, float], base: tuple[float, float, float
     return (score / score0) * (seconds0 / seconds) * (size0 / size)
 
 
-def layer_flops(encoder: EncoderShape, length: int) -> int:
-    """Multiplications and additions of one sequence in one layer."""
-    matrices = 4 * encoder.width**2 + 2 * encoder.width * encoder.inner
-    attention = 2 * length * encoder.width  # scores and weighted sum, per token
-    return 2 * length * (matrices + attention)
+def layer_flops(encoder: EncoderShape, length: int, reach: int = 0) -> int:
+    """Multiplications and additions of one sequence in one layer; `reach`: of a local one."""
+    inner = encoder.inner_vectors + encoder.inner
+    matrices = 4 * encoder.width**2 + encoder.width * inner
+    pairs = sum((window.end - window.first) ** 2 for window in cut_windows(length, reach))
+    return 2 * (length * matrices + 2 * pairs * encoder.width)  # scores and weighted sum
 
 
 def adapter_flops(adapters: Sequence[AdapterSite], length: int) -> int:
@@ -63,11 +64,14 @@ def route_pieces(layout: Layout, task: str, table: TokenTable) -> Iterator[Route
         """Forward FLOPs of one row, the mean over the table."""
         return sum(flops(length) * n for length, n in table.counted_lengths) / len(table)
 
-    in_layer = mean(partial(layer_flops, layout.encoder))
-    yield RoutePiece(0, (route.embeddings,), 0.0)
+    encoder = layout.encoder
+    reaches = [encoder.scope(n).reach for n in range(encoder.depth)]
+    in_layer = {r: mean(partial(layer_flops, encoder, reach=r)) for r in set(reaches)}
+    project = mean(lambda length: 2 * length * encoder.embedding * encoder.width)
+    yield RoutePiece(0, (route.embeddings,), project)
     for n, adapters in enumerate(route.adapters):
         for layer in route.layers[n : n + 1]:  # none on top
-            yield RoutePiece(n + 1, tuple(layer.values()), in_layer)
+            yield RoutePiece(n + 1, tuple(layer.values()), in_layer[reaches[n]])
         owners = tuple(chain(*(adapter.parts.values() for adapter in adapters)))
         yield RoutePiece(n + 1, owners, mean(partial(adapter_flops, adapters)))
     below = set(chain(*route.stages))

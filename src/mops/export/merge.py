@@ -1,7 +1,7 @@
 """One task's weights under the names of transformers' BERT, with its additions merged into them.
 
-RoBERTa and DistilBERT compute what a BERT computes with other position numbers or without token
-types, so every family becomes a BERT.
+Most families compute what a BERT computes with other position numbers or without token types, so
+they become a BERT.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,11 @@ MERGED_INTO = {  # site -> part and its dense layer or norm, whose output gets t
 
 def unmergeable(layout: Layout, task: str) -> Iterator[str]:
     """What the route of a task has and a BERT with a head of its own cannot have."""
-    route = layout.routes[task]
+    route, shape = layout.routes[task], layout.encoder
+    if shape.rotary:
+        yield f"the rotary positions of {shape.family}"
+    if shape.embedding:
+        yield f"the projected embeddings of {shape.family}"
     yield from dict.fromkeys(
         f"the addition {site.addition.name!r} ({site.addition.kind}, {site.site})"
         for site in chain(*route.adapters)
@@ -72,7 +76,7 @@ def trunk_tensors(network: Network, task: str) -> dict[str, Tensor]:
     for owner, part, layer in route.trunk:
         sites = route.adapters[layer] if part in LAYER_PARTS else ()
         module = merge(network.bank, owner, [s for s in sites if MERGED_INTO[s.site][0] == part])
-        named = named_tensors(module, part, layer, FAMILY)
+        named = named_tensors(module, part, layer, shape, FAMILY)
         tensors |= {name: tensor.clone() for name, tensor in named}  # layers may share an owner
     tensors[POSITIONS] = tensors[POSITIONS][shape.first_position :]
     tensors.setdefault(TYPES, torch.zeros(1, shape.width))

@@ -144,10 +144,11 @@ def random_table(layout: Layout, task: str) -> TokenTable:
     """Rows of random tokens; some texts occur twice."""
     draw = np.random.default_rng(len(task))
     per_row = 1 + is_apart(layout, task)
-    longest = min(layout.reading.max_length, layout.encoder.longest, 64)
+    encoder = layout.encoder
+    longest = min(layout.reading.max_length, encoder.longest, 64 + 2 * encoder.reach)
     lengths = np.r_[longest, draw.integers(1, longest + 1, CHECKED_ROWS * per_row - 1)]
-    ids = draw.integers(0, layout.encoder.words, lengths.sum(), np.int32)
-    types = draw.integers(0, max(1, layout.encoder.types), len(ids), np.int32)
+    ids = draw.integers(0, encoder.words, lengths.sum(), np.int32)
+    types = draw.integers(0, max(1, encoder.types), len(ids), np.int32)
     return TokenTable(ids, types, np.r_[0, np.cumsum(lengths)], per_row)
 
 

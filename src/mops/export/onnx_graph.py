@@ -18,11 +18,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mops.model.attention import Dropout
-from mops.model.blocks import Dense
+from mops.model.attention import Dropout, rotary_table
+from mops.model.blocks import Dense, Gated
 from mops.model.network import COSINE_SCALES, CosineHead, DenseHead, FieldAttention, Network
-from mops.plans.layout import Route
+from mops.plans.layout import Layout, Route
 from mops.plans.rows import GATE, LAYER_PARTS, ON_TOP, AdapterSite
+from mops.plans.shapes import GLOBAL, Scope
 from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, is_apart, vectors_names
 
 OPSET, IR_VERSION = 20, 10  # the first opset with Gelu, and its format
@@ -77,7 +78,7 @@ def dense(graph: Graph, name: str, module: Any, input: str) -> str:
 
 
 def norm(graph: Graph, name: str, module: Any, input: str) -> str:
-    weights = (graph.weight(f"{name}.{kind}", getattr(module, kind)) for kind in ("weight", "bias"))
+    weights = (graph.weight(f"{name}.{kind}", t) for kind, t in module.named_parameters())
     return graph.add("LayerNormalization", input, *weights, epsilon=module.eps)
 
 
@@ -88,6 +89,13 @@ def chain(graph: Graph, name: str, module: Any, input: str) -> str:
     return reduce(lambda x, each: graph.apply(each, x), inner, input)
 
 
+def gate(graph: Graph, name: str, module: Any, input: str) -> str:
+    """f(a) b, with a and b the halves of the input."""
+    names = f"{input}.{name}.a", f"{input}.{name}.b"
+    graph.add("Split", input, outputs=names, axis=-1, num_outputs=2)
+    return graph.add("Mul", graph.apply(f"{name}.activation", names[0]), names[1])
+
+
 Apply = Callable[[Graph, str, Any, str], str]
 MODULES: dict[type[nn.Module], Apply] = {
     Dense: dense,
@@ -95,6 +103,7 @@ MODULES: dict[type[nn.Module], Apply] = {
     nn.Sequential: chain,
     nn.GELU: lambda graph, name, gelu, x: graph.add("Gelu", x, approximate=gelu.approximate),
     nn.ReLU: lambda graph, name, module, x: graph.add("Relu", x),
+    Gated: gate,
     nn.Tanh: lambda graph, name, module, x: graph.add("Tanh", x),
     nn.Identity: lambda graph, name, module, x: x,
     Dropout: lambda graph, name, module, x: x,
@@ -105,18 +114,22 @@ MODULES: dict[type[nn.Module], Apply] = {
 
 
 def embed(graph: Graph, owner: str) -> str:
-    """Word + position + token type, normalised."""
+    """Word + position + token type, normalised and projected."""
     module: Any = graph.bank[owner]
-    positions = module.position.weight[module.first_position :]
-    length = graph.add("Shape", IDS, start=1, end=2)
     embedded = graph.gather(graph.weight(f"{owner}.word.weight", module.word.weight), IDS)
-    table = graph.weight(f"{owner}.position.weight", positions)
-    position_LD = graph.add("Slice", table, graph.constant([0]), length, graph.constant([0]))
-    embedded = graph.add("Add", embedded, position_LD)
+    if module.position is not None:
+        positions = module.position.weight[module.first_position :]
+        embedded = graph.add("Add", embedded, first_rows(graph, f"{owner}.position", positions))
     if module.token_type is not None:
         table = graph.weight(f"{owner}.token_type.weight", module.token_type.weight)
         embedded = graph.add("Add", embedded, graph.gather(table, TYPES))
-    return graph.apply(f"{owner}.norm", embedded)
+    return graph.apply(f"{owner}.project", graph.apply(f"{owner}.norm", embedded))
+
+
+def first_rows(graph: Graph, name: str, table: Tensor) -> str:
+    """As many rows of a table by position as the longest sequence has tokens."""
+    length, zero = graph.add("Shape", IDS, start=1, end=2), graph.constant([0])
+    return graph.add("Slice", graph.weight(f"{name}.weight", table), zero, length, zero)
 
 
 def mask_tokens(graph: Graph) -> str:
@@ -125,41 +138,83 @@ def mask_tokens(graph: Graph) -> str:
     return graph.add("Unsqueeze", mask_BL, graph.constant([1]))
 
 
-def attend(graph: Graph, qkv: str, width: int, heads: int) -> str:
+def hide(graph: Graph, is_seen: str) -> str:
+    """What to add to scores: 0 where the number is 1, and a very low score where it is 0."""
+    return graph.add("Mul", graph.add("Sub", graph.constant(1.0), is_seen), graph.constant(HIDDEN))
+
+
+def near_tokens(graph: Graph, reach: int) -> str:
+    """1 where one token is near enough to see the other, (L, L)."""
+    length = graph.add("Squeeze", graph.add("Shape", IDS, start=1, end=2))
+    places = graph.add("Range", graph.constant(0), length, graph.constant(1))
+    column = graph.add("Unsqueeze", places, graph.constant([1]))
+    distance = graph.add("Abs", graph.add("Sub", column, places))
+    near = graph.add("LessOrEqual", distance, graph.constant(reach))
+    return graph.add("Cast", near, to=TensorProto.FLOAT)
+
+
+def rotate(graph: Graph, values: str, base: float, width: int, positions: int) -> str:
+    """Queries or keys, turned as by `mops.model.attention.rotate`; `width` of a head."""
+    table = zip(("cos", "sin"), rotary_table(base, width, positions, "cpu"), strict=True)
+    cos, sin = (first_rows(graph, f"{name}/{base}", turns[:, 0]) for name, turns in table)
+    first, second = (f"{values}.{half}" for half in ("first", "second"))
+    graph.add("Split", values, outputs=(first, second), axis=-1, num_outputs=2)
+    turned = (
+        graph.add(kind, graph.add("Mul", x, cos), graph.add("Mul", y, sin))
+        for kind, x, y in (("Sub", first, second), ("Add", second, first))
+    )
+    return concat(graph, list(turned))
+
+
+def attend(
+    graph: Graph, qkv: str, width: int, heads: int, scope: Scope = GLOBAL, positions: int = 0
+) -> str:
     """softmax(Q K^T / sqrt(d)) V within each sequence."""
-    shape = graph.constant([0, 0, 3, heads, width // heads])
+    size = width // heads
+    shape = graph.constant([0, 0, 3, heads, size])
     parts = graph.add("Transpose", graph.add("Reshape", qkv, shape), perm=[2, 0, 3, 1, 4])
     names = tuple(f"{parts}.{part}" for part in ("query", "key", "value"))
     graph.add("Split", parts, outputs=names, axis=0, num_outputs=3)
     query, key, value = (graph.add("Squeeze", name, graph.constant([0])) for name in names)
+    if scope.rotary:
+        query, key = (rotate(graph, x, scope.rotary, size, positions) for x in (query, key))
     turned = graph.add("Transpose", key, perm=[0, 1, 3, 2])
     scores = graph.add("MatMul", query, turned)
-    scores = graph.add("Mul", scores, graph.constant((width // heads) ** -0.5))
-    padding = graph.add("Sub", graph.constant(1.0), mask_tokens(graph))
-    padding = graph.add("Mul", padding, graph.constant(HIDDEN))
-    scores = graph.add("Add", scores, graph.add("Unsqueeze", padding, graph.constant([1])))
+    scores = graph.add("Mul", scores, graph.constant(size**-0.5))
+    hidden = graph.add("Unsqueeze", hide(graph, mask_tokens(graph)), graph.constant([1]))
+    scores = graph.add("Add", scores, hidden)
+    if scope.reach:
+        scores = graph.add("Add", scores, hide(graph, near_tokens(graph, scope.reach)))
     mixed = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), value)
     mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
     return graph.add("Reshape", mixed, graph.constant([0, 0, width]))
 
 
-def run_layer(graph: Graph, route: Route, number: int, hidden: str) -> str:
+def run_layer(graph: Graph, layout: Layout, route: Route, number: int, hidden: str) -> str:
     """The lines of `mops.model.encoder.encode` for one task."""
+    encoder = layout.encoder
     attention, feedforward, norms = (route.layers[number][part] for part in LAYER_PARTS)
     add = partial(add_adapters, graph, route.adapters[number])
-    qkv = graph.apply(f"{attention}.query_key_value", hidden)
-    qkv = add("in_attention", hidden, qkv)
-    module: Any = graph.bank[attention]
-    mixed = attend(graph, qkv, module.output.in_features, module.heads)
+
+    def normalise(place: str, input: str) -> str:
+        names = (f"{norms}.{name}" for name in encoder.norms(number)[place])
+        return reduce(lambda x, name: graph.apply(name, x), names, input)
+
+    input = normalise("before_attention", hidden)
+    qkv = graph.apply(f"{attention}.query_key_value", input)
+    qkv = add("in_attention", input, qkv)
+    scope = encoder.scope(number)
+    mixed = attend(graph, qkv, encoder.width, encoder.heads, scope, encoder.positions)
     attended = graph.apply(f"{attention}.output", mixed)
     attended = add("after_attention", attended, attended)
-    middle = graph.apply(f"{norms}.attention", graph.add("Add", hidden, attended))
-    inner = add("in_feedforward", middle, graph.apply(f"{feedforward}.inner", middle))
+    middle = normalise("after_attention", graph.add("Add", hidden, attended))
+    seen = normalise("before_feedforward", middle)
+    inner = add("in_feedforward", seen, graph.apply(f"{feedforward}.inner", seen))
     output = graph.apply(f"{feedforward}.activation", inner)
     output = graph.apply(f"{feedforward}.output", output)
     output = add("after_feedforward", output, output)
-    output = add("beside_layer", hidden, output)
-    output = graph.apply(f"{norms}.feedforward", graph.add("Add", middle, output))
+    output = add("beside_layer", input, output)
+    output = normalise("after_feedforward", graph.add("Add", middle, output))
     return add("after_layer", output, output)
 
 
@@ -239,12 +294,12 @@ EQUATIONS: dict[str, Callable[[Graph, AdapterSite, str], str]] = {
 }
 
 
-def run_encoder(graph: Graph, route: Route) -> str:
+def run_encoder(graph: Graph, layout: Layout, route: Route) -> str:
     """The hidden states of every token at the top of a route."""
     hidden = embed(graph, route.embeddings)
     for number, adapters in enumerate(route.adapters):
         if number < len(route.layers):
-            hidden = run_layer(graph, route, number, hidden)
+            hidden = run_layer(graph, layout, route, number, hidden)
         else:
             hidden = add_adapters(graph, adapters, ON_TOP, hidden, hidden)
     return hidden
@@ -377,7 +432,7 @@ def build_model(network: Network) -> onnx.ModelProto:
     layout, graph = network.layout, Graph(network.bank)
     names = vectors_names(layout)
     for task, route in layout.routes.items():
-        pooled = POOLS[layout.reading.pool](graph, run_encoder(graph, route))
+        pooled = POOLS[layout.reading.pool](graph, run_encoder(graph, layout, route))
         graph.add("Identity", pooled, outputs=(names[task],))
     graph.part = HEADS
     for task in layout.tasks:

@@ -4,13 +4,17 @@ Segments of similar length lie side by side in buckets; padding exists only here
 sixteen random bits for each number: torch draws one float after the other, which with its mask
 takes a sixth of a training step on one core. Here 64 bits are drawn at a time and split into four.
 
+Where a token sees only some tokens to each side, a long segment lies in the buckets as windows that
+overlap by what is seen: the work grows with the length, not with its square.
+
 Shapes: T tokens of the pack, P padded tokens, N padded tokens of a bucket, E three widths
 (queries, keys, values), D width, B segments of a bucket, H heads, G = B H, L the bucket's length,
-d width of a head.
+d width of a head, W windows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mops.plans.shapes import cut_windows
+
 Ints = NDArray[np.int64]
 Device = str | torch.device
 FINEST_STEP = 4  # padded lengths are multiples of at least this
+Turns = tuple[Tensor, Tensor]  # cosines and sines of the angles of each token, (T, 1, d/2)
 STEPS = 1 << 16  # resolution of a dropout probability: 0.1 becomes 0.100006
 
 
@@ -31,7 +38,7 @@ class Bucket:
 
     rows: slice  # within the padded tokens of the span
     length: int
-    mask: Tensor | None  # B 1 1 L, true for tokens; None when nothing is padded
+    mask: Tensor | None  # B 1 1 L or B 1 L L, true for what is seen; None: everything
 
 
 @dataclass(frozen=True)
@@ -50,26 +57,56 @@ class Buckets:
     places_T: Tensor  # token -> padded place
     sources_P: Tensor  # padded place -> token
     items: tuple[Bucket, ...]
+    copies: tuple[tuple[Tensor, Tensor], ...] = ()  # further places of tokens, and these tokens
+    turns: tuple[Turns, ...] = ()  # of rotary positions
 
 
-def make_buckets(lengths: Ints, device: Device = "cpu") -> Buckets:
-    """The buckets of segments that lie one after the other."""
-    padded = pad_lengths(lengths)
+def make_buckets(
+    lengths: Ints, device: Device = "cpu", reach: int = 0, turns: tuple[Turns, ...] = ()
+) -> Buckets:
+    """The buckets of segments that lie one after the other; `reach`: what is seen to each side."""
+    cuts = [cut_windows(length, reach) for length in lengths.tolist()]
+    starts_W = np.repeat(np.cumsum(lengths) - lengths, [len(cut) for cut in cuts])
+    firsts, own_firsts, own_ends, ends = np.concatenate(cuts).T + starts_W
+    counts = ends - firsts
+    padded = pad_lengths(counts)
     order = np.argsort(padded, kind="stable")
-    padded_starts = np.empty_like(lengths)
+    padded_starts = np.empty_like(counts)
     padded_starts[order] = np.cumsum(padded[order]) - padded[order]
-    places = np.repeat(padded_starts, lengths) + count_within(lengths)
-    sources = np.repeat((np.cumsum(lengths) - lengths)[order], padded[order])
-    sources[places] = np.arange(len(places))
+    numbers = count_within(counts)
+    places, tokens = np.repeat(padded_starts, counts) + numbers, np.repeat(firsts, counts) + numbers
+    sources = np.repeat(firsts[order], padded[order])
+    sources[places] = tokens
     is_token = np.zeros(len(sources), dtype=np.bool_)
     is_token[places] = True
+    is_own = (np.repeat(own_firsts, counts) <= tokens) & (tokens < np.repeat(own_ends, counts))
     is_token_P = to_device(is_token, device)
     items, first = [], 0
     for length, count in zip(*np.unique(padded, return_counts=True), strict=True):
         rows = slice(first, first := first + int(length * count))
-        mask = None if is_token[rows].all() else is_token_P[rows].view(-1, 1, 1, int(length))
+        has_padding = not is_token[rows].all()
+        mask = make_mask(is_token_P[rows].view(-1, int(length)), has_padding, reach)
         items.append(Bucket(rows, int(length), mask))
-    return Buckets(to_device(places, device), to_device(sources, device), tuple(items))
+    copies = [to_device(values[~is_own], device) for values in (places, tokens)]
+    return Buckets(
+        places_T=to_device(places[is_own], device),
+        sources_P=to_device(sources, device),
+        items=tuple(items),
+        copies=() if is_own.all() else ((copies[0], copies[1]),),
+        turns=turns,
+    )
+
+
+def make_mask(is_token_BL: Tensor, has_padding: bool, reach: int) -> Tensor | None:
+    """What is seen in the rows of a bucket; padding sees itself, so that no row sees nothing."""
+    length = is_token_BL.shape[1]
+    if not 0 < reach < length - 1:
+        return is_token_BL[:, None, None] if has_padding else None
+    places_L = torch.arange(length, device=is_token_BL.device)
+    near_LL = (places_L[:, None] - places_L).abs() <= reach
+    if not has_padding:
+        return near_LL[None, None]
+    return (near_LL & (is_token_BL[:, None] | ~is_token_BL[:, :, None]))[:, None]
 
 
 def pad_lengths(lengths: Ints) -> Ints:
@@ -149,8 +186,31 @@ def join(pieces: Sequence[Tensor]) -> Tensor:
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
+@lru_cache(maxsize=8)
+def rotary_table(base: float, width: int, positions: int, device: Device) -> Turns:
+    """Cosines and sines of position x base^(-2i/d) for each pair i of a head (Su et al. 2021).
+
+    In float32 as in transformers: for far positions other roundings are other angles.
+    """
+    with torch.inference_mode(False):  # the table is used in training too
+        rates = 1 / base ** (torch.arange(0, width, 2, dtype=torch.float) / width)
+        angles = torch.arange(positions, dtype=torch.float)[:, None, None] * rates
+        return angles.cos().to(device), angles.sin().to(device)
+
+
+def rotate(qkv_TE: Tensor, turns: Turns, heads: int) -> Tensor:
+    """Turn queries and keys by the angles of their tokens; values stay as they are."""
+    cos, sin = turns
+    width = qkv_TE.shape[1] // 3
+    first, second = qkv_TE[:, : 2 * width].view(len(qkv_TE), 2 * heads, 2, -1).unbind(2)
+    turned = torch.stack([first * cos - second * sin, second * cos + first * sin], dim=2)
+    return torch.cat([turned.flatten(1), qkv_TE[:, 2 * width :]], dim=1)
+
+
 def attend(qkv_TE: Tensor, buckets: Buckets, heads: int, dropout: float) -> Tensor:
-    """Every token attends to all tokens of its own segment."""
+    """Every token attends to the tokens of its own segment that it sees."""
+    for turns in buckets.turns:
+        qkv_TE = rotate(qkv_TE, turns, heads)
     if dropout:
         return DropoutAttention.apply(qkv_TE, buckets, heads, dropout)  # type: ignore[no-untyped-call]
     padded_PE = pad(qkv_TE, buckets)
@@ -216,7 +276,10 @@ class DropoutAttention(torch.autograd.Function):
             d_parts = attention_backward(d_mixed_GLd, parts, weights_GLL, factors_GLL)
             d_padded = split_heads(d_padded_PE[bucket.rows], bucket, 3, heads)
             d_padded.copy_(d_parts.view(d_padded.shape))
-        d_qkv_TE = d_padded_PE.to(dtype).index_select(0, buckets.places_T)
+        d_padded_PE = d_padded_PE.to(dtype)
+        d_qkv_TE = d_padded_PE.index_select(0, buckets.places_T)
+        for places, tokens in buckets.copies:
+            d_qkv_TE.index_add_(0, tokens, d_padded_PE.index_select(0, places))
         return d_qkv_TE, None, None, None
 
 

@@ -1,7 +1,7 @@
-"""The blocks of BERT on packed tokens; each is one owner of the bank (Devlin et al. 2019).
+"""The blocks of BERT and its kin on packed tokens; each is one owner of the bank.
 
 Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I the inner width of
-the feed-forward.
+the feed-forward, J that of its first product (twice I where it is gated).
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.model.attention import Buckets, Dropout, attend
-from mops.plans.shapes import EncoderShape
+from mops.plans.shapes import EncoderShape, Layers
 
 ACTIVATIONS: dict[str, nn.Module] = {
     "gelu": nn.GELU(),
@@ -66,7 +66,8 @@ class Dense(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         if self.has_bfloat16 and self.training:
-            output = F.linear(*(x.bfloat16() for x in (input, self.weight, self.bias)))
+            bias = None if self.bias is None else self.bias.bfloat16()
+            output = F.linear(input.bfloat16(), self.weight.bfloat16(), bias)
             return output if self.keeps_bfloat16 else output.float()
         if self.out_features == 1:
             return (input * self.weight).sum(1, keepdim=True) + self.bias
@@ -76,23 +77,28 @@ class Dense(nn.Linear):
 
 
 class Embeddings(nn.Module):
-    """Word + position + token type, normalised."""
+    """Word + position + token type, normalised; where they are narrower, taken to the width."""
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
+        width = shape.embedded
         # A text uses few of the rows, so the gradient is sparse.
-        self.word = nn.Embedding(shape.words, shape.width, sparse=True)
-        self.position = nn.Embedding(shape.positions, shape.width)
-        self.token_type = nn.Embedding(shape.types, shape.width) if shape.types else None
-        self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
+        self.word = nn.Embedding(shape.words, width, sparse=True)
+        self.position = None if shape.rotary else nn.Embedding(shape.positions, width)
+        self.token_type = nn.Embedding(shape.types, width) if shape.types else None
+        self.norm = build_norm(shape, width)
         self.dropout = Dropout(dropout)
+        self.project = Dense(width, shape.width) if shape.embedding else nn.Identity()
         self.first_position = shape.first_position
 
     def forward(self, ids_T: Tensor, types_T: Tensor, positions_T: Tensor) -> Tensor:
-        embedded_TD = self.word(ids_T) + self.position(positions_T + self.first_position)
+        embedded_TX = self.word(ids_T)
+        if self.position is not None:
+            embedded_TX = embedded_TX + self.position(positions_T + self.first_position)
         if self.token_type is not None:
-            embedded_TD = embedded_TD + self.token_type(types_T)
-        return self.dropout(self.norm(embedded_TD))
+            embedded_TX = embedded_TX + self.token_type(types_T)
+        embedded_TD: Tensor = self.project(self.dropout(self.norm(embedded_TX)))
+        return embedded_TD
 
 
 class Attention(nn.Module):
@@ -104,9 +110,9 @@ class Attention(nn.Module):
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
         self.heads = shape.heads
-        self.query_key_value = Dense(shape.width, 3 * shape.width)
+        self.query_key_value = Dense(shape.width, 3 * shape.width, shape.has_bias)
         self.query_key_value.keeps_bfloat16 = True
-        self.output = Dense(shape.width, shape.width)
+        self.output = Dense(shape.width, shape.width, shape.has_bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, qkv_TE: Tensor, buckets: Buckets) -> Tensor:
@@ -114,37 +120,55 @@ class Attention(nn.Module):
         return self.dropout(self.output(mixed_TD))
 
 
+class Gated(nn.Module):
+    """f(a) b, with a and b the halves of the input (Shazeer 2020)."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, inner_TJ: Tensor) -> Tensor:
+        input_TI, gate_TI = inner_TJ.chunk(2, dim=1)
+        # A single row is contiguous, and other kernels give other bits.
+        activated_TI: Tensor = self.activation(input_TI.contiguous())
+        return activated_TI * gate_TI
+
+
 class FeedForward(nn.Module):
     """W2 GELU(W1 x), in two steps: `inner`, then the call."""
 
     def __init__(self, shape: EncoderShape, dropout: float) -> None:
         super().__init__()
-        self.inner = Dense(shape.width, shape.inner)
+        self.inner = Dense(shape.width, shape.inner_vectors, shape.has_bias)
         self.inner.keeps_bfloat16 = True
-        self.activation = ACTIVATIONS[shape.activation]
-        self.output = Dense(shape.inner, shape.width)
+        activation = ACTIVATIONS[shape.activation]
+        self.activation = Gated(activation) if shape.is_gated else activation
+        self.output = Dense(shape.inner, shape.width, shape.has_bias)
         self.dropout = Dropout(dropout)
 
-    def forward(self, inner_TI: Tensor) -> Tensor:
-        return self.dropout(self.output(self.activation(inner_TI)))
+    def forward(self, inner_TJ: Tensor) -> Tensor:
+        return self.dropout(self.output(self.activation(inner_TJ)))
 
 
-def build_norms(shape: EncoderShape, _: float) -> nn.Module:
-    """The two normalisations of a layer: after attention and after the feed-forward."""
-    names = ("attention", "feedforward")
-    return nn.ModuleDict({name: nn.LayerNorm(shape.width, eps=shape.epsilon) for name in names})
+def build_norm(shape: EncoderShape, width: int) -> nn.LayerNorm:
+    return nn.LayerNorm(width, eps=shape.epsilon, bias=shape.has_bias)
 
 
-def build_pooler(shape: EncoderShape, _: float) -> nn.Module:
+def build_norms(shape: EncoderShape, layers: Layers) -> nn.Module:
+    """The normalisations of some layers: of BERT, after attention and after the feed-forward."""
+    return nn.ModuleDict({n: build_norm(shape, shape.width) for n in shape.norm_names(layers)})
+
+
+def build_pooler(shape: EncoderShape) -> nn.Module:
     """tanh(W h_first)."""
     dense = Dense(shape.width, shape.width)
     return nn.Sequential(OrderedDict(dense=dense, activation=ACTIVATIONS["tanh"]))
 
 
-PARTS: dict[str, Callable[[EncoderShape, float], nn.Module]] = {
-    "embeddings": Embeddings,
-    "attention": Attention,
-    "feedforward": FeedForward,
-    "norms": build_norms,
-    "pooler": build_pooler,
+PARTS: dict[str, Callable[[EncoderShape, Layers, float], nn.Module]] = {
+    "embeddings": lambda shape, layers, dropout: Embeddings(shape, dropout),
+    "attention": lambda shape, layers, dropout: Attention(shape, dropout),
+    "feedforward": lambda shape, layers, dropout: FeedForward(shape, dropout),
+    "norms": lambda shape, layers, dropout: build_norms(shape, layers),
+    "pooler": lambda shape, layers, dropout: build_pooler(shape),
 }

@@ -13,41 +13,50 @@ from torch import Tensor, nn
 
 from mops.model.attention import join
 from mops.model.blocks import PARTS
-from mops.model.packing import Adapters, Pack, Spans
+from mops.model.packing import Adapters, Pack, PackStage, Spans
 from mops.plans.layout import Layout
 
 
 def build_trunk(layout: Layout, dropout: float) -> dict[str, nn.Module]:
     """Owner -> module, once for each owner of the pretrained encoder's parts."""
-    owners = {owner: part for route in layout.routes.values() for owner, part, _ in route.trunk}
-    return {owner: PARTS[part](layout.encoder, dropout) for owner, part in owners.items()}
+    trunk = layout.trunk.items()
+    return {owner: PARTS[part](layout.encoder, layers, dropout) for owner, (part, layers) in trunk}
 
 
 def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
-    """BERT over packed tokens: the hidden state of every token at the top of its route."""
+    """The layers over packed tokens: the hidden state of every token at the top of its route."""
     embedded = (bank[owner](*tokens) for owner, tokens in pack.embeddings)
     hidden_TD = join([*pack.cached, *embedded])
     for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
         spans, adapters = stage.spans, stage.adapters
-        qkv = apply_inner(bank, spans["attention"], "query_key_value", hidden_TD)
-        qkv = add_to_pieces(bank, adapters["in_attention"], hidden_TD, spans["attention"], qkv)
+        input_TD = normalise(bank, stage, "before_attention", hidden_TD)
+        qkv = apply_inner(bank, spans["attention"], "query_key_value", input_TD)
+        qkv = add_to_pieces(bank, adapters["in_attention"], input_TD, spans["attention"], qkv)
         attended_TD = apply_outer(bank, spans["attention"], qkv)
         attended_TD = add(bank, adapters["after_attention"], attended_TD, attended_TD)
-        middle_TD = join(apply_inner(bank, spans["norms"], "attention", hidden_TD + attended_TD))
-        inner = apply_inner(bank, spans["feedforward"], "inner", middle_TD)
+        middle_TD = normalise(bank, stage, "after_attention", hidden_TD + attended_TD)
+        seen_TD = normalise(bank, stage, "before_feedforward", middle_TD)
+        inner = apply_inner(bank, spans["feedforward"], "inner", seen_TD)
         inner = add_to_pieces(
-            bank, adapters["in_feedforward"], middle_TD, spans["feedforward"], inner
+            bank, adapters["in_feedforward"], seen_TD, spans["feedforward"], inner
         )
         output_TD = apply_outer(bank, spans["feedforward"], inner)
         output_TD = add(bank, adapters["after_feedforward"], output_TD, output_TD)
-        output_TD = add(bank, adapters["beside_layer"], hidden_TD, output_TD)
-        hidden_TD = join(apply_inner(bank, spans["norms"], "feedforward", middle_TD + output_TD))
+        output_TD = add(bank, adapters["beside_layer"], input_TD, output_TD)
+        hidden_TD = normalise(bank, stage, "after_feedforward", middle_TD + output_TD)
         hidden_TD = add(bank, adapters["after_layer"], hidden_TD, hidden_TD)
     for stage in pack.tops:
         hidden_TD = stage.fan_out(hidden_TD)
         hidden_TD = add(bank, stage.adapters["on_top"], hidden_TD, hidden_TD)
     return hidden_TD
+
+
+def normalise(bank: nn.ModuleDict, stage: PackStage, place: str, input_TD: Tensor) -> Tensor:
+    """Through the norm at a place of a layer, if there is one."""
+    for name in stage.norms[place]:
+        input_TD = join(apply_inner(bank, stage.spans["norms"], name, input_TD))
+    return input_TD
 
 
 def apply_inner(bank: nn.ModuleDict, spans: Spans, inner: str, input_TX: Tensor) -> list[Tensor]:

@@ -35,9 +35,19 @@ from torch import Tensor
 
 from mops.data.batches import Segment
 from mops.model.adapters import Equation, equation_of
-from mops.model.attention import Buckets, Device, Ints, count_within, make_buckets, to_device
+from mops.model.attention import (
+    Buckets,
+    Device,
+    Ints,
+    Turns,
+    count_within,
+    make_buckets,
+    rotary_table,
+    to_device,
+)
 from mops.plans.layout import Layout, Route
 from mops.plans.rows import LAYER_PARTS, SITES, AdapterSite, Addition
+from mops.plans.shapes import GLOBAL, Norms, Scope
 
 Owner = TypeVar("Owner")
 Tokens = tuple[Tensor, ...]  # ids, types and positions
@@ -62,6 +72,7 @@ class PackStage:
     gather_T: Tensor | None  # the token of the stage below for each token; None: the same tokens
     spans: Mapping[str, Spans]  # by part
     adapters: Mapping[str, Adapters]  # by site
+    norms: Norms
 
     def fan_out(self, hidden_TD: Tensor) -> Tensor:
         """Repeat the segments whose routes part here."""
@@ -145,7 +156,8 @@ class PackBuilder:
 
     def __post_init__(self) -> None:
         self.move = partial(to_device, device=self.device)
-        self.buckets_by_lengths: dict[bytes, Buckets] = {}
+        self.encoder = self.layout.encoder
+        self.known_buckets: dict[tuple[bytes, Scope], Buckets] = {}
         self.top_branch = top = self.layout.branches[-1]  # task -> branch
         self.task_at = {branch: task for task, branch in top.items()}
         is_pooled = self.cached is not None and self.cached.is_pooled
@@ -163,7 +175,7 @@ class PackBuilder:
             here = self.streams_above(below, stage)
             stages.append(self.build_stage(stage, below, here))
             below = here
-        layers = max(0, self.layout.encoder.depth - bottom)
+        layers = max(0, self.layout.depth - bottom)
         return Pack(
             embeddings=() if self.cached else self.embedded_tokens(first),
             cached=(self.cached.look_up(self.sequences(first)),) if self.cached else (),
@@ -230,34 +242,46 @@ class PackBuilder:
             starts = below.starts[[below.of_leaf[leaf] for leaf in here.leaves]]
             gather_T = self.move(np.repeat(starts, here.lengths) + count_within(here.lengths))
         routes = [run.route for run in here.runs]
+        scopes = {"attention": (self.encoder.scope(stage - 1),)}
         spans = {}
-        for part in LAYER_PARTS if stage <= self.layout.encoder.depth else ():
+        for part in LAYER_PARTS if stage <= self.layout.depth else ():
             owners = [route.layers[stage - 1][part] for route in routes]
-            spans[part] = self.spans(here.runs, owners, is_attending=part == "attention")
+            spans[part] = self.spans(here.runs, owners, scopes.get(part, ()))
         adapters: dict[str, Adapters] = dict.fromkeys(SITES, ())
         for site, parts in adapters_of(self.layout.plan.additions, stage - 1, routes):
-            adapter = self.spans(here.runs, parts, is_attending=True)
+            adapter = self.spans(here.runs, parts, (GLOBAL,))
             adapters[site.site] += ((equation_of(site), adapter),)
-        return PackStage(gather_T, spans, adapters)
+        return PackStage(gather_T, spans, adapters, self.encoder.norms(stage - 1))
 
     def spans(
-        self, runs: Sequence[SegmentRun], owners: Iterable[Owner], is_attending: bool = False
+        self,
+        runs: Sequence[SegmentRun],
+        owners: Iterable[Owner],
+        scopes: tuple[Scope, ...] = (),  # of attention: one
     ) -> tuple[Span[Owner], ...]:
         """One span for neighbouring runs with the same owner."""
         spans = []
         for owner, pairs in groupby(zip(owners, runs, strict=True), key=lambda pair: pair[0]):
             group = [run for _, run in pairs]
             tokens = slice(group[0].tokens.start, group[-1].tokens.stop)
-            spans.append(Span(owner, tokens, (self.buckets(group),) if is_attending else ()))
+            spans.append(Span(owner, tokens, tuple(self.buckets(group, s) for s in scopes)))
         return tuple(spans)
 
-    def buckets(self, runs: Sequence[SegmentRun]) -> Buckets:
-        """Segments with the same lengths have the same buckets, at all layers and for all tasks."""
+    def buckets(self, runs: Sequence[SegmentRun], scope: Scope) -> Buckets:
+        """Segments with the same lengths have the same buckets, wherever as much is seen."""
         lengths = np.concatenate([run.lengths for run in runs])
-        key = lengths.tobytes()
-        if key not in self.buckets_by_lengths:
-            self.buckets_by_lengths[key] = make_buckets(lengths, self.device)
-        return self.buckets_by_lengths[key]
+        key = lengths.tobytes(), scope
+        if key not in self.known_buckets:
+            turns = (self.turns(lengths, scope.rotary),) if scope.rotary else ()
+            self.known_buckets[key] = make_buckets(lengths, self.device, scope.reach, turns)
+        return self.known_buckets[key]
+
+    def turns(self, lengths: Ints, base: float) -> Turns:
+        """The rotary angles of each token."""
+        width = self.encoder.width // self.encoder.heads
+        cos, sin = rotary_table(base, width, self.encoder.positions, self.device)
+        positions_T = self.move(count_within(lengths))
+        return cos.index_select(0, positions_T), sin.index_select(0, positions_T)
 
 
 def adapters_of(

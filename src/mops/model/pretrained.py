@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mops.errors import EncoderError
 from mops.model.network import Network
 from mops.model.sources import FAMILIES, Source, weights_file
+from mops.plans.shapes import EncoderShape
 
 
 def write_tensors(
@@ -50,7 +51,7 @@ def check_tensors(
         )
 
 
-TRUNK = ("embeddings.", "encoder.layer.", "transformer.layer.")
+TRUNK = ("embeddings", "encoder.layer.", "transformer.layer.", "layers.", "final_norm.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
@@ -71,26 +72,28 @@ def load_pretrained(network: Network, source: Source) -> None:
 
 def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
     """(foreign name, view of our tensor) for every pretrained weight, from the bottom up."""
-    family = network.layout.encoder.family
+    shape = network.layout.encoder
     places = (place for route in network.layout.routes.values() for place in route.trunk)
     for owner, part, layer in dict.fromkeys(places):
-        yield from named_tensors(network.bank[owner], part, layer, family)
+        yield from named_tensors(network.bank[owner], part, layer, shape, shape.family)
 
 
 def named_tensors(
-    module: nn.Module, part: str, layer: int, family: str
+    module: nn.Module, part: str, layer: int, shape: EncoderShape, family: str
 ) -> Iterator[tuple[str, Tensor]]:
-    """(foreign name, view of our tensor) for the weights of one part of the encoder."""
-    names_of = FAMILIES[family]["weights"]
+    """(foreign name, view of our tensor) for the weights of one part in one layer."""
+    names_of, norms = FAMILIES[family]["weights"], shape.norm_names([layer])
     for ours, tensor in module.state_dict().items():
         inner, _, kind = ours.rpartition(".")
+        if part == "norms" and inner not in norms:  # only in other layers of the owner
+            continue
         names = names_of[f"{part}.{inner}"]
         for name, view in zip(names, tensor.chunk(len(names)), strict=True):
             yield f"{name.replace('.N.', f'.{layer}.')}.{kind}", view
 
 
 def read_weights(path: Path, family: str) -> dict[str, Tensor]:
-    """All tensors of an encoder's file as float32, without the prefix of their family."""
+    """All tensors of an encoder's file as float32, without the prefix of a model with a head."""
     weights = {plain_name(name, family): tensor for name, tensor in open_weights(path).items()}
     return {
         name: tensor.to(torch.float32) if tensor.is_floating_point() else tensor
@@ -108,5 +111,11 @@ def open_weights(path: Path) -> dict[str, Tensor]:
 
 
 def plain_name(name: str, family: str) -> str:
-    """A foreign name without the family in front, with the present names of LayerNorm."""
-    return name.removeprefix(f"{family}.").replace(".gamma", ".weight").replace(".beta", ".bias")
+    """A foreign name without the prefix, with the present names of LayerNorm."""
+    plain = name.removeprefix(f"{prefix_of(family)}.")
+    return plain.replace(".gamma", ".weight").replace(".beta", ".bias")
+
+
+def prefix_of(family: str) -> str:
+    """What stands in front of an encoder's names in the files of a model with a head."""
+    return str(FAMILIES[family].get("prefix", family))

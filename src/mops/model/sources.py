@@ -2,12 +2,12 @@
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from tokenizers import Tokenizer
 
@@ -26,7 +26,13 @@ CARD = "README.md"
 HUB_FILES = (CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 FAMILIES = read_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
+KNOWN_FAMILIES = ", ".join(sorted(FAMILIES))
 KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+FULL, LOCAL = "full_attention", "sliding_attention"
+ROTARY = (  # our name, the newer and the older key, and the value where it is missing
+    ("rotary", FULL, "global_rope_theta", 160000.0),
+    ("local_rotary", LOCAL, "local_rope_theta", 10000.0),
+)
 
 
 class Source(Protocol):
@@ -100,10 +106,10 @@ def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:
         return EncoderSource(name, bundled_folder())
     if Path(name).is_dir():
         return EncoderSource(str(Path(name).resolve()), Path(name).resolve())
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+    if name.startswith((".", "/", "~")) or name.partition("@")[0].count("/") > 1 or "\\" in name:
         raise EncoderError(
             f"no folder {name}; an encoder is {BUNDLED!r}, a folder with config.json and "
-            f"{WEIGHTS}, or a hub name such as bert-base-uncased"
+            f"{WEIGHTS}, or a hub name such as bert-base-uncased or bert-base-uncased@main"
         )
     return EncoderSource(name, hub_folder(name, files))
 
@@ -119,17 +125,21 @@ def bundled_folder() -> Path:
 
 
 def hub_folder(name: str, files: Sequence[str]) -> Path:
-    """The files of a hub model, from the offline cache or else downloaded."""
+    """The files of a hub model, or of its `name@revision`: cached, or else downloaded."""
+    model, _, revision = name.partition("@")
     needed = [file for file in files if file in (CONFIG, WEIGHTS)]
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
 
+        load = partial(
+            snapshot_download, model, revision=revision or None, allow_patterns=list(files)
+        )
         with suppress(LocalEntryNotFoundError):
-            cached = snapshot_download(name, allow_patterns=list(files), local_files_only=True)
+            cached = load(local_files_only=True)
             if all(Path(cached, file).is_file() for file in needed):
                 return Path(cached)
-        return Path(snapshot_download(name, allow_patterns=list(files)))
+        return Path(load())
     except Exception as cause:  # no library, offline, unknown name, no access, unreadable cache
         reason = " ".join(str(cause).split())[:120]
         raise EncoderError(
@@ -154,29 +164,53 @@ def read_shape(folder: Path) -> EncoderShape:
     path = folder / CONFIG
     try:
         return parse_shape(json.loads(path.read_text(encoding="utf-8")), path)
-    except (OSError, ValueError, KeyError) as cause:
+    except (OSError, ValueError, KeyError, TypeError) as cause:
         raise EncoderError(f"{path} is not the config.json of an encoder: {cause!r}") from cause
 
 
 def parse_shape(config: Any, path: Path) -> EncoderShape:
     family = config.get("model_type") if isinstance(config, dict) else None
     if family not in FAMILIES:
-        raise EncoderError(
-            f"{path}: model_type is {family!r}; mops reads {', '.join(sorted(FAMILIES))}"
-        )
-    sizes = {ours: config[theirs] for ours, theirs in FAMILIES[family]["config"].items()}
+        raise EncoderError(f"{path}: model_type is {family!r}; mops reads {KNOWN_FAMILIES}")
+    entry = FAMILIES[family]
+    sizes = {ours: config[theirs] for ours, theirs in entry["config"].items()}
     if sizes["activation"] not in KNOWN_ACTIVATIONS:
-        raise EncoderError(
-            f"{path}: activation {sizes['activation']!r}; supported: {', '.join(KNOWN_ACTIVATIONS)}"
-        )
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise EncoderError(f"{path}: only absolute position embeddings are supported")
-    return EncoderShape(
-        family=family,
-        words=config["vocab_size"],
-        positions=config["max_position_embeddings"],
-        types=0 if family == "distilbert" else config.get("type_vocab_size", 2),
-        first_position=config.get("pad_token_id", 1) + 1 if family == "roberta" else 0,
-        epsilon=config.get("layer_norm_eps", 1e-12),
-        **sizes,
+        refuse(path, "the activation", sizes["activation"], ", ".join(KNOWN_ACTIVATIONS))
+    for key, value in entry.get("only", {}).items():
+        if config.get(key, value) != value:
+            refuse(path, key, config[key], repr(value))
+    if sizes.get("embedding") == sizes["width"]:
+        sizes["embedding"] = 0
+    before = entry.get("counts_from")
+    common = {
+        "words": config["vocab_size"],
+        "positions": config["max_position_embeddings"],
+        "types": config.get("type_vocab_size", 2),
+        "first_position": config.get(before, 1) + 1 if before else 0,
+        "epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+    rotary = rotary_sizes(config, path) if entry.get("is_rotary") else {}
+    return EncoderShape(family=family, **{**common, **sizes, **rotary, **entry.get("shape", {})})
+
+
+def rotary_sizes(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The bases of rotary positions, how far local layers see and which layers are global."""
+    bases = {}
+    for ours, theirs, old, usual in ROTARY:
+        given = (config.get("rope_parameters") or {}).get(theirs, {})
+        kind = (config.get("rope_scaling") or given).get("rope_type", "default")
+        if kind != "default":
+            refuse(path, f"the rope_type of {theirs}", kind, "'default'")
+        bases[ours] = float(given.get("rope_theta", config.get(old, usual)))
+    every, kinds = config.get("global_attn_every_n_layers", 3), config.get("layer_types")
+    if kinds:
+        every = (*kinds, FULL).index(FULL, 1)
+        if kinds != [LOCAL if n % every else FULL for n in range(len(kinds))]:
+            refuse(path, "layer_types", kinds, f"{FULL!r} for each n-th layer, from the first on")
+    return {**bases, "reach": config["local_attention"] // 2, "global_every": every}
+
+
+def refuse(path: Path, what: str, found: object, allowed: str) -> NoReturn:
+    raise EncoderError(
+        f"{path}: {what} is {found!r}; supported: {allowed} (families: {KNOWN_FAMILIES})"
     )

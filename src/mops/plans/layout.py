@@ -26,7 +26,15 @@ from mops.plans.rows import (
     refuse,
     unmatched,
 )
-from mops.plans.shapes import TRUNK_SIZES, EncoderShape, HeadInput, Reading, dense, head_size
+from mops.plans.shapes import (
+    TRUNK_SIZES,
+    EncoderShape,
+    HeadInput,
+    Layers,
+    Reading,
+    dense,
+    head_size,
+)
 from mops.tasks import Task
 
 Owners = tuple[str, ...]
@@ -225,12 +233,26 @@ class Layout:
     reading: Reading
     routes: Mapping[str, Route]
 
+    @property
+    def depth(self) -> int:
+        """The number of layers; of a frozen prefix fewer than the encoder's."""
+        return len(next(iter(self.routes.values())).layers)
+
+    @cached_property
+    def trunk(self) -> Mapping[str, tuple[str, Layers]]:
+        """Owner of pretrained weights -> its part, and the layers that it serves."""
+        places: dict[str, tuple[str, Layers]] = {}
+        for owner, part, layer in chain(*(route.trunk for route in self.routes.values())):
+            places[owner] = part, (*places.get(owner, (part, ()))[1], layer)
+        return places
+
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """Owner -> its number of weights; the checkpoint's table of contents."""
+        trunk = {o: TRUNK_SIZES[part](self.encoder, on) for o, (part, on) in self.trunk.items()}
         sizes: dict[str, int] = {}
         for name, route in self.routes.items():
-            sizes |= {owner: TRUNK_SIZES[part](self.encoder) for owner, part, _ in route.trunk}
+            sizes |= {owner: trunk[owner] for owner, _, _ in route.trunk}
             for adapter in chain(*route.adapters):
                 sizes |= adapter.sizes
             sizes |= zip(route.late, self.late_sizes, strict=True)

@@ -28,9 +28,9 @@ Per = tuple[Literal["layer", "task"], ...]
 IN_LAYER = (  # sites within a layer, in the order in which tokens pass them
     "in_attention",  # on the queries, keys and values
     "after_attention",  # on the output of attention, before the residual connection
-    "in_feedforward",  # on the inner vector, before its activation
+    "in_feedforward",  # on the inner vector (of a gated one: both), before its activation
     "after_feedforward",
-    "beside_layer",  # reads the layer's input, is added before the layer's last norm
+    "beside_layer",  # reads what the attention reads, is added before the layer's last norm
     "after_layer",  # on the layer's output
 )
 ON_TOP = "on_top"  # after the last layer: h + f(h)
@@ -367,8 +367,9 @@ class AdapterSite:
     @property
     def width(self) -> int:
         """The width of the vectors to which the addition is added."""
-        widths = {"in_attention": 3 * self.encoder.width, "in_feedforward": self.encoder.inner}
-        return widths.get(self.site, self.encoder.width)
+        encoder = self.encoder
+        widths = {"in_attention": 3 * encoder.width, "in_feedforward": encoder.inner_vectors}
+        return widths.get(self.site, encoder.width)
 
     @cached_property
     def size(self) -> int:

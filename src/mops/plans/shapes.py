@@ -1,8 +1,10 @@
 """Shapes and sizes a network is built from: the encoder, the heads, how texts become vectors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Self
+from functools import lru_cache
+from itertools import chain
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -17,6 +19,23 @@ CosineScale = Literal["half", "relu", "learned"]  # (cos+1)/2, ReLU(cos), a cos 
 FEATURES = {"sum": 1, "concat": 2, "product": 1, "difference": 1}  # width in vectors of one text
 # Settings from outside: unknown keys are errors, numbers are finite.
 STRICT: Any = {"extra": "forbid", "allow_inf_nan": False}
+
+
+class Scope(NamedTuple):
+    """What a token sees in one layer, and how its place is marked."""
+
+    reach: int = 0  # tokens to each side; 0: the whole text
+    rotary: float = 0.0  # base of the angles by which queries and keys are turned; 0: none
+
+
+GLOBAL = Scope()
+Norms = Mapping[str, tuple[str, ...]]  # place in a layer -> the norm there: one, or none
+NORMS_LAST: Norms = {  # on the sums, as in BERT
+    "before_attention": (),
+    "after_attention": ("attention",),
+    "before_feedforward": (),
+    "after_feedforward": ("feedforward",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +53,50 @@ class EncoderShape:
     first_position: int = 0  # RoBERTa counts from padding_idx + 1
     epsilon: float = 1e-12
     activation: str = "gelu"
+    embedding: int = 0  # width of the embeddings if a matrix takes them to `width` (ELECTRA)
+    has_bias: bool = True  # in linear layers and norms
+    is_gated: bool = False  # two inner vectors a and b give GELU(a) b (Shazeer 2020)
+    norms_first: bool = False  # norms before attention and feed-forward, one after the last layer
+    rotary: float = 0.0  # base of rotary positions; 0: position embeddings
+    local_rotary: float = 0.0  # the same in local layers
+    reach: int = 0  # tokens that a local layer sees to each side; 0: no layer is local
+    global_every: int = 1  # each n-th layer, from the first on, sees the whole text
 
     @property
     def longest(self) -> int:
         """The maximum number of tokens in a sequence."""
         return self.positions - self.first_position
+
+    @property
+    def embedded(self) -> int:
+        """The width of the embeddings."""
+        return self.embedding or self.width
+
+    @property
+    def inner_vectors(self) -> int:
+        """The width of the first product of a feed-forward."""
+        return 2 * self.inner if self.is_gated else self.inner
+
+    def scope(self, layer: int) -> Scope:
+        """What the attention of a layer sees."""
+        is_local = self.reach and layer % self.global_every
+        return Scope(self.reach, self.local_rotary) if is_local else Scope(0, self.rotary)
+
+    def norms(self, layer: int) -> Norms:
+        """Where a layer normalises."""
+        if not self.norms_first:
+            return NORMS_LAST
+        return {
+            "before_attention": ("attention",) if layer else (),  # embeddings are normalised
+            "after_attention": (),
+            "before_feedforward": ("feedforward",),
+            "after_feedforward": ("final",) if layer == self.depth - 1 else (),
+        }
+
+    def norm_names(self, layers: Iterable[int]) -> tuple[str, ...]:
+        """The norms of an owner that serves these layers."""
+        names = chain(*(chain(*self.norms(layer).values()) for layer in layers))
+        return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +153,44 @@ def check_length(reading: Reading, encoder: EncoderShape) -> None:
         )
 
 
-def dense(n_in: int, n_out: int) -> int:
+class Window(NamedTuple):
+    """A part of a text: the tokens that it computes, and around them what they see."""
+
+    first: int
+    own_first: int
+    own_end: int
+    end: int
+
+
+@lru_cache(maxsize=8192)
+def cut_windows(length: int, reach: int) -> tuple[Window, ...]:
+    """The windows in which a text of some tokens is computed; a short one is one window."""
+    if not reach or length <= 4 * reach:
+        return (Window(0, 0, length, length),)
+    ends = ((start, min(start + 2 * reach, length)) for start in range(0, length, 2 * reach))
+    return tuple(Window(max(0, a - reach), a, b, min(b + reach, length)) for a, b in ends)
+
+
+def dense(n_in: int, n_out: int, has_bias: bool = True) -> int:
     """The number of weights of a linear layer."""
-    return n_in * n_out + n_out
+    return n_in * n_out + n_out * has_bias
 
 
-TRUNK_SIZES: dict[str, Callable[[EncoderShape], int]] = {
-    "embeddings": lambda e: (e.words + e.positions + e.types + 2) * e.width,
-    "attention": lambda e: 4 * dense(e.width, e.width),
-    "feedforward": lambda e: dense(e.width, e.inner) + dense(e.inner, e.width),
-    "norms": lambda e: 2 * 2 * e.width,
-    "pooler": lambda e: dense(e.width, e.width),
+def embeddings_size(shape: EncoderShape) -> int:
+    vectors = shape.words + shape.types + (0 if shape.rotary else shape.positions)
+    project = dense(shape.embedding, shape.width) if shape.embedding else 0
+    return (vectors + 1 + shape.has_bias) * shape.embedded + project
+
+
+Layers = tuple[int, ...]  # that an owner serves
+TRUNK_SIZES: dict[str, Callable[[EncoderShape, Layers], int]] = {
+    "embeddings": lambda e, layers: embeddings_size(e),
+    "attention": lambda e, layers: 4 * dense(e.width, e.width, e.has_bias),
+    "feedforward": lambda e, layers: (
+        dense(e.width, e.inner_vectors, e.has_bias) + dense(e.inner, e.width, e.has_bias)
+    ),
+    "norms": lambda e, layers: len(e.norm_names(layers)) * (1 + e.has_bias) * e.width,
+    "pooler": lambda e, layers: dense(e.width, e.width),
 }
 
 

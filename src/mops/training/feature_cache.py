@@ -61,9 +61,8 @@ def find_prefix(network: Network) -> FrozenPrefix:
         task: replace(route, layers=route.layers[:layers], adapters=route.adapters[:layers])
         for task, route in layout.routes.items()
     }
-    encoder = replace(layout.encoder, depth=min(layout.encoder.depth, layers))
     is_pooled = stages == len(layout.branches)
-    return FrozenPrefix(stages, replace(layout, routes=routes, encoder=encoder), is_pooled)
+    return FrozenPrefix(stages, replace(layout, routes=routes), is_pooled)
 
 
 def prefix_keys(network: Network, prefix: FrozenPrefix) -> dict[str, str]:
@@ -104,7 +103,7 @@ def open_cache(network: Network, store: Store | None = None) -> FeatureCache | N
 
     It is valid for the learning rates now in force: another stage may need another cache.
     """
-    store, layers = store or find_store(), find_prefix(network).layout.encoder.depth
+    store, layers = store or find_store(), find_prefix(network).layout.depth
     return FeatureCache(network, store) if store and layers else None
 
 
@@ -126,7 +125,7 @@ class FeatureCache:
         self.about = {
             "what": "pooled vectors" if prefix.is_pooled else "hidden states",
             "encoder": f"{shape.family} {shape.depth} x {shape.width}",
-            "layers": prefix.layout.encoder.depth,
+            "layers": prefix.layout.depth,
         }
         self.keys = prefix_keys(network, prefix)  # task -> key
         self.blocks: set[Path] = set()  # that are open

@@ -20,7 +20,7 @@ from mops.data.dataset import Dataset, normalised
 from mops.data.schedule import generator
 from mops.errors import DataError, EncoderError
 from mops.model import pretrained
-from mops.model.blocks import ACTIVATIONS, Dense
+from mops.model.blocks import ACTIVATIONS, Dense, build_norm
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
@@ -179,6 +179,7 @@ def build_corpus(dataset: Dataset, tokenizer: Tokenizer, words: int, reading: Re
 
 
 SPREAD = 0.02  # standard deviation of new weights, as in BERT
+HEADS = {family: entry["word_head"] for family, entry in FAMILIES.items()}
 
 
 class WordHead(nn.Module):
@@ -186,19 +187,14 @@ class WordHead(nn.Module):
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
-        self.dense = Dense(shape.width, shape.width)
-        # RoBERTa's head always uses GELU.
-        self.activation = ACTIVATIONS["gelu" if shape.family == "roberta" else shape.activation]
-        self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
+        self.dense = Dense(shape.width, shape.embedded, shape.has_bias)
+        self.activation = ACTIVATIONS[HEADS[shape.family].get("activation", shape.activation)]
+        self.norm = build_norm(shape, shape.embedded)
         self.bias = nn.Parameter(torch.zeros(shape.words))
 
     def forward(self, hidden_CD: Tensor, word_VD: Tensor) -> Tensor:
         normed_CD = self.norm(self.activation(self.dense(hidden_CD)))
         return F.linear(normed_CD, word_VD, self.bias)
-
-
-HEADS = {family: entry["word_head"] for family, entry in FAMILIES.items()}
-WORDS = "embeddings.word_embeddings.weight"
 
 
 def head_tensors(head: nn.Module, family: str) -> dict[str, Tensor]:
@@ -215,9 +211,10 @@ def load_head(head: nn.Module, source: Source) -> bool:
     family = source.shape.family
     theirs = pretrained.read_weights(weights_file(source.folder), family)
     ours, shapes = head_tensors(head, family), {n: t.shape for n, t in theirs.items()}
-    output = theirs.get(f"{HEADS[family]['output']}.weight", theirs[WORDS])
+    words = theirs[f"{FAMILIES[family]['weights']['embeddings.word'][0]}.weight"]
+    output = theirs.get(f"{HEADS[family]['output']}.weight", words)
     is_there = all(shapes.get(name) == tensor.shape for name, tensor in ours.items())
-    if not is_there or not torch.equal(output, theirs[WORDS]):
+    if not is_there or not torch.equal(output, words):
         return False
     for name, tensor in ours.items():
         tensor.copy_(theirs[name])
@@ -236,7 +233,7 @@ def begin_head(head: nn.Module, corpus: Corpus, seed: int) -> None:
     shares = counts / counts.sum()
     state = head.state_dict()
     state["dense.weight"].normal_(0, SPREAD, generator=torch.Generator().manual_seed(seed))
-    state["dense.bias"].zero_()
+    state.get("dense.bias", torch.empty(0)).zero_()
     state["bias"].copy_(torch.from_numpy(np.log(shares)))
 
 

@@ -249,7 +249,7 @@ def find_warnings(held_out: Mapping[str, Mapping[str, float]], planned_steps: in
     return []
 
 
-BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts the family before these names
+BASE = (*pretrained.TRUNK, "pooler.")  # transformers puts a prefix before these names
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt",
@@ -289,4 +289,5 @@ def foreign_weights(network: Network, source: Source) -> dict[str, Tensor]:
     theirs = pretrained.open_weights(weights_file(source.folder)).items()
     plain = {pretrained.plain_name(name, family): tensor for name, tensor in theirs}
     tensors = {name: tensor for name, tensor in plain.items() if name not in copies} | ours
-    return {f"{family}.{n}" if n.startswith(BASE) else n: tensor for n, tensor in tensors.items()}
+    prefix = pretrained.prefix_of(family)
+    return {f"{prefix}.{n}" if n.startswith(BASE) else n: tensor for n, tensor in tensors.items()}
