@@ -43,15 +43,15 @@ class Biased:
 def test_every_question_differs_from_its_partner_in_the_words_alone(task: Task) -> None:
     asked = questions(task)
     words = sum(len(w) for c in probes()["contrasts"].values() for w in c.values())
-    assert len(asked) == words * len(templates(task)) == len(set(asked)) + duplicates()
+    assert len(asked) == words * len(templates(task)) == len(set(asked)) + repeated(task)
     assert all("{" not in text and text[0].isupper() for texts in asked for text in texts)
     assert {len(texts) for texts in asked} == {2 if task.is_pair else 1}
 
 
-def duplicates() -> int:
+def repeated(task: Task) -> int:
     """Questions of names that two contrasts have."""
     names = [w for c in probes()["contrasts"].values() for words in c.values() for w in words]
-    return (len(names) - len(set(names))) * len(templates(TASKS["sentiment"]))
+    return (len(names) - len(set(names))) * len(templates(task))
 
 
 def test_a_gap_is_found_where_it_is() -> None:
