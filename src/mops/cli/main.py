@@ -29,6 +29,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "tune": "Search plan, learning rates, loss weights and budget together.",
     "report": "Write the report of a survey or run: page, tables, figures.",
     "recommend": "Recommend a plan from a finished survey, with reasons.",
+    "probe": "Measure how answers change with names, gender and nationality.",
     "conflicts": "Measure how tasks' gradients conflict and outputs correlate.",
     "cache": "Show or clear the cache of frozen activations and tokens.",
 }

@@ -4,6 +4,7 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -11,8 +12,9 @@ from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
 from mops.cli.screen import OUT, print_decision, respond
 from mops.errors import UsageError
 from mops.evaluate.metrics import OVERALL, SOFT
+from mops.surveys.pack import read_pack
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, recommend
-from mops.surveys.results.results import read_results
+from mops.surveys.results.results import Results, read_results
 
 
 def parse_weights(text: str) -> dict[str, float]:
@@ -31,7 +33,7 @@ def parse_weights(text: str) -> dict[str, float]:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR|FILE", type=PATH)
 @click.option("--max-params", metavar="N", callback=NUMBER,
               help="At most so many parameters, as 40M.")  # fmt: skip
 @click.option("--max-latency", metavar="TIME", callback=TIME,
@@ -65,16 +67,17 @@ def command(
 ) -> None:
     """Say which plan of a finished survey to use, how sure that is, and why.
 
-    DIR is the folder of a survey. Among the candidates within the limits, the cheapest is chosen
-    that is within --worth of the best with probability --sure. If there is none, the one with the
-    smallest expected loss is named as not decided. Exit code 1 if no candidate meets the limits.
+    DIR is the folder of a survey, FILE a packed one. Among the candidates within the limits, the
+    cheapest is chosen that is within --worth of the best with probability --sure. If there is none,
+    the one with the smallest expected loss is named as not decided. Exit code 1 if no candidate
+    meets the limits.
 
     \b
     Example:
       mops recommend surveys/first --worth 0.02 --max-params 40M --max-latency 20ms
     """
     decision = recommend(
-        read_results(folder),
+        read_any(folder),
         worth=worth,
         sure=sure,
         cheapest=cheapest,
@@ -87,6 +90,15 @@ def command(
     respond(as_json, facts, show, decision, model)
     if decision.candidate is None:
         sys.exit(1)
+
+
+def read_any(path: Path) -> Results:
+    """The results in the folder of a survey or in a packed one."""
+    if not path.is_file():
+        return read_results(path)
+    with TemporaryDirectory(prefix="mops-") as folder:
+        read_pack(path, Path(folder))
+        return read_results(Path(folder))
 
 
 def show(decision: Decision, model: Path) -> None:

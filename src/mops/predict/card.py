@@ -1,18 +1,26 @@
 """The card of a model: README.md with its scores, data, costs, sharing plan and limits."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mops.plans.layout import Layout
 from mops.plans.picture import draw
+from mops.tables import EMPTY, Cell, Table, markdown_lines
 from mops.tasks import Task
 
 Config = Mapping[str, Any]  # config.json of a bundle
+Gaps = Sequence[Mapping[str, Any]]  # as `mops probe` leaves them
 NORMAL_95 = 1.96  # standard errors on each side of a 95 % interval
 SCORED = {"report": "validation, cross-fitted", "test": "test"}  # split -> its column
+PROBE_NOTE = (
+    "Gap: mean answer with the words of the first group minus that with the words of the second, "
+    "in the same sentences, as a fraction of the answer's range, with its 95 % interval over "
+    "sentences and words; * zero is outside. The lists are short and English: that no gap is found "
+    "does not show that there is none."
+)
 LIBRARY, PIPELINE = "mops", "text-classification"
 USAGE = """```
 mops predict FOLDER INPUT.csv
@@ -45,6 +53,7 @@ def format_card(layout: Layout, config: Config, usage: Usage | None = None) -> s
         "Scores": "\n".join(score_table(tasks, config)),
         "Data": "\n".join(data_table(tasks, config)),
         "Costs": "\n".join(f"- {line}" for line in costs(layout, tasks, config)),
+        **({"Bias probe": probe_section(config["probe"])} if "probe" in config else {}),
         "Limits": "\n".join(f"- {line}" for line in limits(layout, tasks, config)),
         "Encoder": f"`{encoder_name(config)}`, licence: {licence or 'not known to mops'}. The "
         "data files have licences of their own.",
@@ -118,3 +127,31 @@ def limits(layout: Layout, tasks: list[Task], config: Config) -> Iterator[str]:
     for warning in config.get("warnings", ()):
         if warning.partition(":")[0] in names:
             yield warning
+
+
+def probe_section(gaps: Gaps) -> str:
+    table = probe_table(gaps).without_empty_columns()
+    return f"{markdown_lines(table.columns, table.texts)}\n\n{table.note}"
+
+
+def probe_table(gaps: Gaps) -> Table:
+    """What `mops probe` found, as config.json keeps it."""
+    rows = tuple(
+        (
+            *(Cell(str(gap[key])) for key in ("task", "answer", "contrast")),
+            Cell(" - ".join(gap["groups"])),
+            estimate_cell(gap["gap"]),
+            estimate_cell(gap["change"]),
+        )
+        for gap in gaps
+    )
+    columns = ("task", "answer", "contrast", "groups", "gap", "against the first model")
+    return Table("probe", "Bias probe", columns, rows, PROBE_NOTE)
+
+
+def estimate_cell(estimate: Mapping[str, float] | None) -> Cell:
+    if estimate is None:
+        return EMPTY
+    mean, low, high = estimate["mean"], estimate["low"], estimate["high"]
+    mark = "*" if low > 0 or high < 0 else ""
+    return Cell(f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{mark}", mean)

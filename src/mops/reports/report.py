@@ -1,11 +1,13 @@
 """The report of a survey or run: its parts, its tables, and the files they are written to."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mops.files import atomic_write
 from mops.papers import PaperView, claim_table, compare_with
+from mops.predict.card import probe_table
 from mops.reports.cards import Card, make_cards
 from mops.reports.caveats import Section, make_caveats
 from mops.reports.errors import TaskErrors, find_errors
@@ -16,7 +18,7 @@ from mops.reports.figures.response import draw_responses
 from mops.reports.figures.scores import draw_pareto, draw_scores
 from mops.reports.figures.style import Picture, house_style, to_png
 from mops.reports.page import render_latex, render_markdown, render_page
-from mops.reports.source import Source, read_source
+from mops.reports.source import Source, TrialFiles, read_source
 from mops.surveys.results import tables as judged
 from mops.surveys.results.results import CandidateResult, Results
 from mops.surveys.results.transfer import transfer_table
@@ -107,6 +109,7 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         judged.mcnemar_table(results),
         judged.cost_table(results),
         convergence_table(source),
+        bias_table(source),
         *([judged.front_table(decision)] if decision else []),
         judged.missing_table(results),
     ]
@@ -146,6 +149,20 @@ def task_cell(one: CandidateResult, task: str, results: Results) -> Cell:
         hint=to_minus(f"against {results.single}: {gained.hint}"),
         more=(*cell.more, ("gain", gain.mean), *((f"gain_{key}", n) for key, n in gained.more)),
     )
+
+
+def bias_table(source: Source) -> Table:
+    """What `mops probe` found with the models that were kept."""
+    rows = tuple(
+        (Cell(trial.candidate), *row) for trial in source.trials for row in probed(trial).rows
+    )
+    return replace(probe_table([]), columns=("candidate", *probe_table([]).columns), rows=rows)
+
+
+def probed(trial: TrialFiles) -> Table:
+    config = trial.folder / "model" / "config.json"
+    facts = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    return probe_table(facts.get("probe", []))
 
 
 def plan_note(results: Results) -> str:
