@@ -146,35 +146,18 @@ class Gate(nn.Module):
         return factor * added_TX
 
 
-def down(adapter: AdapterSite, _: float) -> Dense:
-    return projection(adapter.encoder.width, adapter.size)
-
-
-def up(adapter: AdapterSite, _: float) -> Dense:
-    return projection(adapter.size, adapter.encoder.width, std=0)
-
-
-PARTS: dict[tuple[str, str], Callable[[AdapterSite, float], nn.Module]] = {
-    ("pal", "down"): down,
-    ("pal", "attend"): lambda adapter, dropout: SmallAttention(adapter.size, dropout),
-    ("pal", "up"): up,
-    ("bottleneck", "down"): down,
-    ("bottleneck", "up"): up,
-    ("low_rank", "down"): down,
-    ("low_rank", "up"): up,
-    ("experts", "router"): lambda a, _: projection(a.encoder.width, a.addition.experts),
-    ("experts", "down"): down,
-    ("experts", "up"): up,
-    ("lora", "down"): lambda a, _: Dense(a.encoder.width, 2 * a.size, bias=False),
-    ("lora", "up"): lambda adapter, _: LowRankUp(adapter.size, adapter.encoder.width),
-    ("task_embedding", "vector"): lambda adapter, _: Vector(adapter.width),
-    ("amplitude", "vector"): lambda adapter, _: Vector(adapter.width),
+PARTS: dict[str, Callable[[AdapterSite, float], nn.Module]] = {  # keys as in ADDITION_SIZES
+    "down": lambda a, _: projection(a.encoder.width, a.size),
+    "up": lambda a, _: projection(a.size, a.encoder.width, std=0),
+    "attend": lambda a, dropout: SmallAttention(a.size, dropout),
+    "router": lambda a, _: projection(a.encoder.width, a.addition.experts),
+    "vector": lambda a, _: Vector(a.width),
+    GATE: lambda a, _: Gate(a.addition.scale, a.addition.bound),
+    "lora down": lambda a, _: Dense(a.encoder.width, 2 * a.size, bias=False),
+    "lora up": lambda a, _: LowRankUp(a.size, a.encoder.width),
 }
 
 
 def build_part(adapter: AdapterSite, part: str, dropout: float) -> nn.Module:
     """A part of an adapter with its initial weights."""
-    addition = adapter.addition
-    if part == GATE:
-        return Gate(addition.scale, addition.bound)
-    return PARTS[addition.kind, part](adapter, dropout)
+    return adapter.find(PARTS, part)(adapter, dropout)

@@ -135,6 +135,7 @@ class L2Pull:
 
 
 Row = TypeVar("Row", Copies, Addition)
+Entry = TypeVar("Entry")
 # Left out of the data at their defaults: plans without them keep the data, and trials the names,
 # that they had before these keys came.
 LATER_KEYS = ("experts", "activation", "norm")
@@ -322,31 +323,16 @@ def unmatched(plan: SharingPlan, owners: Sequence[str]) -> Iterator[str]:
 PAL_SIZE = 204 / 768  # relative to the encoder's width, as in Stickland and Murray 2019
 LAYER_HEADS, TOP_HEADS = 6, 12
 DEFAULT_SIZES = {"lora": 8, "bottleneck": 64, "low_rank": 100, "experts": 16}
-
-
-def down_size(adapter: "AdapterSite") -> int:
-    return dense(adapter.encoder.width, adapter.size)
-
-
-def up_size(adapter: "AdapterSite") -> int:
-    return dense(adapter.size, adapter.encoder.width)
-
-
-ADDITION_SIZES: dict[tuple[str, str], Callable[["AdapterSite"], int]] = {
-    ("pal", "down"): down_size,
-    ("pal", "attend"): lambda adapter: dense(adapter.size, 3 * adapter.size),
-    ("pal", "up"): up_size,
-    ("bottleneck", "down"): down_size,
-    ("bottleneck", "up"): up_size,
-    ("low_rank", "down"): down_size,
-    ("low_rank", "up"): up_size,
-    ("experts", "router"): lambda a: dense(a.encoder.width, a.addition.experts),
-    ("experts", "down"): down_size,
-    ("experts", "up"): up_size,
-    ("lora", "down"): lambda a: 2 * a.encoder.width * a.size,  # for queries and values
-    ("lora", "up"): lambda a: 2 * a.size * a.encoder.width,
-    ("task_embedding", "vector"): lambda adapter: adapter.width,
-    ("amplitude", "vector"): lambda adapter: adapter.width,
+# By part, or by kind and part where a kind has another one of this name.
+ADDITION_SIZES: dict[str, Callable[["AdapterSite"], int]] = {
+    "down": lambda a: dense(a.encoder.width, a.size),
+    "up": lambda a: dense(a.size, a.encoder.width),
+    "attend": lambda a: dense(a.size, 3 * a.size),
+    "router": lambda a: dense(a.encoder.width, a.addition.experts),
+    "vector": lambda a: a.width,
+    GATE: lambda _: 1,
+    "lora down": lambda a: 2 * a.encoder.width * a.size,  # for queries and values
+    "lora up": lambda a: 2 * a.size * a.encoder.width,
 }
 
 
@@ -389,7 +375,8 @@ class AdapterSite:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Owner -> its number of weights."""
-        return {
-            owner: 1 if part == GATE else ADDITION_SIZES[self.addition.kind, part](self)
-            for part, owner in self.parts.items()
-        }
+        return {owner: self.find(ADDITION_SIZES, part)(self) for part, owner in self.parts.items()}
+
+    def find(self, table: Mapping[str, Entry], part: str) -> Entry:
+        """The entry of a part in a table like ADDITION_SIZES."""
+        return table.get(f"{self.addition.kind} {part}", table[part])
