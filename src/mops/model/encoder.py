@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mops.model.attention import join
 from mops.model.blocks import PARTS
-from mops.model.packing import Adapters, Pack, Spans
+from mops.model.packing import Adapters, Pack, PackStage, Spans
 from mops.plans.layout import Layout
 
 
@@ -29,24 +29,35 @@ def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
     hidden_TD = join([*pack.cached, *embedded])
     for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
-        spans, adapters = stage.spans, stage.adapters
-        qkv = apply_inner(bank, spans["attention"], "query_key_value", hidden_TD)
-        qkv = add_to_pieces(bank, adapters["in_attention"], hidden_TD, spans["attention"], qkv)
-        attended_TD = apply_outer(bank, spans["attention"], qkv)
-        attended_TD = add(bank, adapters["after_attention"], attended_TD, attended_TD)
-        middle_TD = join(apply_inner(bank, spans["norms"], "attention", hidden_TD + attended_TD))
-        inner = apply_inner(bank, spans["feedforward"], "inner", middle_TD)
-        inner = add_to_pieces(
-            bank, adapters["in_feedforward"], middle_TD, spans["feedforward"], inner
-        )
-        output_TD = apply_outer(bank, spans["feedforward"], inner)
-        output_TD = add(bank, adapters["after_feedforward"], output_TD, output_TD)
-        output_TD = add(bank, adapters["beside_layer"], hidden_TD, output_TD)
-        hidden_TD = join(apply_inner(bank, spans["norms"], "feedforward", middle_TD + output_TD))
+        middle_TD = attend(bank, stage, hidden_TD)
+        hidden_TD = feed_forward(bank, stage, hidden_TD, middle_TD)
     for stage in pack.tops:
         hidden_TD = stage.fan_out(hidden_TD)
         hidden_TD = add(bank, stage.adapters["on_top"], hidden_TD, hidden_TD)
     return hidden_TD
+
+
+def attend(bank: nn.ModuleDict, stage: PackStage, hidden_TD: Tensor) -> Tensor:
+    """The first half of a layer; what is large in it is free again at its end."""
+    spans, adapters = stage.spans, stage.adapters
+    qkv = apply_inner(bank, spans["attention"], "query_key_value", hidden_TD)
+    qkv = add_to_pieces(bank, adapters["in_attention"], hidden_TD, spans["attention"], qkv)
+    attended_TD = apply_outer(bank, spans["attention"], qkv)
+    attended_TD = add(bank, adapters["after_attention"], attended_TD, attended_TD)
+    return join(apply_inner(bank, spans["norms"], "attention", hidden_TD + attended_TD))
+
+
+def feed_forward(
+    bank: nn.ModuleDict, stage: PackStage, hidden_TD: Tensor, middle_TD: Tensor
+) -> Tensor:
+    """The second half."""
+    spans, adapters = stage.spans, stage.adapters
+    inner = apply_inner(bank, spans["feedforward"], "inner", middle_TD)
+    inner = add_to_pieces(bank, adapters["in_feedforward"], middle_TD, spans["feedforward"], inner)
+    output_TD = apply_outer(bank, spans["feedforward"], inner)
+    output_TD = add(bank, adapters["after_feedforward"], output_TD, output_TD)
+    output_TD = add(bank, adapters["beside_layer"], hidden_TD, output_TD)
+    return join(apply_inner(bank, spans["norms"], "feedforward", middle_TD + output_TD))
 
 
 def apply_inner(bank: nn.ModuleDict, spans: Spans, inner: str, input_TX: Tensor) -> list[Tensor]:
