@@ -320,18 +320,18 @@ def watch_memory(server: Server, work: Work, options: argparse.Namespace) -> dic
 
 
 def measure_workers(bundle: Path, work: Work, options: argparse.Namespace, count: int) -> float:
-    """MiB of all workers of a new server after some seconds of load."""
+    """MiB of a new server, all workers together, after some seconds of load."""
     with serve(bundle, "--workers", str(count)) as server:
         check(asyncio.run(drive(server, work, options, options.seconds / 4)))
         return own_bytes(server) / MIB
 
 
 def own_bytes(server: Server) -> int:
-    """Memory of the workers without libraries: shared pages count in parts (PSS)."""
+    """Memory of all processes without libraries: shared pages count in parts (PSS)."""
     words = [sys.executable, "-c", LIBRARIES]
     root = Path(__file__).parents[1]
     done = subprocess.run(words, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
-    return sum(private_bytes(pid) - int(done.stdout) for pid in server.workers)
+    return sum(map(private_bytes, {server.process.pid, *server.workers})) - int(done.stdout)
 
 
 if __name__ == "__main__":

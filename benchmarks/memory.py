@@ -3,13 +3,16 @@
 python -m benchmarks.memory
 
 Every process loads the same libraries; their memory is measured before anything is built. For
-prediction both sides load a folder: a bundle here, a model of `transformers` there.
+prediction both sides load a folder with its tokenizer: a bundle here, a model of `transformers`
+there. Both folders are copied in the same way first, because how much of a mapped file is in memory
+depends on how the file was written.
 """
 
 from __future__ import annotations
 
 import math
 import multiprocessing
+import shutil
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -23,6 +26,7 @@ import numpy as np
 import onnxruntime  # noqa: F401  a library, whose memory is not counted
 import torch
 from numpy.typing import NDArray
+from transformers import AutoTokenizer
 
 from benchmarks.harness import arguments, limit, write_result
 from benchmarks.resident import MIB, peak, resident
@@ -83,14 +87,15 @@ def builders(case: Case, folder: Path) -> dict[str, dict[str, Builder]]:
     """
     ready = prepare_case(case)
     batch = typical_batch(ready, case.size)
-    theirs = str(ready.source.folder), dict(ready.layout.tasks), case.pair, batch
+    copied = shutil.copytree(ready.source.folder, folder / f"transformers-{case.size}")
+    theirs = str(copied), dict(ready.layout.tasks), case.pair, batch
     training: dict[str, Builder] = {
         "transformers, one model": partial(their_step, *theirs),
         "transformers, three models": partial(one_per_task, their_step, *theirs),
     }
     prediction: dict[str, Builder] = {
-        "transformers, one model": partial(their_forward, *theirs),
-        "transformers, three models": partial(one_per_task, their_forward, *theirs),
+        "transformers, one model": partial(their_answers, *theirs),
+        "transformers, three models": partial(one_per_task, their_answers, *theirs),
     }
     for plan in PLANS:
         here = replace(case, plan=plan)
@@ -98,7 +103,7 @@ def builders(case: Case, folder: Path) -> dict[str, dict[str, Builder]]:
         bundle = write_bundle(here, folder / f"{plan}-{case.size}".replace(":", "-"))
         prediction[f"mops {plan}"] = partial(our_answers, bundle, batch)
         if plan == PLANS[0]:
-            small = bundle.with_name(f"{bundle.name}-int8")
+            small = bundle.with_name("int8")
             export_int8(load_bundle(bundle), small, {}, math.inf)
             prediction[f"mops {plan}, int8"] = partial(exported_answers, small, batch)
     return {"training": training, "prediction": prediction}
@@ -109,8 +114,15 @@ def write_bundle(case: Case, folder: Path) -> Path:
     ready = prepare_case(case)
     network = Network(ready.layout)
     load_pretrained(network, ready.source)
-    save_bundle(folder, network, ready.source.tokenizer, ready.recipe.tasks, {})
-    return folder
+    made = folder / "made"
+    save_bundle(made, network, ready.source.tokenizer, ready.recipe.tasks, {})
+    return shutil.copytree(made, folder / "model")
+
+
+def their_answers(folder: str, *work: Any) -> Run:
+    """Their outputs, with the tokenizer that every process needs."""
+    tokenizer, run = AutoTokenizer.from_pretrained(folder), their_forward(folder, *work)
+    return lambda: (tokenizer, run())
 
 
 def our_answers(bundle: Path, batch: Batch) -> Run:

@@ -326,11 +326,10 @@ def test_serve_answers_with_the_graph(
 ) -> None:
     pytest.importorskip("fastapi")
     from fastapi.testclient import TestClient
-    from uvicorn.importer import import_from_string
 
     apps: list[Any] = []
-    monkeypatch.setattr("uvicorn.run", lambda app, **_: apps.append(import_from_string(app)()))
-    assert run_cli("serve", str(exported))[0] == 0
+    monkeypatch.setattr("uvicorn.run", lambda app, **_: apps.append(app))
+    assert run_cli("serve", str(exported), "--port", "0")[0] == 0
     with TestClient(apps[0]) as client:
         item = {"text": "ban bat", "text_pair": "bet ben"}
         answer = client.post("/predict", json={"items": [item]}).json()["answers"][0]

@@ -62,6 +62,14 @@ def test_every_plan_comes_back_with_equal_answers(plan: str, tmp_path: Path) -> 
     assert not again.training
 
 
+def test_all_files_have_the_permissions_of_the_user(tmp_path: Path) -> None:
+    """Weights that only the owner may read are lost to a server in a container."""
+    save_bundle(tmp_path / "model", build_network("shared"), tiny_tokenizer(), ENTRIES, {})
+    (tmp_path / "plain").touch()
+    modes = {path.stat().st_mode for path in (tmp_path / "model").iterdir()}
+    assert modes == {(tmp_path / "plain").stat().st_mode}
+
+
 @pytest.mark.skipif(not Path("/proc/self/maps").is_file(), reason="needs Linux")
 def test_weights_stay_in_the_file(copy: Path) -> None:
     """Processes that load the same folder share their memory; none of them changes the file."""

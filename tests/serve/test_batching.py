@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mops.serve import batching
 from mops.serve.batching import Answer, Batcher, Item, QueueFullError
 
 
@@ -159,3 +160,14 @@ def test_a_request_that_is_given_up_leaves_the_queue() -> None:
         echo.gate.set()
         assert texts_of(others.result(10)) == ["a", "b", "c"]
     assert [len(batch) for batch in echo.batches] == [1, 3]
+
+
+def test_it_rests_once_when_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "IDLE", 0.01)
+    rested = list[int]()
+    with batcher(Echo(), rest=lambda: rested.append(1)) as one:
+        wait_for(lambda: rested)
+        assert texts_of(one.submit(items("a")).result(10)) == ["a"]
+        wait_for(lambda: len(rested) == 2)
+        time.sleep(0.1)
+    assert len(rested) == 2

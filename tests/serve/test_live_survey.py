@@ -164,6 +164,6 @@ def test_wrong_use(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, _, err = run_cli_with(monkeypatch, capsys)("serve", *words)
+    code, _, err = run_cli_with(monkeypatch, capsys)("serve", *words, "--port", "0")
     assert code == 2
     assert message in err

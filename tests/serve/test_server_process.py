@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -122,6 +124,45 @@ def test_workers_map_the_same_weights(tmp_path: Path) -> None:
             assert re.search(r"Private_Dirty: +0 kB", weights)
             assert re.search(r"Anonymous: +0 kB", weights)
             assert re.search(r"Rss: +[1-9]", weights)
+            whole = Path(f"/proc/{process}/smaps_rollup").read_text("utf-8")
+            own, resident = (kilobytes(key, whole) for key in ("Private_Dirty", "Rss"))
+            assert own < resident / 3  # libraries and model are the parent's
+
+
+def kilobytes(key: str, status: str) -> int:
+    return int(re.findall(rf"(?m)^{key}: +(\d+) kB", status)[0])
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    with running(tmp_path, "--workers", "2", workers=2) as server:
+        first = server.ask(httpx, items=ITEMS).json()["answers"]
+        os.kill(server.workers[0], signal.SIGKILL)
+        while len({line["process"] for line in server.log() if "complete" in line["event"]}) < 3:
+            time.sleep(0.05)
+        answers = [server.ask(httpx, items=ITEMS).json()["answers"] for _ in range(10)]
+        assert all(answer == first for answer in answers)
+        events = [line["event"] for line in server.log() if line["level"] == "error"]
+        assert events == [f"worker {server.workers[0]} has died: -9"]
+
+
+def test_a_port_that_is_taken_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run_cli_with(monkeypatch, capsys)("serve", "nowhere", "--port", str(port))
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in err
+
+
+def test_workers_need_linux(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    code, _, err = run_cli_with(monkeypatch, capsys)("serve", "nowhere", "--port=0", "--workers=2")
+    assert code == 2
+    assert "several workers need Linux" in err
 
 
 @pytest.mark.parametrize(
@@ -138,6 +179,6 @@ def test_wrong_use(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, _, err = run_cli_with(monkeypatch, capsys)("serve", *words)
+    code, _, err = run_cli_with(monkeypatch, capsys)("serve", *words, "--port", "0")
     assert code == 2
     assert message in err

@@ -2,12 +2,15 @@
 
 import math
 import os
+import socket
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from mops.cli.options import BACKEND, COUNT, DEVICE, PATH, TIME, find_model
+from mops.cli.options import BACKEND, COUNT, DEVICE, PATH, TIME, load_predictor
 from mops.errors import UsageError
 
 
@@ -17,7 +20,7 @@ from mops.errors import UsageError
               help="Show the race of a survey, also while it trains.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0: all.")
 @click.option("--port", default=8000, type=click.IntRange(0, 65535), help="Port to listen on.")
-@click.option("--workers", default=1, type=COUNT, help="Processes; they share the weights.")
+@click.option("--workers", default=1, type=COUNT, help="Processes (Linux); they share the weights.")
 @click.option("--max-items", default=1000, type=COUNT, help="Items in a request.")
 @click.option("--max-characters", default=20_000, type=COUNT, help="Characters of a text.")
 @click.option("--max-body", default=4 * 2**20, type=COUNT, help="Bytes of a request.")
@@ -50,24 +53,52 @@ def command(model: Path | None, survey: Path | None, workers: int, **options: An
             f"one of both, found {'neither' if model is None else 'both'}"
         )
     place = {"host": options.pop("host"), "port": options.pop("port")}
+    refuse_taken(**place)
+    if workers > 1:
+        prepare_workers(workers)
     try:
-        from mops.serve.workers import serve, serve_model, serve_survey
+        from mops.serve.app import Limits, Service, build_app
+        from mops.serve.survey import SurveyService, build_survey_app
+        from mops.serve.workers import serve
     except ModuleNotFoundError as cause:
         raise UsageError(
             f"mops serve needs {cause.name}, not installed here; pip install 'mops-nlp[serve]'"
         ) from cause
-    if model is None:
-        serve(serve_survey, {"survey": str(survey)}, **place)
-        return
-    found, device = find_model(model, options.pop("device"), options.pop("backend"))
+    api_key = os.environ.get("MOPS_API_KEY", "")
+    if survey is not None:
+        return serve(build_survey_app(SurveyService(survey), api_key), **place)
+    assert model is not None
+    where = options.pop("device"), options.pop("backend")
     if options["max_waiting"] < options["max_items"]:
         raise UsageError(
             f"--max-waiting {options['max_waiting']} is less than --max-items "
             f"{options['max_items']}: such a request would never be answered"
         )
-    from mops.training.machine import own_cores
-
-    os.environ["OMP_NUM_THREADS"] = str(max(1, own_cores() // workers))  # of each worker
     patience = math.ceil(options["timeout"]) + 1  # for requests that were accepted
-    settings = {"model": str(found), "device": device, "limits": options}
-    serve(serve_model, settings, workers=workers, timeout_graceful_shutdown=patience, **place)
+    service = Service(load_predictor(model, *where), Limits(**options), api_key)
+    return serve(build_app(service), workers=workers, timeout_graceful_shutdown=patience, **place)
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """Before a model is loaded, which takes seconds."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as cause:
+        raise UsageError(
+            f"cannot listen on {host}, port {port}: {cause.strerror}; choose others with --host "
+            "and --port"
+        ) from cause
+
+
+def prepare_workers(count: int) -> None:
+    """Where the counters of all workers meet; prometheus_client reads it when it is imported."""
+    if sys.platform != "linux":
+        raise UsageError(
+            f"--workers {count}: several workers need Linux, where a process with torch can be "
+            f"forked, found {sys.platform}; start a server for each port instead"
+        )
+    folder = TemporaryDirectory(prefix="mops-metrics-")
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = click.get_current_context().with_resource(folder)

@@ -29,27 +29,38 @@ def encode(bank: nn.ModuleDict, pack: Pack) -> Tensor:
     hidden_TD = join([*pack.cached, *embedded])
     for stage in pack.layers:
         hidden_TD = stage.fan_out(hidden_TD)
-        spans, adapters = stage.spans, stage.adapters
         input_TD = normalise(bank, stage, "before_attention", hidden_TD)
-        qkv = apply_inner(bank, spans["attention"], "query_key_value", input_TD)
-        qkv = add_to_pieces(bank, adapters["in_attention"], input_TD, spans["attention"], qkv)
-        attended_TD = apply_outer(bank, spans["attention"], qkv)
-        attended_TD = add(bank, adapters["after_attention"], attended_TD, attended_TD)
+        attended_TD = attend(bank, stage, input_TD)
         middle_TD = normalise(bank, stage, "after_attention", hidden_TD + attended_TD)
-        seen_TD = normalise(bank, stage, "before_feedforward", middle_TD)
-        inner = apply_inner(bank, spans["feedforward"], "inner", seen_TD)
-        inner = add_to_pieces(
-            bank, adapters["in_feedforward"], seen_TD, spans["feedforward"], inner
-        )
-        output_TD = apply_outer(bank, spans["feedforward"], inner)
-        output_TD = add(bank, adapters["after_feedforward"], output_TD, output_TD)
-        output_TD = add(bank, adapters["beside_layer"], input_TD, output_TD)
+        output_TD = feed_forward(bank, stage, input_TD, middle_TD)
         hidden_TD = normalise(bank, stage, "after_feedforward", middle_TD + output_TD)
-        hidden_TD = add(bank, adapters["after_layer"], hidden_TD, hidden_TD)
+        hidden_TD = add(bank, stage.adapters["after_layer"], hidden_TD, hidden_TD)
     for stage in pack.tops:
         hidden_TD = stage.fan_out(hidden_TD)
         hidden_TD = add(bank, stage.adapters["on_top"], hidden_TD, hidden_TD)
     return hidden_TD
+
+
+def attend(bank: nn.ModuleDict, stage: PackStage, input_TD: Tensor) -> Tensor:
+    """The first half of a layer; what is large in it is free again at its end."""
+    spans, adapters = stage.spans, stage.adapters
+    qkv = apply_inner(bank, spans["attention"], "query_key_value", input_TD)
+    qkv = add_to_pieces(bank, adapters["in_attention"], input_TD, spans["attention"], qkv)
+    attended_TD = apply_outer(bank, spans["attention"], qkv)
+    return add(bank, adapters["after_attention"], attended_TD, attended_TD)
+
+
+def feed_forward(
+    bank: nn.ModuleDict, stage: PackStage, input_TD: Tensor, middle_TD: Tensor
+) -> Tensor:
+    """The second half."""
+    spans, adapters = stage.spans, stage.adapters
+    seen_TD = normalise(bank, stage, "before_feedforward", middle_TD)
+    inner = apply_inner(bank, spans["feedforward"], "inner", seen_TD)
+    inner = add_to_pieces(bank, adapters["in_feedforward"], seen_TD, spans["feedforward"], inner)
+    output_TD = apply_outer(bank, spans["feedforward"], inner)
+    output_TD = add(bank, adapters["after_feedforward"], output_TD, output_TD)
+    return add(bank, adapters["beside_layer"], input_TD, output_TD)
 
 
 def normalise(bank: nn.ModuleDict, stage: PackStage, place: str, input_TD: Tensor) -> Tensor:

@@ -19,8 +19,11 @@ def write_tensors(
 ) -> None:
     """Write tensors and a few facts about them; every failure is an OSError."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(plain, path, metadata={"format": "pt", **(facts or {})})
+        path.chmod(mode)  # safetensors lets only the owner read it, so a container could not
     except SafetensorError as cause:  # for example a full disk
         raise OSError(None, str(cause)) from cause
 

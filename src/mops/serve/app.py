@@ -138,6 +138,7 @@ class Service:
             max_waiting=limits.max_waiting,
             wait=limits.wait,
             longest=predictor.bundle.layout.reading.max_length,
+            rest=give_back_memory,
         )
 
     def compute(self, items: Sequence[Item]) -> list[Answer]:

@@ -23,6 +23,7 @@ Item = Mapping[str, tuple[str, ...]]  # task -> the texts that it reads
 Answer = dict[str, dict[str, Any]]  # task -> its prediction
 Compute = Callable[[Sequence[Item]], list[Answer]]
 CHARACTERS_OF_A_TOKEN = 4  # of English text, about
+IDLE = 1.0  # seconds without a request until it rests
 log = logging.getLogger("mops.serve")
 
 
@@ -60,9 +61,16 @@ class Batcher:
     """A queue of requests and the thread that computes them."""
 
     def __init__(
-        self, compute: Compute, *, max_tokens: int, max_waiting: int, wait: float, longest: int
+        self,
+        compute: Compute,
+        *,
+        max_tokens: int,
+        max_waiting: int,
+        wait: float,
+        longest: int,
+        rest: Callable[[], None] = lambda: None,
     ) -> None:
-        self.compute = compute
+        self.compute, self.rest = compute, rest
         self.max_tokens, self.max_waiting = max_tokens, max_waiting
         self.wait, self.longest = wait, longest
         self.requests: deque[Waiting] = deque()
@@ -116,7 +124,9 @@ class Batcher:
         with self.changed:
             while True:
                 is_idle = not self.requests
-                self.changed.wait_for(lambda: self.requests or self.is_closed)
+                if not self.changed.wait_for(self.has_work, IDLE):
+                    self.rest()
+                    self.changed.wait_for(self.has_work)
                 if is_idle and not self.is_closed:
                     self.changed.wait_for(self.has_enough, self.wait)
                 batch = self.take_items()
@@ -140,6 +150,9 @@ class Batcher:
         others = [request for n, request in enumerate(waiting) if n not in served]
         self.requests = deque(r for r in (*others, *served.values()) if r.left)
         return batch
+
+    def has_work(self) -> bool:
+        return bool(self.requests) or self.is_closed
 
     def has_enough(self) -> bool:
         return self.is_closed or sum(sum(one.tokens) for one in self.requests) >= self.max_tokens

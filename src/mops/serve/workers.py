@@ -1,27 +1,31 @@
-"""The processes of a server: one or several workers on one socket, which map the same weights.
+"""The processes of a server: one, or several that are forked from one that has loaded the model.
 
-Every worker builds its application from the environment, because it starts as a new process. The
-log is one JSON object per line.
+Workers answer at one port. They share the memory of libraries and model until they write to it.
+The log is one JSON object per line.
 """
 
+import gc
 import json
 import logging
-import os
-import tempfile
-from collections.abc import Callable, Mapping
+import multiprocessing
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
+from multiprocessing.context import ForkProcess
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from mops.serve.app import Limits, Service, build_app
-from mops.serve.survey import SurveyService, build_survey_app
+from mops.errors import RunError
 
-KEY, SETTINGS = "MOPS_API_KEY", "MOPS_SERVE_SETTINGS"
-METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
-HEALTH_CHECK = 120  # seconds in which a worker must react; importing torch takes its time
+log = logging.getLogger("mops.serve")
+STOP = (signal.SIGINT, signal.SIGTERM)
+FAILED = 3  # exit code of a worker that could not start
+LOOK = 0.5  # seconds between looks at the workers
 
 
 class JsonLines(logging.Formatter):
@@ -52,37 +56,62 @@ LOGGING: Mapping[str, Any] = {
 }
 
 
-def serve(
-    factory: Callable[[], FastAPI], settings: Mapping[str, Any], *, workers: int = 1, **options: Any
-) -> None:
+def serve(app: FastAPI, *, workers: int = 1, **options: Any) -> None:
     """Answer requests until a signal; then finish what was accepted."""
-    with tempfile.TemporaryDirectory(prefix="mops-metrics-") as folder:
-        os.environ[SETTINGS] = json.dumps(settings)
-        if workers > 1:
-            factory()  # refuses a folder that no worker could load
-            os.environ[METRICS] = folder
-        uvicorn.run(
-            f"{__name__}:{factory.__name__}",
-            factory=True,
-            workers=workers,
-            access_log=False,
-            log_config=dict(LOGGING),
-            timeout_worker_healthcheck=HEALTH_CHECK,
-            **options,
-        )
+    options |= {"access_log": False, "log_config": dict(LOGGING)}
+    if workers == 1:
+        uvicorn.run(app, **options)
+    else:
+        run_workers(uvicorn.Config(app, **options), workers)
 
 
-def serve_model() -> FastAPI:
-    """The application that answers with a model, as the environment describes it."""
-    from mops.predict.bundle import load
+def run_workers(config: uvicorn.Config, count: int) -> None:
+    """Keep so many workers until a signal; one that dies is replaced."""
+    with config.bind_socket() as probe:  # refuses a port that is taken; chooses one for 0
+        address = probe.family, probe.getsockname()[:2]
+    fork = multiprocessing.get_context("fork")
 
-    given = json.loads(os.environ[SETTINGS])
-    predictor = load(given["model"], given["device"])
-    limits = Limits(**given["limits"])
-    return build_app(Service(predictor, limits, os.environ.get(KEY, "")))
+    def start() -> ForkProcess:
+        process = fork.Process(target=work, args=(config, *address, count))
+        process.start()
+        return process
+
+    def replace_dead(process: ForkProcess) -> ForkProcess:
+        if process.is_alive():
+            return process
+        log.error("worker %s has died: %s", process.pid, process.exitcode)
+        return start()
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP)  # they wait until somebody can handle them
+    gc.freeze()  # a collection would write to the memory of every object
+    processes = [start() for _ in range(count)]
+    has_failed = False
+    while not (has_failed or signal.sigtimedwait(STOP, LOOK)):
+        has_failed = any(each.exitcode == FAILED for each in processes)  # so would all others
+        processes = [replace_dead(each) for each in processes]
+    for end in (ForkProcess.terminate, ForkProcess.join):
+        for each in processes:
+            end(each)
+    if has_failed:
+        raise RunError("a worker could not start; the log says why")
 
 
-def serve_survey() -> FastAPI:
-    """The application that shows a survey."""
-    folder = Path(json.loads(os.environ[SETTINGS])["survey"])
-    return build_survey_app(SurveyService(folder), os.environ.get(KEY, ""))
+def work(config: uvicorn.Config, family: int, address: tuple[str, int], count: int) -> None:
+    """Runs in a worker: answer requests until a signal.
+
+    Each has a socket of its own: of a common one, the first to look takes all new connections.
+    """
+    import torch
+
+    from mops.training.machine import own_cores
+
+    torch.set_num_threads(max(1, own_cores() // count))
+    server = uvicorn.Server(config)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)
+    backlog = config.backlog
+    with (
+        suppress(KeyboardInterrupt),  # raised again when all has been answered
+        socket.create_server(address, family=family, backlog=backlog, reuse_port=True) as own,
+    ):
+        server.run([own])
+    sys.exit(0 if server.started else FAILED)
