@@ -165,7 +165,9 @@ class Training(Strict):
     steps_per_epoch: Count | None = doc(None, "length of an epoch, instead of a pass")
     max_steps: Count | None = doc(None, "total number of steps, instead of epochs")
     per_task_batch_size: Count | dict[str, Count] = doc(
-        16, "rows of a task in a step: a number, or one per task"
+        16,
+        "rows of a task in a step that trains it: a number, or one per task; a step of `mixed` "
+        "has their sum",
     )
     learning_rate: Positive = doc(5e-5, "learning rate of the encoder")
     head_learning_rate: Positive = doc(1e-3, "learning rate of heads and late layers")
