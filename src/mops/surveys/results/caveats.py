@@ -149,12 +149,11 @@ def timing_noise(results: Results) -> Iterator[str]:
             f"other programs used this machine while costs were measured ({waited:.0%} of the "
             "time): times are noisy; delete costs.json and run the survey again to repeat them"
         )
-    groups: dict[str, list[CandidateResult]] = {}
+    groups: list[list[CandidateResult]] = []
     for one in sorted(measured, key=lambda one: one.costs.step_seconds):
-        # To three digits; the optimizer takes time for every weight.
-        work = f"{one.costs.flops_per_step:.3g} {one.costs.trained_parameters:.3g}"
-        groups.setdefault(work, []).append(one)
-    for group in groups.values():
+        home = next((group for group in groups if one.does_work_of(group[0])), None)
+        groups.append([one]) if home is None else home.append(one)
+    for group in groups:
         difference = group[-1].costs.step_seconds / group[0].costs.step_seconds - 1
         if difference > noise:
             names = " and ".join([", ".join(one.name for one in group[:-1]), group[-1].name])

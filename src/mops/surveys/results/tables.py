@@ -206,7 +206,10 @@ def front_table(decision: Decision) -> Table:
         )
         for point in decision.front
     )
-    note = "No other candidate is at least as good in all four and better in one of them."
+    note = (
+        "No other candidate is at least as good in all four and better in one of them. Times that "
+        "differ by less than their noise, or between candidates that do the same work, are equal."
+    )
     columns = ("candidate", "score", *(COSTS[key][0] for key in FRONT))
     return Table("front", "Pareto front", columns, rows, note)
 
