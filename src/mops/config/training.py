@@ -14,7 +14,7 @@ from mops.tasks import Task, canonical_label
 from mops.yaml_io import read_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Label = bool | str | int | float
@@ -289,10 +289,11 @@ class Training(Strict):
 
 def head_shape(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> HeadShape:
     """The head of one task: one setting for all, or a mapping by task name."""
+    where = "training.head"
     if isinstance(given, dict) and set(given) <= set(tasks):
-        given = given.get(name, "linear")
+        where, given = f"{where}.{name}", given.get(name, "linear")
     data = {"kind": given} if isinstance(given, str) else given
-    head = to_value(HeadShape, data, where="training.head", error=RecipeError)
+    head = to_value(HeadShape, data, where=where, error=RecipeError)
     if head.kind == "cosine" and not tasks[name].is_similarity:
         raise RecipeError(
             f"training.head: a cosine head needs a similarity, {name!r} is a {tasks[name].type}; "
