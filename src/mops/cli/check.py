@@ -13,7 +13,8 @@ from mops.config.recipe import Recipe
 from mops.data.batches import full_lengths, tokenise
 from mops.data.checks import SplitReport, TaskReport, examine
 from mops.data.dataset import Dataset, read_dataset
-from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
+from mops.data.planned import PlannedRun, planned_warnings
+from mops.data.schedule import plan_steps, task_budgets, trained_parameters
 from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds
@@ -125,5 +126,5 @@ def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
             "trained": trained_parameters(layout, schedule),
         },
         "estimate": {"seconds": seconds, "gflops": gflops},
-        "warnings": list(schedule_warnings(schedule, recipe.training).values()),
+        "warnings": planned_warnings(PlannedRun(recipe, layout, schedule)),
     }

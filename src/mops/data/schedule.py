@@ -73,6 +73,12 @@ class Schedule:
         """Task -> rows of a pass."""
         return {task: pass_size(files) for task, files in self.files.items()}
 
+    @property
+    def evaluations(self) -> int:
+        """At every interval, and at the end of each stage."""
+        spans = [(stage, stage.eval_interval(self.steps_per_epoch)) for stage in self.stages]
+        return sum(math.ceil(stage.stop / every) - stage.first // every for stage, every in spans)
+
     def pass_rows(self, task: str, number: int) -> NDArray[np.int64]:
         """The rows of a task in one of its passes, in their order."""
         return shuffled(self.files[task], self.seed, task, number)
