@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 
 import mops
 from mops.config.recipe import Recipe
-from mops.data.planned import NEEDS, PlannedRun, idle_settings
+from mops.data.planned import NEEDS, PlannedRun, idle_settings, stuck_owners
 from mops.data.schedule import plan_steps
+from mops.plans.catalog import read_plan
 from mops.training.prepare import build_trainer, prepare
 from mops.training.tracking import Watcher
 from running import run_cli_with, world
@@ -155,6 +157,50 @@ def test_what_is_called_idle_changes_nothing(key: str, tmp_path: Path) -> None:
     if key not in ("training.r_drop", "training.augment.swap"):
         assert all(torch.equal(weight, others[owner]) for owner, weight in weights.items())
 
+
+# ------------------------------------------------------------------ weights that never learn
+
+
+def stuck(plan: Any, **more: Any) -> list[str]:
+    return list(stuck_owners(planned(recipe_with({"plan": plan} | more))))
+
+
+def rated(name: str, rates: dict[str, float]) -> dict[str, Any]:
+    rows = [{"owner": owner, "factor": factor} for owner, factor in rates.items()]
+    return read_plan(name).to_data() | {"name": "rated", "rates": rows}
+
+
+def test_a_random_weight_that_never_learns_is_named() -> None:
+    (text,) = stuck(rated("shared", {"head/sentiment": 0, "*": 1}))
+    assert text.startswith("head/sentiment: random and never learns")
+    (text,) = stuck(rated("late:SIS", {"late[12]*": 0, "*": 1}))
+    assert "late1, late2/sentiment, late2/paraphrase, late2/similarity: random" in text
+    (text,) = stuck("progressive", train_tasks=["similarity"])  # it is fed by untrained heads
+    assert text.startswith("head/sentiment, head/paraphrase: random")
+
+
+def test_an_addition_that_stays_at_identity_is_named() -> None:
+    (text,) = stuck(rated("lora:2", {"lora*": 0, "*": 1}))
+    assert "lora_down" in text and "lora_up" in text and "at identity" in text
+    assert stuck(rated("lora:2", {"lora_down*": 0, "*": 1})) == []  # the other half learns
+
+
+@pytest.mark.parametrize("plan", ["shared", "frozen+late:SIS", "progressive", "frozen+lora:2",
+                                  "embert-pals", "layers:FSI"])  # fmt: skip
+def test_what_learns_or_was_pretrained_is_not_named(plan: str) -> None:
+    assert stuck(plan) == []
+    assert stuck(plan, stages=[{"steps": 2, "frozen": True}, {"steps": 1}], max_steps=None) == []
+
+
+def test_heads_of_the_model_that_is_grown_were_trained(tmp_path: Path) -> None:
+    plan = {**read_plan("shared").to_data(), "frozen": ["sentiment", "paraphrase"]}
+    run = planned(recipe_with({"plan": plan, "train_tasks": ["similarity"]}))
+    assert (
+        list(stuck_owners(replace(run, recipe=run.recipe.model_copy(update={"base": "x"})))) == []
+    )
+
+
+# ------------------------------------------------------------------ where it is said
 
 TOLD = "training.gradients (pcgrad) has no effect: it needs two tasks that train"
 IDLE = ("--set", "training.gradients=pcgrad", "--set", "training.schedule=annealed")

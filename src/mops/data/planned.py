@@ -1,8 +1,9 @@
-"""A run before its first step: starved tasks, and settings that change nothing, in one table."""
+"""A run before its first step: starved tasks, weights that never learn, settings without effect."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
+from itertools import chain
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training
@@ -12,6 +13,7 @@ from mops.plans.shapes import HeadShape
 from mops.tasks import CORRELATIONS
 
 PLAIN = Training()
+SHOWN = 4  # owners in a warning
 HEAD_DEFAULTS = {field.name: field.default for field in fields(HeadShape)}
 HEAD_SETTINGS = {"mlp": ("depth", "width", "activation"), "cosine": ("project", "scale")}
 
@@ -44,10 +46,14 @@ class PlannedRun:
         stages = self.schedule.stages
         return {own for stage in stages for own in learning_in(self.layout, self.schedule, stage)}
 
+    @cached_property
+    def tops(self) -> set[str]:
+        """The owners of late layers and heads, which begin at random."""
+        return {o for route in self.layout.routes.values() for o in (*route.late, route.head)}
+
     def encoder_learns(self) -> bool:
         """Whether anything below the late layers and the heads learns."""
-        tops = ((*route.late, route.head) for route in self.layout.routes.values())
-        return bool(self.learning.difference(*tops))
+        return bool(self.learning - self.tops)
 
     def lower_layers_learn(self) -> bool:
         """Whether anything below the last layer learns, where the decay of rates begins."""
@@ -188,10 +194,32 @@ NEEDS: dict[str, tuple[str, Callable[[PlannedRun], bool]]] = {
 }
 
 
+def stuck_owners(run: PlannedRun) -> Iterator[str]:
+    """Warnings about new weights on the routes of trained tasks that keep their initial values."""
+    routes = {task: route for task, route in run.layout.routes.items() if task in run.trained}
+    base = run.layout.plan.frozen if run.recipe.base else ()  # weights that were trained before
+    moved = run.learning.union(*(run.layout.routes[task].owners for task in base))
+    owners = dict.fromkeys(chain(*(route.owners for route in routes.values())))
+    random = [owner for owner in owners if owner in run.tops - moved]
+    sites = (site.parts.values() for route in routes.values() for site in chain(*route.adapters))
+    idle = dict.fromkeys(chain(*(parts for parts in sites if not moved & set(parts))))
+    for names, what in (
+        (random, "random and never learns, but tasks that are trained are answered through it"),
+        (list(idle), "at identity and never learns, so it adds nothing"),
+    ):
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            yield (
+                f"{', '.join(names[:SHOWN])}{more}: {what}; give it a rate above 0 in the plan's "
+                "`rates`"
+            )
+
+
 def planned_warnings(run: PlannedRun, untrained: Collection[str] = ()) -> list[str]:
     """What a reader of the results should know; nothing on the budgets of `untrained` tasks."""
     budgets = schedule_warnings(run.schedule, run.training).items()
-    return [*(text for task, text in budgets if task not in untrained), *idle_settings(run)]
+    told = (text for task, text in budgets if task not in untrained)
+    return [*told, *stuck_owners(run), *idle_settings(run)]
 
 
 def idle_settings(run: PlannedRun) -> Iterator[str]:
