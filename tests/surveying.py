@@ -183,7 +183,7 @@ def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Reco
     )
 
 
-def made_training(tasks: Sequence[str], rows: int = 800, **facts: Any) -> TrainInfo:
+def made_training(names: Sequence[str], rows: int = 800, **facts: Any) -> TrainInfo:
     seen = TaskTraining(rows=100, batches=100, examples=rows, passes=8.0, planned_batches=100)
     plain: dict[str, Any] = {
         "steps": 100,
@@ -203,9 +203,9 @@ def made_training(tasks: Sequence[str], rows: int = 800, **facts: Any) -> TrainI
         "tokens": 10_000,
         "frozen_seconds": 0.0,
         "frozen_sequences": {"computed": 0, "found": 0},
-        "loss_weights": dict.fromkeys(tasks, 1.0),
+        "loss_weights": dict.fromkeys(names, 1.0),
         "gradient_shares": {},
-        "tasks": dict.fromkeys(tasks, seen),
+        "tasks": dict.fromkeys(names, seen),
         "stages": (),
     }
     return TrainInfo(**plain | facts)

@@ -20,7 +20,7 @@ from mops.config.training import Training
 from mops.data.dataset import FileRows
 from mops.data.samplers import SamplerState, Step
 from mops.plans.layout import Layout
-from mops.record import TaskBudget
+from mops.record import LEAST_BATCHES, LEAST_PASSES, LEAST_ROWS, TaskBudget
 
 Files = tuple[FileRows, ...]  # the training files of a task
 
@@ -188,7 +188,6 @@ def plan_steps(rows: Mapping[str, int | Files], training: Training) -> Schedule:
     )
 
 
-FEW_PASSES, FEW_BATCHES = 0.5, 50  # a task below both of them has hardly begun
 MANY_PASSES = 20  # small sets repeated beside a large one: 16 and more were seen to overfit
 
 
@@ -211,10 +210,11 @@ def schedule_warnings(schedule: Schedule, training: Training) -> dict[str, str]:
             continue
         if batches == 0:
             warnings[task] = f"{task}: no step is planned for it; {more}"
-        elif passes < FEW_PASSES and batches < FEW_BATCHES:
+        elif budget.is_starved:
             warnings[task] = (
-                f"{task}: only {batches} batch{'es' if batches > 1 else ''} planned, "
-                f"{passes:.2f} passes over its {budget.rows:,} rows; {more}"
+                f"{task}: only {batches:,} batch{'es' if batches > 1 else ''} planned, "
+                f"{passes:.2f} passes over its {budget.rows:,} rows: below {LEAST_PASSES:g} "
+                f"passes and {LEAST_ROWS:,} rows (or {LEAST_BATCHES} batches); {more}"
             )
         elif passes > MANY_PASSES:
             warnings[task] = (

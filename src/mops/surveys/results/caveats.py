@@ -67,6 +67,24 @@ def unequal_budgets(results: Results) -> Iterator[str]:
         yield from compare_budgets(f"training rows of {task}", rows, SLACK)
 
 
+def starved_tasks(results: Results) -> Iterator[str]:
+    """Tasks whose scores say little about plans, because they have hardly been trained."""
+    for task in results.tasks:
+        starved = {
+            one.name: own
+            for one in results.candidates
+            for trial in one.trials
+            if task in one.tasks and (own := trial.train_info.tasks[task]).is_starved
+        }
+        if starved:
+            least, most = (pick(own.passes for own in starved.values()) for pick in (min, max))
+            span = " to ".join(dict.fromkeys((f"{least:.2f}", f"{most:.2f}")))
+            yield (
+                f"{task} was hardly trained ({span} passes over its rows) in "
+                f"{list_names(list(starved))}: a larger budget may change its scores and ranks"
+            )
+
+
 def compare_budgets(what: str, given: Mapping[str, int], slack: float) -> Iterator[str]:
     least, most = min(given.values(), default=0), max(given.values(), default=0)
     if most > (1 + slack) * least:
@@ -175,6 +193,7 @@ GUARDS: dict[str, Callable[[Results], Iterator[str]]] = {
     "seeds": missing_seeds,
     "one seed": single_seed,
     "budget": unequal_budgets,
+    "starved": starved_tasks,
     "no effect": without_effect,
     "search": winner_below_default,
     "convergence": unsuitable_budgets,
