@@ -19,6 +19,7 @@ from mops.cli.main import COMMANDS, cli
 from mops.config.recipe import Recipe
 from mops.config.training import Augment, Stage, TaskEntry, Training
 from mops.data.compose import RECIPES, compose_recipe
+from mops.data.planned import NEEDS
 from mops.model.sources import find_encoder
 from mops.papers import NAMES, WRONG, paper_cell, read_paper
 from mops.papers.findings import ABSENT, FAILS, HOLDS, OPEN, SMALLER
@@ -87,6 +88,11 @@ def recipe_page() -> str:
         "```yaml\ntraining:\n  pair: bi\n  head:\n"
         "    sentiment: {kind: mlp, depth: 2, width: 256}\n"
         "    similarity: {kind: cosine, scale: learned}\n```\n",
+        "## Settings that need others\n",
+        "A setting that was changed and has no effect in a run is a warning of `mops check`, "
+        "`mops survey --dry-run` and `mops train`, and in the record and the report:\n",
+        "| setting | has no effect without |\n|---|---|",
+        "\n".join(f"| `{key}` | {needs} |" for key, (needs, _) in NEEDS.items()) + "\n",
     ]
     return "\n".join(parts)
 

@@ -25,6 +25,7 @@ from mops.surveys.pack import read_pack
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import (
     cost_table,
+    describe_budget,
     describe_rows,
     difference_table,
     odds_table,
@@ -97,14 +98,13 @@ def pictures(survey: str, source: Source) -> Iterator[str]:
 def heading(survey: Survey, summary: Results) -> str:
     entry = EXPERIMENTS.get(summary.name)
     about = f"{entry.about[0].upper()}{entry.about[1:]}. " if entry else ""
-    training = survey.candidates()[0].recipe.training
-    steps = {trial.train_info.steps for one in summary.candidates for trial in one.trials}
-    told = " to ".join(f"{n:,}" for n in sorted({min(steps), max(steps)}))
-    encoder = Path(survey.candidates()[0].recipe.encoder).name
+    recipes = [candidate.recipe for candidate in survey.candidates()]
+    words = (str(recipe.training.pair) for recipe in recipes)
+    pairs = " or ".join(f"`{pair}`" for pair in dict.fromkeys(words))
+    encoders = " or ".join(dict.fromkeys(f"`{Path(recipe.encoder).name}`" for recipe in recipes))
     return (
-        f"{about}{len(survey.candidates())} candidates, {told} steps of "
-        f"{training.per_task_batch_size} rows of every task, `pair: {training.pair}`, encoder "
-        f"`{encoder}`. {describe_rows(summary)}"
+        f"{about}{len(recipes)} candidates, `pair`: {pairs}, encoder {encoders}. "
+        f"{describe_budget(summary)} {describe_rows(summary)}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -182,7 +183,7 @@ def made_record(recipe: Recipe, scores: Mapping[str, Any], skill: Skill) -> Reco
     )
 
 
-def made_training(tasks: Sequence[str], rows: int = 800, **facts: Any) -> TrainInfo:
+def made_training(names: Sequence[str], rows: int = 800, **facts: Any) -> TrainInfo:
     seen = TaskTraining(rows=100, batches=100, examples=rows, passes=8.0, planned_batches=100)
     plain: dict[str, Any] = {
         "steps": 100,
@@ -202,9 +203,9 @@ def made_training(tasks: Sequence[str], rows: int = 800, **facts: Any) -> TrainI
         "tokens": 10_000,
         "frozen_seconds": 0.0,
         "frozen_sequences": {"computed": 0, "found": 0},
-        "loss_weights": dict.fromkeys(tasks, 1.0),
+        "loss_weights": dict.fromkeys(names, 1.0),
         "gradient_shares": {},
-        "tasks": dict.fromkeys(tasks, seen),
+        "tasks": dict.fromkeys(names, seen),
         "stages": (),
     }
     return TrainInfo(**plain | facts)
@@ -269,7 +270,10 @@ def made_standing(name: str, score: float, **facts: Any) -> CandidateResult:
     stderr = facts.pop("stderr", 0.01)
     million, ms, seconds = facts.pop("cost", (20, 10, 60))
     costs = made_costs(
-        parameters=1e6 * million, latency_seconds=ms and ms / 1000, train_seconds=seconds
+        parameters=1e6 * million,
+        latency_seconds=ms and ms / 1000,
+        train_seconds=seconds,
+        flops_per_step=own_flops(name),
     )
     spread = 0.01 if len(seeds) > 1 else None
     plain: dict[str, Any] = {
@@ -294,6 +298,11 @@ def made_standing(name: str, score: float, **facts: Any) -> CandidateResult:
         "missing_seeds": (),
     }
     return CandidateResult(**plain | facts)
+
+
+def own_flops(name: str) -> float:
+    """Work that no candidate with another name does."""
+    return float(zlib.crc32(name.encode()))
 
 
 def made_costs(**facts: Any) -> CandidateCosts:

@@ -22,8 +22,8 @@ def test_a_record_reads_back_as_it_was(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         ({"format": 0}, "its format is 0, expected 2; make it again"),
-        ({"warnings": 3}, "warnings: Input should be a valid tuple; found 3"),
-        ({"train_info": {}}, "train_info.steps: Field required"),
+        ({"warnings": 3}, "warnings must be a list; found 3"),
+        ({"train_info": {}}, "train_info.steps is missing"),
     ],
 )
 def test_what_is_no_record_is_one_line(tmp_path: Path, change: dict, problem: str) -> None:

@@ -1,7 +1,7 @@
 """YAML 1.2 in and out, and validation of outside data with one-line errors."""
 
 import io
-import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -13,8 +13,32 @@ from ruamel.yaml.error import YAMLError
 from mops.errors import RecipeError, UsageError, nearest
 
 Value = TypeVar("Value")
-BRANCH = re.compile(r"[\[-]|^(str|int|float|bool|dict|tuple)$")  # pydantic's name of a union branch
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's types of such errors
+MAPPING, WHOLE = "a mapping of keys to values", "a whole number"
+ALLOWED = {  # pydantic's type of another error -> what is allowed there
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dataclass_type": MAPPING,
+    "dict_type": MAPPING,
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "int_from_float": WHOLE,
+    "int_parsing": WHOLE,
+    "int_type": WHOLE,
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "model_type": MAPPING,
+    "string_type": "a text",
+    "too_long": "a list of at most {max_length}",
+    "too_short": "a list of at least {min_length}",
+    "tuple_type": "a list",
+}
+MOST_SHOWN = 80  # characters of a value
 
 
 def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, Any]:
@@ -58,7 +82,7 @@ def to_value(kind: type[Value], data: Any, *, where: str, error: type[UsageError
     try:
         value: Value = type_adapter(cast(Any, kind)).validate_python(data)
     except ValidationError as cause:
-        raise error(f"{where}: {_describe(cause, kind)}") from cause
+        raise error(_describe(cause, kind, data, where)) from cause
     return value
 
 
@@ -67,15 +91,48 @@ def type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _describe(cause: ValidationError, kind: type) -> str:
-    errors = cause.errors(include_url=False)
-    first = next((error for error in errors if error["type"] in UNKNOWN), errors[0])
-    place = ".".join(str(step) for step in first["loc"] if not BRANCH.search(str(step)))
+def _describe(cause: ValidationError, kind: type, data: Any, where: str) -> str:
+    """The key, what is allowed there in the words of a YAML file, and what was found."""
+    errors = [(_place(error, data), error) for error in cause.errors(include_url=False)]
+    place, first = next((e for e in errors if e[1]["type"] in UNKNOWN), errors[0])
     if first["type"] in UNKNOWN:
-        key, known = str(first["loc"][-1]), known_keys(kind)
-        return f"unknown key {place!r}.{known.get(key, nearest(key, known))}"
-    found = f"; found {first['input']!r}" if first["type"] != "missing" else ""
-    return f"{place or 'it'}: {first['msg'].removeprefix('Value error, ')}{found}"
+        key, known = place[-1], known_keys(kind)
+        return f"{where}: unknown key {'.'.join(place)!r}.{known.get(key, nearest(key, known))}"
+    # Of the alternatives of a key, what is wrong deepest inside: there it was nearly right.
+    inside = [other for other, _ in errors if other[: len(place)] == place]
+    place = max(inside, key=len)
+    here = [error for other, error in errors if other == place]
+    name = f"{where}: {'.'.join(place)}" if place else where
+    if here[0]["type"] == "missing":
+        return f"{name} is missing"
+    allowed = list(dict.fromkeys(map(_allowed, here)))
+    last = f" or {allowed.pop()}" if len(allowed) > 1 else ""
+    return f"{name} must be {', '.join(allowed)}{last}; found {_shown(here[0]['input'])}"
+
+
+def _place(error: Mapping[str, Any], data: Any) -> tuple[str, ...]:
+    """The keys and indices that lead to an error, without pydantic's names of alternatives."""
+    place: list[str] = []
+    for number, step in enumerate(error["loc"], start=1):
+        keys = range(len(data)) if isinstance(data, list | tuple) else data
+        if isinstance(keys, dict | range) and step in keys:
+            data = data[step]
+            place.append(str(step))
+        elif error["type"] == "missing" and number == len(error["loc"]):
+            place.append(str(step))
+    return tuple(place)
+
+
+def _allowed(error: Mapping[str, Any]) -> str:
+    known = ALLOWED.get(error["type"])
+    return known.format_map(error.get("ctx", {})) if known else str(error["msg"])
+
+
+def _shown(value: Any) -> str:
+    """A value as in YAML, at most a line."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def known_keys(kind: Any) -> dict[str, str]:

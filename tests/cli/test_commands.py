@@ -138,6 +138,17 @@ def test_check_as_json_agrees_with_the_run(run_cli: Any, made: World) -> None:
     assert found["estimate"]["seconds"] > 0
 
 
+def test_check_measures_lengths_before_truncation(run_cli: Any, made: World) -> None:
+    def lengths(most: int) -> dict[str, dict[str, float]]:
+        words = made.options("--set", f"training.max_length={most}", "--json")
+        return dict(json.loads(run_cli("check", *words)[1])["tokens"])
+
+    whole, cut = lengths(64), lengths(5)
+    for task in NAMES:
+        assert not whole[task]["cut"] and cut[task]["cut"] and cut[task]["max_length"] == 5
+        assert all(cut[task][key] == whole[task][key] for key in ("p50", "p95", "max"))
+
+
 def test_check_refuses_what_train_would_refuse(run_cli: Any, made: World) -> None:
     """More tokens than the encoder has positions for."""
     words = made.options("--set", "training.max_length=4000")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mops.config.recipe import FORMER, Recipe, differing_key, to_recipe
-from mops.config.training import Training
-from mops.data.compose import relative_to, set_key
+from mops.config.training import Augment, Stage, TaskEntry, Training
+from mops.data import compose
+from mops.data.compose import compose_recipe, relative_to, set_key
 from mops.errors import UsageError
 from mops.plans.shapes import HeadShape
 from mops.yaml_io import parse_yaml
@@ -104,6 +110,64 @@ def test_a_resolved_recipe_is_equal_after_yaml() -> None:
 
 # ------------------------------------------------------------------ keys
 
+WRONG = (None, ["x", 3], [[1]], {"x": 1}, {}, [], "zzz", "", -1, -0.5, True, math.inf, {"a": None})
+OWN_WORDS = re.compile(
+    r"tuple|dictionary|dict\b|instance|\bNone\b|[Ii]nput|should|valid (string|integer|boolean)|"
+    r"Error|Training\b|TaskEntry|HeadShape|Stage\b|Augment\b|parse|\w+\[|\n"
+)
+
+
+def keys() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each key of a recipe, and where it is set."""
+    places = {"": Recipe, "training.": Training, "training.augment.": Augment}
+    places |= {"tasks.sentiment.": TaskEntry, "tasks.similarity.": TaskEntry}
+    for prefix, kind in places.items():
+        yield from ((f"{prefix}{name}", {}) for name in kind.model_fields)
+    yield "tasks.sentiment", {}
+    yield from ((name, {"training.stages": [{"steps": 3}]}) for name in Stage.model_fields)
+    heads = (field.name for field in fields(HeadShape))
+    yield from ((name, {"training.head": {"kind": "mlp"}}) for name in heads)
+
+
+@pytest.mark.parametrize(("key", "around"), [*keys()])
+def test_a_wrong_value_is_refused_in_words_of_a_recipe(
+    key: str, around: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that names the key and what was found; no word of the program's inside."""
+    monkeypatch.setattr(compose, "tasks_in", lambda _: copy.deepcopy(data()["tasks"]))
+    for value in WRONG:
+        settings = copy.deepcopy(around) or {key: value}
+        for own in around.values():
+            inner = settings[next(iter(around))]
+            (inner[0] if isinstance(own, list) else inner)[key] = value
+        try:
+            compose_recipe(data="sample", set=settings)
+        except UsageError as error:
+            message = str(error)
+            assert key.rpartition(".")[2] in message, message
+            told = re.split("; found|; known are", message)[0]
+            assert not OWN_WORDS.search(told), message
+            if value is None:
+                assert "found null" in message or "needs" in message or "no tasks" in message
+
+
+def test_a_wrong_value_names_all_that_is_allowed() -> None:
+    for training, words in (
+        ({"per_task_batch_size": "x"}, "must be a whole number or a mapping of keys to values; "),
+        ({"report_to": 3}, "must be 'none', 'tensorboard', 'mlflow' or 'wandb' or a list; found 3"),
+        (
+            {"loss_weights": {"sentiment": "x"}},
+            "loss_weights.sentiment must be a number; found 'x'",
+        ),
+        ({"head": {"sentiment": -2}}, "training.head.sentiment must be a mapping of keys"),
+        ({"learning_rate": 0}, "training.learning_rate must be a number above 0; found 0"),
+        ({"bf16": "x"}, "must be true or false or 'auto'; found 'x'"),
+    ):
+        assert words in refusal(**training)
+    assert "a-task.label is missing" in refusal(
+        lambda d: d["tasks"].update({"a-task": {"type": "classification", "text": "x"}})
+    )
+
 
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -118,17 +182,20 @@ def test_a_resolved_recipe_is_equal_after_yaml() -> None:
             "unknown key 'tasks.sentiment.txt'. Did you mean 'text'?",
         ),
         (lambda d: d["training"].update(zzz=1), "unknown key 'training.zzz'."),
-        (lambda d: d["training"].update(learning_rate=-1), "training.learning_rate: "),
-        (lambda d: d["training"].update(pair="both"), "'cross' or 'bi'; found 'both'"),
+        (lambda d: d["training"].update(learning_rate=-1), "training.learning_rate must be "),
+        (
+            lambda d: d["training"].update(pair="both"),
+            "'cross' or 'bi' or a mapping of keys to values; found 'both'",
+        ),
         (lambda d: d["training"].update(dropout=1.0), "training.dropout"),
-        (lambda d: d["training"].update(features=[]), "training.features: "),
+        (lambda d: d["training"].update(features=[]), "training.features must be "),
         (
             lambda d: d["training"].update(features=["max"]),
             "'difference'; found 'max'",
         ),
         (lambda d: d["training"].update(loss_weights={"x": 1}), "names 'x'; the tasks are"),
         (lambda d: d.update(tasks={}), "no tasks"),
-        (lambda d: d.pop("tasks"), "tasks: Field required"),
+        (lambda d: d.pop("tasks"), "mops.yaml: tasks is missing"),
         (lambda d: d.update(plan="hybird:3"), "Did you mean 'hybrid'?"),
         (lambda d: d.update(plan={"nam": "x"}), "'nam'. Did you mean 'name'?"),
         (lambda d: d["tasks"]["sentiment"].update(label="sentence"), "is also an input"),
@@ -175,13 +242,13 @@ def test_heads_for_all_or_per_task() -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("tree", "kind: Input should be 'linear', 'mlp' or 'cosine'; found 'tree'"),
+        ("tree", "training.head: kind must be 'linear', 'mlp' or 'cosine'; found 'tree'"),
         ("cosine", "a cosine head needs a similarity, 'sentiment'"),
         ({"paraphrase": "cosine"}, "'paraphrase' is a pair_classification"),
         ({"kind": "mlp", "dept": 3}, "Did you mean 'depth'?"),
         ({"sentimant": "mlp"}, "sentimant"),
         ({"sentiment": 5}, "training.head"),
-        ({"kind": "mlp", "depth": 0}, "greater than or equal to 1"),
+        ({"kind": "mlp", "depth": 0}, "at least 1"),
         ({"kind": "mlp", "activation": "swish"}, "'relu', 'gelu' or 'tanh'"),
     ],
 )
@@ -217,7 +284,7 @@ def test_batch_sizes() -> None:
         ({"task_steps": {"sentiment": 0}}, "training.task_steps.sentiment"),
         ({"train_tasks": ["x"]}, "training.train_tasks names 'x'"),
         ({"stages": [{"steps": 5}]}, "max_steps is 7 and training.stages has steps of its own"),
-        ({"stages": [{"frozen": True}]}, "training.stages.0.steps: Field required"),
+        ({"stages": [{"frozen": True}]}, "training.stages.0.steps is missing"),
         ({"stages": [{"steps": 5, "freeze": True}]}, "'training.stages.0.freeze'"),
         ({"max_steps": None, "stages": [{"steps": 1, "tasks": ["x"]}]}, "stages.0.tasks names 'x'"),
         (

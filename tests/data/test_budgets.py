@@ -44,6 +44,13 @@ def test_budgets_with_varying_numbers_of_rows() -> None:
     ("values", "task", "words"),
     [
         ({"max_steps": 49}, "large", "49 batches planned, 0.05 passes over its 10,000 rows"),
+        # As a course report trained similarities: annealed sampling, 460 batches of 8 of 6,040.
+        (
+            {"max_steps": 460, "per_task_batch_size": 13},
+            "large",
+            "460 batches planned, 0.60 passes",
+        ),
+        ({"max_steps": 40, "per_task_batch_size": 190}, "large", "40 batches planned, 0.76"),
         ({"max_steps": 1}, "large", "1 batch planned, 0.00 passes"),
         ({"max_steps": 41}, "small", "20.5 passes planned over its 20 rows, more than 20"),
         ({"max_steps": 1, "schedule": "in-turn"}, "large", "no step is planned"),
@@ -58,13 +65,23 @@ def test_warns_about_too_few_and_too_many_passes(
 @pytest.mark.parametrize(
     ("values", "doubtful"),
     [
-        ({"max_steps": 50}, ["small"]),  # fifty batches are enough, 25 passes too many
+        ({"max_steps": 800, "task_steps": {"small": 30}}, []),  # 0.8 passes
+        ({"max_steps": 799, "task_steps": {"small": 30}}, ["large"]),
         ({"max_steps": 40}, ["large"]),  # twenty passes are not too many
-        ({"max_steps": 50, "task_steps": {"small": 30}}, []),
         ({"max_steps": 10, "train_tasks": ["small"]}, []),  # left out on purpose
         ({"max_steps": 10, "loss_weights": {"large": 0}}, []),
-        ({"max_steps": 1, "per_task_batch_size": 5000}, ["small"]),  # one batch, half of the rows
+        ({"max_steps": 1, "per_task_batch_size": 8000}, ["small"]),  # one batch, 0.8 of the rows
     ],
 )
 def test_does_not_warn_about_enough_passes(values: dict[str, Any], doubtful: list[str]) -> None:
     assert list(schedule_warnings(*planned(**values))) == doubtful
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "is_starved"),
+    [(1000, 10, False), (999, 10, True), (50, 200, False), (49, 5000, True)],
+)
+def test_a_large_set_needs_no_whole_pass(steps: int, batch: int, is_starved: bool) -> None:
+    """10,000 rows in 50 batches or more are enough, however many rows there are."""
+    how = Training(max_steps=steps, per_task_batch_size=batch)
+    assert bool(schedule_warnings(plan_steps({"huge": 10**6}, how), how)) is is_starved

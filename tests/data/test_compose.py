@@ -85,7 +85,7 @@ def test_sample_is_the_embedded_data_even_beside_a_folder_of_that_name(
         ("training.seed", 10**30, "seed"),
         ("training.max_steps", True, "max_steps"),
         ("learning_rate", 0.1, "It is a key of training"),
-        ("training.per_task_batch_size", 0, "training.per_task_batch_size: "),
+        ("training.per_task_batch_size", 0, "training.per_task_batch_size must be "),
     ],
 )
 def test_values_that_would_fail_later_are_refused_now(key: str, value: object, words: str) -> None:

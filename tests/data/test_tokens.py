@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from building import THREE_TASKS, VOCABULARY, tiny_tokenizer
-from mops.data.batches import TaskData, TokenTable, load_tokenizer, make_batch, tokenise
+from mops.data.batches import (
+    TaskData,
+    TokenTable,
+    full_lengths,
+    load_tokenizer,
+    make_batch,
+    tokenise,
+)
 from mops.model.sources import find_encoder
 from mops.plans.shapes import Reading
 
@@ -85,6 +92,19 @@ def test_cut_counts_sequences() -> None:
     assert tokenise(tokenizer, [(four, five)], Reading(max_length=11)).cut == 1
     assert tokenise(tokenizer, [(four, five)], Reading(max_length=6, pair="bi")).cut == 1
     assert tokenise(tokenizer, [(five, five)], Reading(max_length=6, pair="bi")).cut == 2
+
+
+@pytest.mark.parametrize("pair", ["cross", "bi"])
+def test_full_lengths_do_not_depend_on_the_limit(pair: Any) -> None:
+    tokenizer, four, five = tiny_tokenizer(), "do re mi do", "do re mi do re"
+    for rows in ([(four,), (five,), (five * 60,)], [(four, five), (five * 60, four)]):
+        whole = tokenise(tokenizer, rows, Reading(max_length=512, pair=pair))
+        reading = Reading(max_length=6, pair=pair)
+        table = tokenise(tokenizer, rows, reading)
+        assert max(table.lengths) == 6
+        found = full_lengths(tokenizer, rows, reading, table)
+        assert found.tolist() == whole.lengths.tolist()
+        assert sum(found > 6) == table.cut
 
 
 def test_a_later_limit_does_not_inherit_an_earlier_one(minilm: Any) -> None:

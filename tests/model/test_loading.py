@@ -86,7 +86,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
         lambda f: os.truncate(f / "model.safetensors", 1000), ("damaged or incomplete",)
     ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), ("has no model.safetensors",)),
-    "no config.json": (lambda f: (f / "config.json").unlink(), ("FileNotFoundError",)),
+    "no config.json": (lambda f: (f / "config.json").unlink(), ("No such file",)),
 }  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from mops.surveys.budget import (
     SAMPLE,
     Estimator,
     TrialEstimate,
-    count_evaluations,
     fit_budget,
     fit_race,
 )
@@ -107,7 +106,7 @@ def test_combined_gradients_cost_a_backward_pass_for_each_task() -> None:
 )
 def test_evaluations_are_counted(training: dict[str, Any], expected: int) -> None:
     schedule = plan_steps({"a": 1000}, Training(per_task_batch_size=8, **training))
-    assert count_evaluations(schedule) == expected
+    assert schedule.evaluations == expected
 
 
 def test_tokens_are_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

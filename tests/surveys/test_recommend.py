@@ -27,7 +27,7 @@ from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, pare
 from mops.surveys.results.results import CandidateResult, Results, read_results
 from mops.surveys.results.tables import difference_table
 from mops.surveys.run import open_survey
-from surveying import made_costs, made_standing, made_summary, made_trial
+from surveying import made_costs, made_standing, made_summary, made_trial, own_flops
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FIELDS = {  # what `--cheapest` names -> the cost behind it
@@ -195,7 +195,8 @@ def test_nothing_to_recommend() -> None:
 
 
 def priced(name: str, score: float = 0.7, **costs: float | None) -> CandidateResult:
-    return made_standing(name, score, stderr=0.0005, costs=made_costs(**USUAL | costs))
+    own = {"flops_per_step": own_flops(name)} | USUAL | costs
+    return made_standing(name, score, stderr=0.0005, costs=made_costs(**own))
 
 
 @pytest.mark.parametrize("cheapest", CHEAPEST)
@@ -414,6 +415,39 @@ def test_front_keeps_what_is_best_in_something() -> None:
     }
     assert set(front_names(points)) == {"score", "small", "quick", "taught"}
     assert len(front_names({"one": (0.5, 1, 1, 1), "two": (0.5, 1, 1, 1)})) == 2
+
+
+def test_noise_of_times_separates_nobody_on_the_front() -> None:
+    """Equal candidates stay both; with another score the better one beats what is as quick."""
+    assert len(front_names({"one": (0.5, 1, 10, 100), "two": (0.5, 1, 9.6, 95)})) == 2
+    assert front_names({"one": (0.51, 1, 10, 100), "two": (0.5, 1, 9.6, 95)}) == ["one"]
+    assert len(front_names({"one": (0.51, 1, 10, 100), "two": (0.5, 1, 5, 100)})) == 2
+    busy = [
+        priced(name, score, train_seconds=seconds, noise=0.5)
+        for name, score, seconds in (("one", 0.71, 60), ("two", 0.7, 45))
+    ]
+    assert [point.name for point in pareto_front(busy)] == ["one"]
+
+
+@pytest.mark.parametrize("cheapest", ["train_time", "latency", "tm"])
+def test_equal_work_is_not_separated_by_its_times(cheapest: str) -> None:
+    """Times of two plans with equal FLOPs and equally many trained weights, far apart by chance.
+
+    The front, the choice and its costs see them as one; what was measured is still shown.
+    """
+    times = {"latency_seconds": 0.02, "train_seconds": 120.0}
+    slow = priced("shared", 0.7, flops_per_step=1e10, parameters=19e6, **times)
+    quick = priced("twin", 0.7, flops_per_step=1e10)
+    summary = made_summary(slow, quick)
+    assert len(pareto_front([slow, priced("twin", 0.7, flops_per_step=1e10, parameters=19e6)])) == 2
+    decision = recommend(summary, cheapest=cheapest)
+    assert decision.candidate == "shared", "the next cost decides: parameters"
+    assert {p.name: p.costs["train_seconds"] for p in decision.front} == {"shared": 120.0}
+    other = replace(quick, settings={"plan": "twin", "training.gradients": "pcgrad"})
+    assert recommend(made_summary(slow, other), cheapest=cheapest).candidate == "twin"
+    trials = tuple(replace(trial, digest="same") for trial in slow.trials)
+    same = (replace(one, trials=trials) for one in (slow, other))
+    assert recommend(made_summary(*same), cheapest=cheapest).candidate == "shared"
 
 
 # ------------------------------------------------------------------ words of the command

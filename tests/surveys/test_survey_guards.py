@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from mops.record import TaskTraining
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.judge import judge_survey
-from mops.surveys.results.results import RECORDS, MissingTrial, Results
+from mops.surveys.results.results import RECORDS, CandidateResult, MissingTrial, Results
 from surveying import (
     Named,
     Skill,
@@ -139,6 +140,21 @@ def test_equal_work_in_different_times_is_noise() -> None:
         "that is this machine's noise"
     ]
     assert not said(made_summary(timed("shared", 1.0), timed("twin", 1.04), pals), "noise")
+
+
+def test_tasks_that_were_hardly_trained_are_named() -> None:
+    """A report's 460 batches of 8 rows, 0.61 passes, beside a candidate with enough of them."""
+
+    def trained(name: str, batches: int) -> CandidateResult:
+        own = TaskTraining(6040, batches, 8 * batches, 8 * batches / 6040, planned_batches=batches)
+        trial = made_trial(digest=name, tasks={"a": own, "b": replace(own, passes=1.0)})
+        return made_standing(name, 0.7, trials=(trial,))
+
+    (text,) = said(made_summary(trained("shared", 460), trained("long", 2000)), "starved")
+    assert text.startswith("a was hardly trained (0.61 passes over its rows) in shared: ")
+    (text,) = said(made_summary(trained("shared", 460), trained("short", 230)), "starved")
+    assert "(0.30 to 0.61 passes over its rows) in shared, short" in text
+    assert not said(made_summary(trained("shared", 2000)), "starved")
 
 
 def test_a_group_is_one_sentence_from_the_quickest_to_the_slowest() -> None:

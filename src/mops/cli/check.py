@@ -10,10 +10,11 @@ import numpy as np
 from mops.cli.options import JSON, read_recipe, training_options
 from mops.cli.screen import OUT, print_table, print_warnings, respond
 from mops.config.recipe import Recipe
-from mops.data.batches import tokenise
+from mops.data.batches import full_lengths, tokenise
 from mops.data.checks import SplitReport, TaskReport, examine
 from mops.data.dataset import Dataset, read_dataset
-from mops.data.schedule import plan_steps, schedule_warnings, task_budgets, trained_parameters
+from mops.data.planned import PlannedRun, planned_warnings
+from mops.data.schedule import plan_steps, task_budgets, trained_parameters
 from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds
@@ -104,9 +105,10 @@ def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
     for name, splits in dataset.splits.items():
         texts = [row.texts for row in splits["train"].good]
         tables[name] = table = tokenise(source.tokenizer, texts, layout.reading.of(name))
-        p50, p95, longest = np.percentile(table.lengths, [50, 95, 100]).tolist()
+        lengths = full_lengths(source.tokenizer, texts, layout.reading.of(name), table)
+        p50, p95, longest = np.percentile(lengths, [50, 95, 100]).tolist()
         tokens[name] = {"p50": p50, "p95": p95, "max": int(longest),
-                        "sequences": len(table.lengths), "cut": table.cut,
+                        "sequences": len(lengths), "cut": table.cut,
                         "max_length": layout.reading.max_length}  # fmt: skip
     schedule = plan_steps(dataset.train_files, recipe.training)
     gflops = matrix_speed()
@@ -124,5 +126,5 @@ def forecast(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
             "trained": trained_parameters(layout, schedule),
         },
         "estimate": {"seconds": seconds, "gflops": gflops},
-        "warnings": list(schedule_warnings(schedule, recipe.training).values()),
+        "warnings": planned_warnings(PlannedRun(recipe, layout, schedule)),
     }

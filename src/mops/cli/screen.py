@@ -198,7 +198,7 @@ def print_summary(results: Results) -> None:
             print_table(title, table.columns, table.texts, table.note)
             OUT.print()
     if results.candidates:
-        OUT.print(tables.describe_rows(results))
+        OUT.print(f"{tables.describe_budget(results)} {tables.describe_rows(results)}")
     print_warnings([caveat.text for caveat in results.caveats])
 
 

@@ -35,6 +35,7 @@ from mops.surveys.executors import LocalExecutor, RayExecutor
 from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_for
 from mops.surveys.ledger import STATES, Ledger
 from mops.surveys.pack import read_pack, write_pack
+from mops.surveys.results.caveats import list_names
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.transfer import transfer_table
 from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
@@ -268,6 +269,11 @@ def show_forecast(forecast: Forecast) -> None:
         + (f", of which {format_seconds(once)} to encode texts once" if once else "")
         + f"; compared with {survey.baseline}; scored on {survey.on}"
     )
+    candidates: dict[str, list[str]] = {}  # by warning
+    for trial in forecast.candidates:
+        for warning in trial.warnings:
+            candidates.setdefault(warning, []).append(trial.name)
+    print_warnings([f"{list_names(names)}: {text}" for text, names in candidates.items()])
 
 
 def list_experiments(as_json: bool) -> None:

@@ -141,8 +141,6 @@ def stage_problems(training: Training) -> Iterator[str]:
 
 def method_problems(training: Training) -> Iterator[str]:
     """Unknown ways to weigh losses and to combine gradients."""
-    if training.dwa_steps and training.loss_weights != "dwa":
-        yield "training.dwa_steps belongs to loss_weights: dwa"
     for key, also, methods in (
         ("loss_weights", "a number per task, ", LOSS_WEIGHTS),
         ("gradients", "", (SUM, *AGGREGATORS)),

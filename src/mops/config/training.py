@@ -14,7 +14,7 @@ from mops.tasks import Task, canonical_label
 from mops.yaml_io import read_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Label = bool | str | int | float
@@ -165,7 +165,9 @@ class Training(Strict):
     steps_per_epoch: Count | None = doc(None, "length of an epoch, instead of a pass")
     max_steps: Count | None = doc(None, "total number of steps, instead of epochs")
     per_task_batch_size: Count | dict[str, Count] = doc(
-        16, "rows of a task in a step: a number, or one per task"
+        16,
+        "rows of a task in a step that trains it: a number, or one per task; a step of `mixed` "
+        "has their sum",
     )
     learning_rate: Positive = doc(5e-5, "learning rate of the encoder")
     head_learning_rate: Positive = doc(1e-3, "learning rate of heads and late layers")
@@ -287,10 +289,11 @@ class Training(Strict):
 
 def head_shape(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -> HeadShape:
     """The head of one task: one setting for all, or a mapping by task name."""
+    where = "training.head"
     if isinstance(given, dict) and set(given) <= set(tasks):
-        given = given.get(name, "linear")
+        where, given = f"{where}.{name}", given.get(name, "linear")
     data = {"kind": given} if isinstance(given, str) else given
-    head = to_value(HeadShape, data, where="training.head", error=RecipeError)
+    head = to_value(HeadShape, data, where=where, error=RecipeError)
     if head.kind == "cosine" and not tasks[name].is_similarity:
         raise RecipeError(
             f"training.head: a cosine head needs a similarity, {name!r} is a {tasks[name].type}; "

@@ -103,8 +103,7 @@ def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> 
         rows = [
             tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
         ]
-        inputs = chain(*rows) if apart else (row if len(row) == 2 else row[0] for row in rows)
-        for encoding in tokenizer.encode_batch(list(inputs)):
+        for encoding in tokenizer.encode_batch(list_inputs(rows, apart)):
             ids.append(np.array(encoding.ids, dtype=np.int32))
             types.append(np.array(encoding.type_ids, dtype=np.int32))
             cut += bool(encoding.overflowing)
@@ -115,6 +114,23 @@ def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> 
         per_row=2 if apart else 1,
         cut=cut,
     )
+
+
+def list_inputs(rows: Sequence[Texts], apart: bool) -> list[str | Texts]:
+    """What the tokenizer reads as one sequence each."""
+    return list(chain(*rows)) if apart else [row if len(row) == 2 else row[0] for row in rows]
+
+
+def full_lengths(
+    tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, table: TokenTable
+) -> NDArray[np.int64]:
+    """The tokens of each sequence before those of `table` were cut."""
+    lengths = table.lengths.copy()
+    inputs = list_inputs(texts, reading.texts_apart(bool(texts) and len(texts[0]) == 2))
+    tokenizer.no_truncation()
+    for place in np.flatnonzero(lengths >= reading.max_length):  # one by one: they may be long
+        lengths[place] = len(tokenizer.encode_batch_fast([inputs[place]])[0])
+    return lengths
 
 
 def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:

@@ -1,6 +1,6 @@
 """Composes one recipe from what a user names: a recipe file, a folder of data, single keys."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ def compose_recipe(
     entries = composed.get("tasks") or {}
     if isinstance(entries, dict):
         composed["tasks"] = choose_tasks(entries, tasks)
-        forget_tasks(mapping(composed.get("training")), entries.keys() - composed["tasks"].keys())
+        left_out = [name for name in entries if name not in composed["tasks"]]
+        forget_tasks(mapping(composed.get("training")), left_out)
     if is_plan_file(composed.get("plan")):  # its rows go into the recipe, which then is complete
         composed["plan"] = read_plan(composed["plan"]).to_data()
     composed = {key: value for key, value in composed.items() if value is not None}
@@ -127,7 +128,7 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def forget_tasks(training: dict[str, Any], names: Collection[str]) -> None:
+def forget_tasks(training: dict[str, Any], names: list[str]) -> None:
     """Remove tasks that were not chosen from the settings by task and the lists of tasks."""
     stages = training.get("stages")
     places = [(training, key) for key in (*BY_TASK, "head")]
@@ -177,7 +178,9 @@ def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     change_files(data, lambda file: str((folder / file).resolve()))
     training = mapping(data.get("training"))
     if isinstance(teachers := training.get("teachers"), list | tuple):
-        training["teachers"] = [str((folder / str(name)).resolve()) for name in teachers]
+        training["teachers"] = [
+            str((folder / name).resolve()) if isinstance(name, str) else name for name in teachers
+        ]
     for key in ("encoder", "base"):
         if isinstance(data.get(key), str) and (folder / data[key]).is_dir():
             data[key] = str((folder / data[key]).resolve())

@@ -20,7 +20,7 @@ from mops.config.training import Training
 from mops.data.dataset import FileRows
 from mops.data.samplers import SamplerState, Step
 from mops.plans.layout import Layout
-from mops.record import TaskBudget
+from mops.record import LEAST_BATCHES, LEAST_PASSES, LEAST_ROWS, TaskBudget
 
 Files = tuple[FileRows, ...]  # the training files of a task
 
@@ -72,6 +72,12 @@ class Schedule:
     def sizes(self) -> dict[str, int]:
         """Task -> rows of a pass."""
         return {task: pass_size(files) for task, files in self.files.items()}
+
+    @property
+    def evaluations(self) -> int:
+        """At every interval, and at the end of each stage."""
+        spans = [(stage, stage.eval_interval(self.steps_per_epoch)) for stage in self.stages]
+        return sum(math.ceil(stage.stop / every) - stage.first // every for stage, every in spans)
 
     def pass_rows(self, task: str, number: int) -> NDArray[np.int64]:
         """The rows of a task in one of its passes, in their order."""
@@ -182,7 +188,6 @@ def plan_steps(rows: Mapping[str, int | Files], training: Training) -> Schedule:
     )
 
 
-FEW_PASSES, FEW_BATCHES = 0.5, 50  # a task below both of them has hardly begun
 MANY_PASSES = 20  # small sets repeated beside a large one: 16 and more were seen to overfit
 
 
@@ -205,10 +210,11 @@ def schedule_warnings(schedule: Schedule, training: Training) -> dict[str, str]:
             continue
         if batches == 0:
             warnings[task] = f"{task}: no step is planned for it; {more}"
-        elif passes < FEW_PASSES and batches < FEW_BATCHES:
+        elif budget.is_starved:
             warnings[task] = (
-                f"{task}: only {batches} batch{'es' if batches > 1 else ''} planned, "
-                f"{passes:.2f} passes over its {budget.rows:,} rows; {more}"
+                f"{task}: only {batches:,} batch{'es' if batches > 1 else ''} planned, "
+                f"{passes:.2f} passes over its {budget.rows:,} rows: below {LEAST_PASSES:g} "
+                f"passes and {LEAST_ROWS:,} rows (or {LEAST_BATCHES} batches); {more}"
             )
         elif passes > MANY_PASSES:
             warnings[task] = (

@@ -165,7 +165,9 @@ def read_shape(folder: Path) -> EncoderShape:
     try:
         return parse_shape(json.loads(path.read_text(encoding="utf-8")), path)
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise EncoderError(f"{path} is not the config.json of an encoder: {cause!r}") from cause
+        reason = f"it has no {cause}" if isinstance(cause, KeyError) else cause
+        why = getattr(cause, "strerror", None) or reason
+        raise EncoderError(f"{path} is not the config.json of an encoder: {why}") from cause
 
 
 def parse_shape(config: Any, path: Path) -> EncoderShape:

@@ -16,7 +16,7 @@ from mops.model.sources import BUNDLED, BUNDLED_SHA256
 from mops.reports.source import Source
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.results import Results
-from mops.surveys.results.tables import describe_rows, seeds_note
+from mops.surveys.results.tables import describe_budget, describe_rows, seeds_note
 from mops.tables import Cell, Table, number_cell
 from mops.yaml_io import read_yaml
 
@@ -64,7 +64,7 @@ def make_caveats(source: Source, left_out: Sequence[str] = ()) -> tuple[Section,
 def statistics_lines(results: Results) -> Sequence[str]:
     if not results.candidates:
         return ["No trial is finished, so nothing is compared yet."]
-    return [describe_rows(results), seeds_note(results), *STATISTICS]
+    return [describe_budget(results), describe_rows(results), seeds_note(results), *STATISTICS]
 
 
 def describe_machines(source: Source) -> tuple[list[str], Table]:

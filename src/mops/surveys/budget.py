@@ -19,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 from mops.config.recipe import Recipe
 from mops.data.batches import TokenTable, tokenise
 from mops.data.dataset import Dataset, dataset_key, read_dataset
+from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import Schedule, generator, plan_steps, trained_parameters
 from mops.evaluate.cost import TrainingWork, training_work
 from mops.evaluate.evaluate import TRAIN_SAMPLE
@@ -77,6 +78,7 @@ class TrialEstimate:
     evaluation_seconds: float  # those of the evaluations alone
     encode_seconds: float  # frozen encoder: a process that encodes all texts once for a family
     family: str  # candidates of one family share that; empty: none
+    warnings: tuple[str, ...]  # about budgets and settings
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Estimator:
             min(n, EVALUATED) * work.evaluation_flops[task] for task, n in rows.items()
         )
         final = sum((n + TRAIN_SAMPLE) * work.forward_flops[task] for task, n in rows.items())
-        evaluation_seconds = flop_seconds(evaluation * count_evaluations(schedule), self.gflops)
+        evaluation_seconds = flop_seconds(evaluation * schedule.evaluations, self.gflops)
         once = flop_seconds(work.frozen_flops + final, self.gflops)
         start = BATCHED_START_SECONDS if work.is_frozen else START_SECONDS + once
         return TrialEstimate(
@@ -141,6 +143,7 @@ class Estimator:
             evaluation_seconds=evaluation_seconds,
             encode_seconds=START_SECONDS + once if work.is_frozen else 0.0,
             family=f"{family} {layout.reading.pool}" if work.is_frozen else "",
+            warnings=tuple(planned_warnings(PlannedRun(recipe, layout, schedule))),
         )
 
     def lay_out(self, recipe: Recipe) -> tuple[Layout, Schedule, str]:
@@ -168,12 +171,6 @@ def sample_tokens(dataset: Dataset, source: EncoderSource, layout: Layout) -> di
         texts = [rows[n].texts for n in chosen]
         tables[name] = tokenise(source.tokenizer, texts, layout.reading.of(name))
     return tables
-
-
-def count_evaluations(schedule: Schedule) -> int:
-    """At every interval, and at the end of each stage."""
-    spans = [(stage, stage.eval_interval(schedule.steps_per_epoch)) for stage in schedule.stages]
-    return sum(math.ceil(stage.stop / every) - stage.first // every for stage, every in spans)
 
 
 def fit_budget(survey: Survey, seconds: float, estimator: Estimator | None = None) -> Forecast:

@@ -13,7 +13,8 @@ import numpy as np
 
 from mops.config.recipe import Recipe, differing_key, to_recipe
 from mops.data.dataset import HALVES, Row, cut_halves, encode_targets
-from mops.data.schedule import schedule_warnings, task_budgets
+from mops.data.planned import PlannedRun, planned_warnings
+from mops.data.schedule import task_budgets
 from mops.errors import RecipeError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
@@ -102,8 +103,8 @@ def train_until(
         if group.is_first:
             begin_folder(folder, ready.recipe)
         schedule = trainer.schedule
-        warnings = schedule_warnings(schedule, ready.recipe.training)
-        watcher.planned(task_budgets(schedule), list(warnings.values()))
+        planned = PlannedRun(ready.recipe, ready.layout, schedule)
+        watcher.planned(task_budgets(schedule), planned_warnings(planned))
         curve, size = trainer.curve, trainer.state.curve_bytes
         with curve.tracked(ready.recipe, folder, size, label) if group.is_first else nullcontext():
             trainer.run(watcher, until)
@@ -255,7 +256,7 @@ def build_record(
     ready: Prepared, trainer: Trainer, scores: RunScores, warnings: Sequence[str]
 ) -> Record:
     recipe, training = ready.recipe, train_info(trainer)
-    planned, untrained = schedule_warnings(trainer.schedule, recipe.training), scores.untrained
+    planned, untrained = PlannedRun(recipe, ready.layout, trainer.schedule), scores.untrained
     started = trainer.folder / "state" / "started"
     return Record(
         run_info=RunInfo(
@@ -273,7 +274,7 @@ def build_record(
         warnings=(
             *warnings,
             *(f"{name}: no training step was taken for it" for name in untrained),
-            *(warning for name, warning in planned.items() if name not in untrained),
+            *planned_warnings(planned, untrained),
             *([BEST_LAST] if training.is_best_last else ()),
             *([BEST_FIRST] if training.is_best_first else ()),
         ),

@@ -9,13 +9,15 @@ from matplotlib.transforms import Bbox, BboxBase
 from mops.reports.figures import style
 from mops.reports.figures.style import Look, Picture
 from mops.reports.source import Source
+from mops.surveys.results.recommend import pareto_front
 from mops.surveys.results.results import Results
 
 FEW = 10  # with so many candidates each one is named
 FRAME, ROW = 60.0, 17.0  # height of a chart's title and axis, and of a candidate's row, in points
 COST_CAPTION = (
     f"Mean over seeds; bars are one standard error (rows and runs). {style.FILLED} The line is the "
-    "Pareto front. Hover over a mark to see which candidate it is."
+    "Pareto front (times within their noise are equal). Hover over a mark to see which candidate "
+    "it is."
 )
 TASK_CAPTION = (
     f"Mean over seeds with one standard error (rows and runs). {style.FILLED} The vertical line is "
@@ -58,7 +60,8 @@ def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
     style.set_scale(axes, [x for x, _ in points.values()])
     axes.margins(x=0.12)
     axes.set_xlim(*axes.get_xlim())  # the front does not widen it
-    front = pareto_front(points)
+    known = [one for one in source.results.candidates if one.name in points]
+    front = sorted((one.name for one in pareto_front(known, (cost,))), key=points.__getitem__)
     x, y = zip(*(points[name] for name in front), strict=True)
     x, y = (*x, axes.get_xlim()[1]), (*y, y[-1])
     axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
@@ -78,15 +81,6 @@ def cost_points(results: Results, cost: str) -> tuple[Points, str]:
     units, most = COSTS[cost][1], max((value for value, _ in known), default=0)
     factor, unit = next((unit for unit in units if most >= unit[0]), units[-1])
     return {one.name: (value / factor, one.overall.mean) for value, one in known}, unit
-
-
-def pareto_front(points: Points) -> list[str]:
-    """From the cheapest on, each candidate that is better than all cheaper ones."""
-    front: list[str] = []
-    for name in sorted(points, key=lambda name: (points[name][0], -points[name][1])):
-        if not front or points[name][1] > points[front[-1]][1]:
-            front.append(name)
-    return front
 
 
 def name_points(figure: Figure, axes: Axes, named: Mapping[str, Look], points: Points) -> None:

@@ -67,6 +67,24 @@ def unequal_budgets(results: Results) -> Iterator[str]:
         yield from compare_budgets(f"training rows of {task}", rows, SLACK)
 
 
+def starved_tasks(results: Results) -> Iterator[str]:
+    """Tasks whose scores say little about plans, because they have hardly been trained."""
+    for task in results.tasks:
+        starved = {
+            one.name: own
+            for one in results.candidates
+            for trial in one.trials
+            if task in one.tasks and (own := trial.train_info.tasks[task]).is_starved
+        }
+        if starved:
+            least, most = (pick(own.passes for own in starved.values()) for pick in (min, max))
+            span = " to ".join(dict.fromkeys((f"{least:.2f}", f"{most:.2f}")))
+            yield (
+                f"{task} was hardly trained ({span} passes over its rows) in "
+                f"{list_names(list(starved))}: a larger budget may change its scores and ranks"
+            )
+
+
 def compare_budgets(what: str, given: Mapping[str, int], slack: float) -> Iterator[str]:
     least, most = min(given.values(), default=0), max(given.values(), default=0)
     if most > (1 + slack) * least:
@@ -149,12 +167,11 @@ def timing_noise(results: Results) -> Iterator[str]:
             f"other programs used this machine while costs were measured ({waited:.0%} of the "
             "time): times are noisy; delete costs.json and run the survey again to repeat them"
         )
-    groups: dict[str, list[CandidateResult]] = {}
+    groups: list[list[CandidateResult]] = []
     for one in sorted(measured, key=lambda one: one.costs.step_seconds):
-        # To three digits; the optimizer takes time for every weight.
-        work = f"{one.costs.flops_per_step:.3g} {one.costs.trained_parameters:.3g}"
-        groups.setdefault(work, []).append(one)
-    for group in groups.values():
+        home = next((group for group in groups if one.does_work_of(group[0])), None)
+        groups.append([one]) if home is None else home.append(one)
+    for group in groups:
         difference = group[-1].costs.step_seconds / group[0].costs.step_seconds - 1
         if difference > noise:
             names = " and ".join([", ".join(one.name for one in group[:-1]), group[-1].name])
@@ -176,6 +193,7 @@ GUARDS: dict[str, Callable[[Results], Iterator[str]]] = {
     "seeds": missing_seeds,
     "one seed": single_seed,
     "budget": unequal_budgets,
+    "starved": starved_tasks,
     "no effect": without_effect,
     "search": winner_below_default,
     "convergence": unsuitable_budgets,

@@ -9,7 +9,6 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import le
 from statistics import median
 
 from mops.errors import UsageError, nearest
@@ -37,8 +36,10 @@ def tm_cost(candidate: CandidateResult) -> float | None:
     return 1 / tm if tm > 0 else math.inf
 
 
+# Relative differences of measured times that count as none: machines are noisy.
+NOISE = {"latency_seconds": 0.1, "train_seconds": 0.1}
 # What `--cheapest` names: the cost, how it is written, and the relative difference that counts as
-# equal, so that the next cost decides. Times and memory are measured, and machines are noisy.
+# equal, so that the next cost decides.
 CHEAPEST: dict[str, tuple[Callable[[CandidateResult], float | None], Format, float]] = {
     "parameters": (lambda c: c.costs.parameters, lambda n: f"{format_count(n)} parameters", 0.01),
     "latency": (lambda c: c.costs.latency_seconds, lambda s: f"latency {format_seconds(s)}", 0.1),
@@ -200,10 +201,29 @@ def choose(
     for cost in (rule.cheapest, *(name for name in CHEAPEST if name != rule.cheapest)):
         measure, _, equal = CHEAPEST[cost]
         if cost in TIMES:
-            equal = max([equal, *(one.costs.noise or 0.0 for one in left)])
-        values = [known(measure(one)) for one in left]
+            equal = max(equal, timing_noise(left))
+        values = [known(measure(one)) for one in level(left)]
         left = [c for c, v in zip(left, values, strict=True) if v <= min(values) * (1 + equal)]
     return min(left, key=lambda one: regret[one.name])
+
+
+def level(candidates: Sequence[CandidateResult]) -> list[CandidateResult]:
+    """The candidates with the same times where they do the same work: the medians of theirs."""
+    levelled = []
+    for one in candidates:
+        alike = [other.costs for other in candidates if one.does_work_of(other)]
+        times = {cost: [v for own in alike if (v := getattr(own, cost))] for cost in NOISE}
+        times = {cost: own for cost, own in times.items() if getattr(one.costs, cost)}
+        costs = replace(one.costs, **{cost: median(own) for cost, own in times.items()})
+        ratio = one.costs.train_seconds / (costs.train_seconds or 1.0)
+        relative = None if one.tm_relative is None else one.tm_relative * ratio
+        levelled.append(replace(one, costs=costs, tm_relative=relative))
+    return levelled
+
+
+def timing_noise(candidates: Sequence[CandidateResult]) -> float:
+    """The largest relative spread of a time that was measured again and again."""
+    return max((one.costs.noise or 0.0 for one in candidates), default=0.0)
 
 
 def known(cost: float | None) -> float:
@@ -230,15 +250,26 @@ def plan_seeds(
     return MoreSeeds(seeds, names, seeds * sum(each))
 
 
-def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...]:
-    """Candidates that no other beats in score and all costs at once, the best score first."""
+def pareto_front(
+    candidates: Sequence[CandidateResult], costs: Sequence[str] = FRONT
+) -> tuple[FrontPoint, ...]:
+    """Candidates that no other beats in score and all costs at once, the best score first.
+
+    Times within their noise count as equal, as in `choose`.
+    """
+    noise = timing_noise(candidates)
+    slack = (0.0, *(max(NOISE[cost], noise) if cost in NOISE else 0.0 for cost in costs))
     losses = {
-        one.name: (-one.overall.mean, *(known(getattr(one.costs, cost)) for cost in FRONT))
-        for one in candidates
+        one.name: (-one.overall.mean, *(known(getattr(one.costs, cost)) for cost in costs))
+        for one in level(candidates)
     }
 
     def is_beaten(own: tuple[float, ...]) -> bool:
-        return any(other != own and all(map(le, other, own)) for other in losses.values())
+        return any(
+            all(o <= x * (1 + s) for o, x, s in zip(other, own, slack, strict=True))
+            and any(o * (1 + s) < x for o, x, s in zip(other, own, slack, strict=True))
+            for other in losses.values()
+        )
 
     front = (one for one in candidates if not is_beaten(losses[one.name]))
     return tuple(
@@ -246,7 +277,7 @@ def pareto_front(candidates: Sequence[CandidateResult]) -> tuple[FrontPoint, ...
             name=one.name,
             score=one.overall.mean,
             stderr=one.overall.stderr,
-            costs={cost: getattr(one.costs, cost) for cost in FRONT},
+            costs={cost: getattr(one.costs, cost) for cost in costs},
         )
         for one in sorted(front, key=lambda one: losses[one.name])
     )

@@ -92,6 +92,18 @@ class CandidateResult:
     def overall(self) -> Estimate:
         return self.scores["overall"]
 
+    def does_work_of(self, other: "CandidateResult") -> bool:
+        """Whether only noise can separate the times of these two: plans with equal FLOPs and as
+        many weights to update (to three digits), all else equal; or also equal predictions.
+        """
+        work, theirs = (
+            f"{one.costs.flops_per_step:.3g} {one.costs.trained_parameters:.3g}"
+            for one in (self, other)
+        )
+        answers, others = ([(t.seed, t.digest) for t in one.trials] for one in (self, other))
+        settings = {**self.settings, "plan": ""} == {**other.settings, "plan": ""}
+        return work == theirs and (settings or answers == others)
+
     def values(self, task: str, split: str, metric: str) -> list[float]:
         """The metric of each seed that has it."""
         metrics = (trial.metrics.get(task, {}).get(split, {}) for trial in self.trials)

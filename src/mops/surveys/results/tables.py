@@ -1,5 +1,7 @@
 """The tables of `Results`, for the screen and the report."""
 
+from collections.abc import Iterable
+
 from mops.evaluate.joint import Difference, Estimate
 from mops.evaluate.metrics import SOFT
 from mops.surveys.results.recommend import FRONT, Decision, percent
@@ -204,9 +206,30 @@ def front_table(decision: Decision) -> Table:
         )
         for point in decision.front
     )
-    note = "No other candidate is at least as good in all four and better in one of them."
+    note = (
+        "No other candidate is at least as good in all four and better in one of them. Times that "
+        "differ by less than their noise, or between candidates that do the same work, are equal."
+    )
     columns = ("candidate", "score", *(COSTS[key][0] for key in FRONT))
     return Table("front", "Pareto front", columns, rows, note)
+
+
+def describe_budget(results: Results) -> str:
+    """What the trainings took, whatever the schedule; from least to most where they differ."""
+    infos = [trial.train_info for one in results.candidates for trial in one.trials]
+
+    def span(values: Iterable[float], form: str = "{:,}") -> str:
+        ordered = sorted(values)
+        return " to ".join(dict.fromkeys(form.format(ordered[n]) for n in (0, -1)))
+
+    seen = {t: [info.tasks[t] for info in infos if t in info.tasks] for t in results.tasks}
+    rows = ", ".join(
+        f"{span(one.examples for one in own)} rows of {task} "
+        f"({span((one.passes for one in own), '{:.2f}')} passes)"
+        for task, own in seen.items()
+    )
+    steps = span(info.steps for info in infos)
+    return f"Every finished training took {steps} steps, with {rows}."
 
 
 def describe_rows(results: Results) -> str:
