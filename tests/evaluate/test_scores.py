@@ -12,6 +12,7 @@ from sklearn import metrics
 
 from building import THREE_TASKS
 from mops.evaluate import metrics as scores
+from mops.kinds import metrics as of_rows
 from mops.tasks import Task
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
@@ -101,7 +102,7 @@ def test_correlations_are_scipys(kind: str) -> None:
         assert set(found) == {"pearson", "spearman", "rows"}
 
 
-@pytest.mark.parametrize("of", [scores.pearson, scores.spearman])
+@pytest.mark.parametrize("of", [of_rows.pearson, of_rows.spearman])
 def test_a_constant_side_has_no_correlation_and_gives_zero(of: object) -> None:
     rising, flat = np.arange(5.0), np.full(5, 0.1)  # 0.1 has no exact mean
     with warnings.catch_warnings():
@@ -112,7 +113,7 @@ def test_a_constant_side_has_no_correlation_and_gives_zero(of: object) -> None:
 
 def test_ranks_are_scipys_from_zero() -> None:
     values = np.random.default_rng(0).integers(0, 6, 40).astype(float)
-    np.testing.assert_array_equal(scores.ranks(values), stats.rankdata(values) - 1)
+    np.testing.assert_array_equal(of_rows.ranks(values), stats.rankdata(values) - 1)
 
 
 def test_both_overall_scores_by_hand() -> None:

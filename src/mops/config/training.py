@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from mops.errors import RecipeError
+from mops.kinds.classes import canonical_label
 from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
-from mops.tasks import Task, canonical_label
+from mops.tasks import Task
 from mops.yaml_io import read_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -291,7 +292,7 @@ def head_shape(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -
         given = given.get(name, "linear")
     data = {"kind": given} if isinstance(given, str) else given
     head = to_value(HeadShape, data, where="training.head", error=RecipeError)
-    if head.kind == "cosine" and not tasks[name].is_similarity:
+    if head.kind == "cosine" and not (tasks[name].range and tasks[name].is_pair):
         raise RecipeError(
             f"training.head: a cosine head needs a similarity, {name!r} is a {tasks[name].type}; "
             "give heads per task, as {" + name + ": linear}"

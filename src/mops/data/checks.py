@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mops.data.dataset import SHOWN_ROWS, Row, RowsRead
-from mops.tasks import Task, sorted_labels
+from mops.kinds.classes import sorted_labels
+from mops.tasks import Task
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 Texts = tuple[str, ...]
@@ -107,7 +108,7 @@ def _baseline(
     task: Task, train: Sequence[Row], validation: Sequence[Row]
 ) -> tuple[str | None, float | None]:
     labels = [row.label for row in validation if row.label is not None]
-    if labels and task.range:
+    if labels and not task.answer.has_labels:
         return None, 0.0
     counts = Counter(row.label for row in train if isinstance(row.label, str))
     if not labels or not counts:

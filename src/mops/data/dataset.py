@@ -12,15 +12,14 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.files import file_digest
-from mops.tasks import Task, are_numbers, canonical_label, sorted_labels
+from mops.kinds.classes import are_numbers, canonical_label
+from mops.kinds.metrics import Answers
+from mops.tasks import Task
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
@@ -131,14 +130,14 @@ def read_task(
         raise DataError(f"task {task.name!r}: no `train` file is named")
     file = entry.files()["train"]
     train = read_split(entry, task, file, needs_label=True)
-    labels = {row.label for row in train.good}
-    if len(labels) == 1:
+    answers = {row.label for row in train.good}
+    if len(answers) == 1:
         raise DataError(
             f"task {task.name!r}: all {len(train.good)} training rows of {file} have the "
             f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
         )
-    if not task.range and not task.labels:
-        task = replace(task, labels=sorted_labels({str(label) for label in labels}))
+    if not task.labels:
+        task = replace(task, labels=task.answer.labels(task, answers))
         if task.loss_name == "ordinal" and not are_numbers(task.labels):
             raise DataError(
                 f"task {task.name!r}: loss ordinal needs ordered classes, the training file has "
@@ -188,12 +187,9 @@ def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
     return {"train": replace(train, rows=kept), "validation": replace(train, rows=taken, notes=())}
 
 
-def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Class numbers, or the values as written; nan where a row cannot be scored."""
-    classes: dict[object, float] = {label: float(n) for n, label in enumerate(task.labels)}
-    # None becomes nan; the label of a similarity is its value
-    labels = (None if row.problem else row.label for row in rows)
-    return np.array([classes.get(label, label) for label in labels], dtype=np.float64)
+def encode_targets(task: Task, rows: Sequence[Row]) -> Answers:
+    """The labels as targets; unknown where a row cannot be scored."""
+    return task.answer.encode(task, [None if row.problem else row.label for row in rows])
 
 
 def read_rows(
@@ -249,20 +245,10 @@ def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[
 
 def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float | None, str]:
     """The label and what is wrong with it; None when there is none or it is wrong."""
-    label: str | float = canonical_label(text)
-    is_known, wrong = bool(task.labels or task.range), ""
     if not text:
         return None, f"has no {task.label}" if needs_label else ""
-    if task.range:
-        low, high = task.range
-        try:
-            label = float(text)
-            if not low <= label <= high:  # nan is in no range
-                wrong = f"{text} is not between {low:g} and {high:g}"
-        except ValueError:
-            wrong = f"{text!r} is not a number"
-    elif task.labels and label not in task.labels:
-        wrong = f"{task.label} is {text!r}, not one of {', '.join(task.labels)}"
+    label, wrong = task.answer.read(text, task)
+    is_known = bool(task.labels) or not task.answer.has_labels
     if canonical_label(text) == UNLABELLED and not needs_label and (wrong or not is_known):
         return None, ""
     return None if wrong else label, wrong

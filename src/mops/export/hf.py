@@ -26,6 +26,7 @@ from mops.predict.card import Usage, format_card
 
 MODELING = Path(__file__).with_name("modeling_mops.py")
 CUSTOM = "MopsForSequenceClassification"
+PROBLEM_TYPES = {"class": "single_label_classification", "value": "regression"}
 SMALL = 2.0**-14  # tanh(SMALL x) / SMALL = x in float32, for hidden states; a power of 2 is exact
 
 
@@ -135,7 +136,7 @@ def write_classifier(
     model: TaskModel, draft: Path, tensors: dict[str, Tensor], more: dict[str, Any]
 ) -> None:
     labels = model.task.labels or (model.name,)
-    kind = "regression" if model.task.is_similarity else "single_label_classification"
+    kind = PROBLEM_TYPES[model.task.answer.name]
     config = {
         **trunk_config(model.encoder),
         "id2label": dict(enumerate(labels)),

@@ -207,12 +207,9 @@ class Predictor:
     def tasks(self) -> tuple[str, ...]:
         return tuple(self.bundle.layout.tasks)
 
-    def predict(self, task: str, texts: Texts) -> list[str | float]:
+    def predict(self, task: str, texts: Texts) -> list[Any]:
         """The predictions of one task: labels, or values of a similarity."""
-        predictions = self.predict_tasks({task: texts})[task]
-        if predictions.task.is_similarity:
-            return [float(value) for value in predictions.values]
-        return list(predictions.as_strings())
+        return self.predict_tasks({task: texts})[task].labels
 
     def predict_tasks(self, texts: Mapping[str, Texts]) -> dict[str, Predictions]:
         """The predictions of each task for its own texts, in one pass.

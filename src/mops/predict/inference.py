@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.data.batches import Segment, TokenTable
+from mops.kinds.metrics import Answers, known
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import Packer, pack_segments
@@ -26,7 +28,6 @@ from mops.tasks import Task
 Ints = NDArray[np.int64]
 Values = NDArray[np.float64]
 Outputs = Mapping[str, NDArray[np.float32]]  # of each task
-DIGITS = 6  # decimals of a similarity: scores are computed from the values that are written
 WINDOW = 4096  # rows of a task that are computed together; bounds memory
 PACK_TOKENS = 2048  # enough for full speed, few enough to stay in the processor's cache
 
@@ -36,18 +37,28 @@ class Predictions:
     """The predictions of one task for rows, in their order."""
 
     task: Task
-    values: Values  # class index, or the similarity
-    probabilities: Values  # rows x classes; rows x 0 for a similarity
+    values: Answers  # class numbers or values
+    probabilities: Values  # rows x classes; rows x 0 for values
+
+    @property
+    def labels(self) -> list[Any]:
+        """The predictions as a reader of them wants them: labels or numbers."""
+        return self.task.answer.decode(self.task, self.values)
 
     def as_strings(self) -> list[str]:
         """The predictions as they are written to a file."""
-        if self.task.is_similarity:
-            return [repr(float(value)) for value in self.values]
-        return [self.task.labels[int(index)] for index in self.values]
+        return [self.task.answer.write(label) for label in self.labels]
+
+    def as_data(self, shares: str) -> Iterator[dict[str, Any]]:
+        """Each prediction for JSON; under `shares` the probabilities of labels, if any."""
+        names = self.task.labels if self.probabilities.size else ()
+        for label, own in zip(self.labels, self.probabilities.round(6).tolist(), strict=True):
+            known = {shares: dict(zip(names, own, strict=True))} if names else {}
+            yield {"prediction": label, **known}
 
     def confidences(self) -> list[float]:
-        """The probability of each predicted class; empty for a similarity."""
-        return [] if self.task.is_similarity else self.probabilities.max(axis=1).tolist()
+        """How probable each prediction is; empty for values."""
+        return self.task.answer.confidences(self.values, self.probabilities)
 
     def with_rows(self, places: NDArray[np.int64], others: Predictions) -> Predictions:
         """The same predictions with others in some places."""
@@ -55,49 +66,18 @@ class Predictions:
         values[places], probabilities[places] = others.values, others.probabilities
         return Predictions(self.task, values, probabilities)
 
-    def losses(self, targets: Values) -> Values:
-        """-log of the true class's probability, or the squared error; NaN without a target."""
-        if self.task.is_similarity:
-            return (self.values - targets) ** 2
-        is_known = ~np.isnan(targets)
-        losses = np.full(len(targets), np.nan)
-        probabilities = self.probabilities[is_known, targets[is_known].astype(int)]
-        losses[is_known] = -np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    def losses(self, targets: Answers) -> Values:
+        """How bad each prediction is; NaN without a target."""
+        is_known, losses = known(targets), np.full(len(targets), np.nan)
+        losses[is_known] = self.task.answer.losses(
+            targets[is_known], self.values[is_known], self.probabilities[is_known]
+        )
         return losses
 
 
 def decide(task: Task, outputs: NDArray[np.float32]) -> Predictions:
     """The predictions that the outputs of a head mean."""
-    logits = outputs.astype(np.float64)
-    if task.is_similarity:
-        assert task.range is not None
-        values: Values = np.clip(logits[:, 0], *task.range).round(DIGITS)
-        return Predictions(task, values, np.zeros((len(values), 0)))
-    logits = CLASS_LOGITS[task.loss_name](logits)
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = raised / raised.sum(axis=1, keepdims=True)
-    return Predictions(task, logits.argmax(axis=1).astype(np.float64), probabilities)
-
-
-def ordinal_logits(logits: Values) -> Values:
-    """log P(y = k) = log(P(y > k-1) - P(y > k)) from the logits of P(y > k).
-
-    Non-monotone cumulative probabilities are clipped, so that no class probability is negative.
-    """
-    above = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))  # exp is finite there
-    falling = np.minimum.accumulate(above, axis=1)
-    edges = np.pad(falling, ((0, 0), (1, 0)), constant_values=1.0)
-    with np.errstate(divide="ignore"):
-        return np.log(edges - np.pad(falling, ((0, 0), (0, 1))))
-
-
-# loss of a classification -> its outputs as one logit per class
-CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
-    "cross_entropy": lambda logits: logits,
-    # One logit for two classes: sigmoid is a softmax over (0, logit).
-    "binary_cross_entropy": lambda logits: np.pad(logits, ((0, 0), (1, 0))),
-    "ordinal": ordinal_logits,
-}
+    return Predictions(task, *task.answer.decide(task, outputs.astype(np.float64)))
 
 
 def compute_outputs(

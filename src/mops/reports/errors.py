@@ -103,8 +103,8 @@ class Comparison:
         self.rows = next(iter(answers.values()))  # ids, labels and targets are those of all
         self.task, self.targets = self.rows.task, self.rows.targets
         self.losses = np.array([rows.numbers("loss") for rows in answers.values()])
-        off = np.abs(np.array([rows.values for rows in answers.values()]) - self.targets)
-        self.errors = off if self.task.is_similarity else (off > 0).astype(np.float64)
+        distance = self.task.answer.distances
+        self.errors = np.array([distance(self.targets, rows.values) for rows in answers.values()])
         low, high = self.task.range or (0.0, 1.0)
         self.far = FAR * (high - low)
         self.wrong = self.errors > self.far
@@ -127,7 +127,7 @@ class Comparison:
     def example(self, row: int, only: str = "") -> Example:
         columns = [self.rows.columns["label"]]
         columns += [own.columns["prediction"] for own in self.answers.values()]
-        is_value = self.task.is_similarity
+        is_value = not self.task.answer.has_labels
         words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
         is_right = [not is_wrong for is_wrong in self.wrong[:, row]]
         return Example(
@@ -159,7 +159,7 @@ class Comparison:
     def table(self, by: str, column: str, places: NDArray[np.int64], names: Sequence[str]) -> Table:
         """A row for each name: rows that have its place, and what each candidate makes of them."""
         values, note = 1 - self.errors, "Fraction of correct answers."
-        if self.task.is_similarity:
+        if not self.task.answer.has_labels:
             values = self.errors
             note = "Mean distance between prediction and label; smaller is better."
         rows = []

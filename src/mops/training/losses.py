@@ -26,6 +26,7 @@ from mops.training.distributed import ALONE, ProcessGroup
 
 Tasks = Mapping[str, Task]
 TEMPERATURE = 2.0  # of dwa, the paper's
+GAUSSIAN = {"mse": 0.5}  # factor of `uncertainty`: the loss of a value with a variance
 INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
@@ -147,7 +148,7 @@ class Uncertainty(Weighting):
 
     def __init__(self, tasks: Tasks, device: str | torch.device) -> None:
         super().__init__()
-        self.scales = {name: 0.5 if task.is_similarity else 1.0 for name, task in tasks.items()}
+        self.scales = {name: GAUSSIAN.get(task.loss_name, 1.0) for name, task in tasks.items()}
         self.log_variances = {n: nn.Parameter(torch.zeros((), device=device)) for n in self.scales}
         for name, parameter in self.log_variances.items():  # a task may be called `values`
             self.register_parameter(f"log_variance/{name}", parameter)

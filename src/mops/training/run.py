@@ -18,6 +18,7 @@ from mops.errors import RecipeError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
 from mops.files import holds, remove_drafts, write_text
+from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
 from mops.record import (
@@ -221,7 +222,7 @@ def judge_run(
         if split == "validation":
             validation[name] = rows, answers
             targets = encode_targets(answers.task, rows)
-            known = ~np.isnan(targets)
+            known = known_rows(targets)
             warnings += evaluate.suspicious(answers.task, targets[known], answers.values[known])
     for name, answers in cross_fit(trainer, bundle, answerer, validation).items():
         note(name, "report", validation[name][0], answers)

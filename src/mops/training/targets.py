@@ -21,9 +21,8 @@ def soften(task: Task, targets_R: Values, training: Training, taught: Values | N
     Label smoothing (Szegedy et al. 2016): 1 - s for the class, and s spread over all of them.
     """
     smoothing, weight = training.label_smoothing, training.teacher_weight
-    if not task.is_similarity and (smoothing or taught is not None):
-        classes = len(task.labels)
-        targets_R = np.eye(classes)[targets_R.astype(int)] * (1 - smoothing) + smoothing / classes
+    if smoothing or taught is not None:
+        targets_R = task.answer.soften(task, targets_R, smoothing)
     return targets_R if taught is None else (1 - weight) * targets_R + weight * taught
 
 
@@ -49,8 +48,8 @@ def ask_teachers(
                     "recipe; train it on the same task"
                 )
         for name, given in predictor.predict_tasks({n: texts[n] for n in known}).items():
-            is_value = tasks[name].is_similarity
-            answers[name].append(given.values if is_value else given.probabilities)
+            is_probable = given.probabilities.size > 0
+            answers[name].append(given.probabilities if is_probable else given.values)
     if training.teachers and not any(answers.values()):
         raise RecipeError(
             f"training.teachers: none of the models knows {', '.join(tasks)}; "

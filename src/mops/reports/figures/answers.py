@@ -27,8 +27,7 @@ def draw_answers(source: Source) -> Iterator[Picture | str]:
         answers, left_out = read_answers(trials.values(), task, source.results.on)
         yield from (f"Charts of the answers to {task} leave out {line}." for line in left_out)
         if answers:
-            is_similarity = next(iter(answers.values())).task.is_similarity
-            draws = (draw_agreement,) if is_similarity else (draw_confusion, draw_reliability)
+            draws = DRAWN[next(iter(answers.values())).task.answer.name]
             yield from (draw_panels(source, draw, answers, trials) for draw in draws)
 
 
@@ -125,6 +124,10 @@ def draw_reliability(axes: Axes, rows: PredictionRows, look: Look) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
 
+DRAWN: dict[str, tuple[Draw, ...]] = {  # by kind of answer
+    "class": (draw_confusion, draw_reliability),
+    "value": (draw_agreement,),
+}
 CHARTS: dict[Draw, tuple[str, str, str]] = {  # group, title, caption
     draw_confusion: (
         "answers", "Confusion of classes",
