@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mops.errors import RecipeError
-from mops.kinds.answers import CLASS, VALUE, Answer
+from mops.kinds.answers import CLASS, LABELS, NUMBER, VALUE, Answer
 
 CORRELATIONS = ("matthews", "pearson", "spearman")
 NAME = re.compile(r"[a-z0-9_-]+")
@@ -22,14 +22,18 @@ class Kind:
     answer: Answer
     losses: tuple[str, ...]
     scores: tuple[str, ...]
+    has_cosine: bool = False  # a cosine can be its head
 
 
 CLASS_LOSSES = ("cross_entropy", "binary_cross_entropy", "ordinal")
 CLASS_SCORES = ("accuracy", "f1", "precision", "recall", "matthews")
+LABEL_SCORES = ("micro_f1", "macro_f1", "subset_accuracy")
 KINDS = {
     "classification": Kind((1,), CLASS, CLASS_LOSSES, CLASS_SCORES),
     "pair_classification": Kind((2,), CLASS, CLASS_LOSSES, CLASS_SCORES),
-    "similarity": Kind((2,), VALUE, ("mse",), ("pearson", "spearman")),
+    "similarity": Kind((2,), VALUE, ("mse",), ("pearson", "spearman"), has_cosine=True),
+    "regression": Kind((1, 2), NUMBER, ("mse", "mae", "huber"), ("pearson", "spearman", "r2")),
+    "multilabel": Kind((1, 2), LABELS, ("binary_cross_entropy",), LABEL_SCORES),
 }
 
 
@@ -37,25 +41,29 @@ KINDS = {
 class Task:
     """One task: the columns it reads, the allowed answers, and how it is trained and scored.
 
-    `labels` is empty for a similarity, and for a classification until its training file is read.
+    `labels` is empty for numbers, and until the training file is read; `scale` is the mean and the
+    standard deviation of a regression's training labels.
     """
 
     name: str
     type: str
     text: tuple[str, ...]
-    label: str
+    label: str | tuple[str, ...]  # a column, or one of 0 and 1 for each label
     labels: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
     loss: str = ""
     score: str = ""
     class_weights: tuple[float, ...] = ()
+    separator: str = ";"  # between the labels in a cell of a multilabel
 
     def __post_init__(self) -> None:
         if self.type not in KINDS:
             allowed = ", ".join(KINDS)
             raise RecipeError(f"task {self.name!r}: type is {self.type!r}; allowed: {allowed}")
         answer_problems = self.answer.problems(self)
-        for problem in (*column_problems(self), *answer_problems, *method_problems(self)):
+        columns = *column_problems(self), *several_problems(self)
+        for problem in (*columns, *answer_problems, *method_problems(self)):
             raise RecipeError(f"task {self.name!r}: {problem}")
 
     @property
@@ -69,6 +77,10 @@ class Task:
     @property
     def is_pair(self) -> bool:
         return len(self.text) == 2
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        return (self.label,) if isinstance(self.label, str) else self.label
 
     @property
     def loss_name(self) -> str:
@@ -98,11 +110,23 @@ def column_problems(task: Task) -> Iterator[str]:
             f"type {task.type} reads {wanted} text column(s), `text` names {len(task.text)}: "
             f"{', '.join(task.text)}"
         )
-    if task.label in task.text:
+    for name in (name for name in task.label_columns if name in task.text):
         yield (
-            f"the label column {task.label!r} is also an input, so the model would read the "
+            f"the label column {name!r} is also an input, so the model would read the "
             "answer; name another column under `text` or `label`"
         )
+
+
+def several_problems(task: Task) -> Iterator[str]:
+    """Label columns that are not one."""
+    if len(task.label_columns) != 1 and task.answer is not LABELS:
+        yield f"`label` names {len(task.label_columns)} columns; a {task.type} has one"
+    elif len(task.label_columns) > 1 and task.labels not in ((), task.label_columns):
+        yield "`labels` differs from the columns under `label`; leave it out"
+    elif not task.label_columns or len(set(task.label_columns)) < len(task.label_columns):
+        yield "`label` must name one column or several different ones"
+    if len(task.separator) != 1:
+        yield f"`separator` is {task.separator!r}; it must be one character"
 
 
 def method_problems(task: Task) -> Iterator[str]:

@@ -18,11 +18,11 @@ from mops.config.training import TaskEntry
 from mops.data.batches import tokenise
 from mops.errors import UsageError
 from mops.export.hf import export_bundle
+from mops.kinds.classes import CLASS_LOGITS
 from mops.model.network import Network
 from mops.plans.catalog import every_plan
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import Bundle, load_bundle, save_bundle
-from mops.kinds.classes import CLASS_LOGITS
 from mops.predict.inference import compute_outputs
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -165,7 +165,7 @@ def test_r_drop_reads_each_row_twice() -> None:
         ({"labels": ("0", "0")}, "names a label twice"),
         ({"labels": ("0",)}, "only one class"),
         ({"range": (0.0, 1.0)}, "belongs to a similarity"),
-        ({"type": "regression"}, "allowed: classification"),
+        ({"type": "ranking"}, "allowed: classification"),
         ({"text": ("a", "b")}, "reads 1 text column(s)"),
         ({"text": ("y",)}, "is also an input"),
         ({"name": "My Task"}, "small letters"),

@@ -45,9 +45,9 @@ class Recipe(Strict):
         return lay_out(self.sharing_plan(), list(tasks.values()), encoder, reading)
 
     def with_labels(self, tasks: Mapping[str, Task]) -> Self:
-        """The complete recipe, with the labels that were read from the data."""
-        labels = {name: {"labels": task.labels} for name, task in tasks.items()}
-        entries = {n: entry.model_copy(update=labels[n]) for n, entry in self.tasks.items()}
+        """The complete recipe, with what was read from the data."""
+        learnt = {n: {"labels": task.labels, "scale": task.scale} for n, task in tasks.items()}
+        entries = {n: entry.model_copy(update=learnt[n]) for n, entry in self.tasks.items()}
         return self.model_copy(update={"tasks": entries})
 
     def to_data(self) -> dict[str, Any]:

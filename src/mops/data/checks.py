@@ -4,6 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from mops.data.dataset import SHOWN_ROWS, Row, RowsRead
@@ -65,13 +66,20 @@ def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
     )
 
 
+def named_labels(row: Row) -> tuple[str, ...]:
+    """The labels of a row, if they are words."""
+    if isinstance(row.label, tuple):
+        return row.label
+    return (row.label,) if isinstance(row.label, str) else ()
+
+
 def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Texts]]) -> SplitReport:
     own, train = texts[name], set(texts[TRAIN])
-    counts = Counter(row.label for row in read.good if isinstance(row.label, str))
+    counts = Counter(chain.from_iterable(map(named_labels, read.good)))
     # All classes where rows are labelled, so that a class without rows shows its zero.
     classes = sorted_labels(set(counts) | set(task.labels)) if counts else ()
     sentences = {sentence for row in train for sentence in row}

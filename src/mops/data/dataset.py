@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.files import file_digest
-from mops.kinds.classes import are_numbers, canonical_label
+from mops.kinds.classes import canonical_label
+from mops.kinds.labels import join_columns
 from mops.kinds.metrics import Answers
 from mops.tasks import Task
 
@@ -34,7 +35,7 @@ class Row:
 
     id: str
     texts: tuple[str, ...]
-    label: str | float | None
+    label: Any  # a string, a number or strings, by the kind of the task; None: none
     where: str
     problem: str = ""
 
@@ -130,19 +131,15 @@ def read_task(
         raise DataError(f"task {task.name!r}: no `train` file is named")
     file = entry.files()["train"]
     train = read_split(entry, task, file, needs_label=True)
-    answers = {row.label for row in train.good}
-    if len(answers) == 1:
+    answers = [row.label for row in train.good]
+    if len(set(answers)) == 1:
         raise DataError(
             f"task {task.name!r}: all {len(train.good)} training rows of {file} have the "
             f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
         )
-    if not task.labels:
-        task = replace(task, labels=task.answer.labels(task, answers))
-        if task.loss_name == "ordinal" and not are_numbers(task.labels):
-            raise DataError(
-                f"task {task.name!r}: loss ordinal needs ordered classes, the training file has "
-                f"the words {', '.join(task.labels)}; list them under `labels`, the lowest first"
-            )
+    if reason := task.answer.unlearnable(task, answers):
+        raise DataError(f"task {task.name!r}: {reason}")
+    task = replace(task, **task.answer.learn(task, answers))
     splits = {"train": train}
     if entry.validation is None:
         splits |= split_off(entry, train)
@@ -201,7 +198,7 @@ def read_rows(
     columns: tuple[str, ...] = (),
 ) -> RowsRead:
     """All rows of `source`; `columns` names the columns of a file that has no header line."""
-    wanted = (*task.text, task.label) if needs_label else task.text
+    wanted = (*task.text, *task.label_columns) if needs_label else task.text
     table = open_table(source, wanted, names=columns)
     rows = tuple(stream_rows(table, task, needs_label=needs_label))
     bad, notes = [f"{row.where} {row.problem}" for row in rows if row.problem], []
@@ -221,7 +218,7 @@ def read_rows(
 
 def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[Row]:
     """The rows one at a time, the unusable ones with their problem."""
-    for name in (*task.text, task.label) if needs_label else task.text:
+    for name in (*task.text, *task.label_columns) if needs_label else task.text:
         if name not in table.columns:
             columns = ", ".join(column or "(unnamed)" for column in table.columns)
             raise DataError(
@@ -230,12 +227,12 @@ def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[
             )
     source = table.source if table.source.startswith(HUB) else Path(table.source).name
     id_column = next((column for column in ("id", "idx") if column in table.columns), "")
-    read_label = lru_cache(maxsize=1000)(lambda text: _read_label(text, task, needs_label))
+    read_label = lru_cache(maxsize=1000)(lambda cells: _read_label(cells, task, needs_label))
 
     def to_row(number: int, record: RawRow) -> Row:
         texts = tuple(record.values[column] for column in task.text)
         empty = "" if all(texts) else f"{task.text[texts.index('')]} is empty"
-        label, wrong = read_label(record.values.get(task.label, ""))
+        label, wrong = read_label(tuple(record.values.get(name, "") for name in task.label_columns))
         row_id = record.values.get(id_column) or str(number)
         problem = record.problem or empty or wrong
         return Row(row_id, texts, label, f"{source}:{record.line}", problem)
@@ -243,10 +240,12 @@ def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[
     return map(to_row, count(1), table.records())
 
 
-def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float | None, str]:
+def _read_label(cells: tuple[str, ...], task: Task, needs_label: bool) -> tuple[Any, str]:
     """The label and what is wrong with it; None when there is none or it is wrong."""
+    text, broken = join_columns(task.label_columns, cells) if len(cells) > 1 else (cells[0], "")
     if not text:
-        return None, f"has no {task.label}" if needs_label else ""
+        missing = f"has no {', '.join(task.label_columns)}" if needs_label else ""
+        return None, broken or missing
     label, wrong = task.answer.read(text, task)
     is_known = bool(task.labels) or not task.answer.has_labels
     if canonical_label(text) == UNLABELLED and not needs_label and (wrong or not is_known):

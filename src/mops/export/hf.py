@@ -26,7 +26,11 @@ from mops.predict.card import Usage, format_card
 
 MODELING = Path(__file__).with_name("modeling_mops.py")
 CUSTOM = "MopsForSequenceClassification"
-PROBLEM_TYPES = {"class": "single_label_classification", "value": "regression"}
+PROBLEM_TYPES = {
+    "class": "single_label_classification",
+    "value": "regression",
+    "labels": "multi_label_classification",
+}
 SMALL = 2.0**-14  # tanh(SMALL x) / SMALL = x in float32, for hidden states; a power of 2 is exact
 
 
@@ -129,7 +133,10 @@ def output_layer(model: TaskModel) -> tuple[Tensor, Tensor]:
     weight, bias = output["weight"], output["bias"]
     if model.task.loss_name == "binary_cross_entropy":
         return F.pad(weight, (0, 0, 1, 0)), F.pad(bias, (1, 0))
-    return weight, bias
+    if (threshold := model.bundle.network.thresholds.get(model.name)) is not None:
+        return weight, bias - threshold
+    mean, deviation = model.task.scale or (0.0, 1.0)
+    return weight * deviation, bias * deviation + mean
 
 
 def write_classifier(

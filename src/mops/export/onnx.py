@@ -115,6 +115,9 @@ def format_section(layout: Layout, facts: Mapping[str, Any]) -> str:
             f" {', '.join(apart)}: a row is two sequences, whose numbers in the batch are given "
             f"in `{PAIRS}` (rows x 2)."
         )
+    for task in (task for task in layout.tasks.values() if task.scale):
+        mean, deviation = task.scale or (0.0, 1.0)
+        lines.append(f"\nThe value of {task.name} is {mean:.9g} + {deviation:.9g} x its output.")
     if scores := facts.get("scores"):
         lines += ["", "| task | score | float32 | int8 | change |", "|---|---|---|---|---|"]
         lines += [

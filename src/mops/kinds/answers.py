@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mops.kinds.classes import Classes
+from mops.kinds.labels import LabelSet
 from mops.kinds.metrics import Answers, Metric, Values
-from mops.kinds.values import RangeValues
+from mops.kinds.values import Number
 
 if TYPE_CHECKING:
     from mops.tasks import Task
@@ -22,9 +23,13 @@ class Answer(Protocol):
 
     name: str  # what tables of losses and figures call it
     has_labels: bool  # the answers are among `labels` of the task
+    has_thresholds: bool  # a prediction is what is above a threshold
 
     def outputs(self, task: Task) -> int:
         """The width of the head's output."""
+
+    def first_output(self, task: Task) -> float | None:
+        """Where the output of a head starts; None: anywhere."""
 
     def problems(self, task: Task) -> Iterator[str]:
         """What is wrong with the answers of a task in a recipe."""
@@ -32,8 +37,11 @@ class Answer(Protocol):
     def read(self, text: str, task: Task) -> tuple[Any, str]:
         """The label in a cell of a file, and what is wrong with it."""
 
-    def labels(self, task: Task, answers: Iterable[Any]) -> tuple[str, ...]:
-        """The labels of a task that occur in its training rows."""
+    def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
+        """What a task takes from the labels of its training rows, where the recipe is silent."""
+
+    def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
+        """Why nothing can be learnt from these labels; empty if it can."""
 
     def encode(self, task: Task, answers: Sequence[Any]) -> Answers:
         """Labels, or None, as targets."""
@@ -50,6 +58,12 @@ class Answer(Protocol):
     def decide(self, task: Task, logits: Values) -> tuple[Answers, Values]:
         """The predictions that the outputs of a head mean, and the probabilities behind them."""
 
+    def row_weights(self, task: Task, targets: Answers) -> Values:
+        """The weight of each row in the mean loss of several; targets may be soft."""
+
+    def thresholds(self, targets: Answers, logits: Values) -> Values:
+        """The best ones on these rows, subtracted from the outputs of a head to decide."""
+
     def confidences(self, values: Answers, probabilities: Values) -> list[float]:
         """How probable each prediction is; empty where there is no such number."""
 
@@ -59,6 +73,9 @@ class Answer(Protocol):
     def distances(self, targets: Answers, values: Answers) -> Values:
         """How far each prediction is from its label: 0 right, 1 wrong, or on the task's scale."""
 
+    def span(self, task: Task, values: Answers) -> tuple[float, float]:
+        """The lowest and the highest distance that matters, or value."""
+
     def metrics(self, task: Task) -> dict[str, Metric]:
         """All scores by name."""
 
@@ -66,4 +83,5 @@ class Answer(Protocol):
         """Signs that predictions mean nothing, one sentence each."""
 
 
-CLASS, VALUE = Classes(), RangeValues()
+CLASS, LABELS = Classes(), LabelSet()
+VALUE, NUMBER = Number(has_scale=False), Number(has_scale=True)

@@ -32,12 +32,15 @@ WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
 class Classes:
     """Targets and predictions are class numbers."""
 
-    name, has_labels = "class", True
+    name, has_labels, has_thresholds = "class", True, False
 
     def outputs(self, task: Task) -> int:
         """One per class, one between neighbours, or one."""
         classes = len(task.labels)
         return {"cross_entropy": classes, "ordinal": classes - 1}.get(task.loss_name, 1)
+
+    def first_output(self, task: Task) -> float | None:
+        return None
 
     def problems(self, task: Task) -> Iterator[str]:
         labels = len(task.labels)
@@ -57,9 +60,18 @@ class Classes:
             return "", f"{task.label} is {text!r}, not one of {', '.join(task.labels)}"
         return label, ""
 
-    def labels(self, task: Task, answers: Iterable[Any]) -> tuple[str, ...]:
+    def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
         """The classes that occur."""
-        return sorted_labels({str(label) for label in answers})
+        return {} if task.labels else {"labels": sorted_labels(set(answers))}
+
+    def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
+        if task.loss_name == "ordinal" and not task.labels and not are_numbers(set(answers)):
+            words = ", ".join(sorted_labels(set(answers)))
+            return (
+                f"loss ordinal needs ordered classes, the training file has the words {words}; "
+                "list them under `labels`, the lowest first"
+            )
+        return ""
 
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         numbers = {label: float(n) for n, label in enumerate(task.labels)}
@@ -83,6 +95,13 @@ class Classes:
         probabilities = raised / raised.sum(axis=1, keepdims=True)
         return logits.argmax(axis=1).astype(np.float64), probabilities
 
+    def row_weights(self, task: Task, targets: Answers) -> Values:
+        weights_C = np.array(task.class_weights or np.ones(len(task.labels)))
+        return targets @ weights_C if targets.ndim == 2 else weights_C[targets.astype(int)]
+
+    def thresholds(self, targets: Answers, logits: Values) -> Values:
+        return np.zeros(logits.shape[1:])
+
     def confidences(self, values: Answers, probabilities: Values) -> list[float]:
         """The probability of each predicted class."""
         return probabilities.max(axis=1).tolist()
@@ -94,6 +113,9 @@ class Classes:
 
     def distances(self, targets: Answers, values: Answers) -> Values:
         return (targets != values).astype(np.float64)
+
+    def span(self, task: Task, values: Answers) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def metrics(self, task: Task) -> dict[str, Metric]:
         add = partial(class_counts, len(task.labels))

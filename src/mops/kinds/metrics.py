@@ -21,7 +21,7 @@ FLAT = 1e-12  # of the mean square: a smaller variance is rounding
 
 def known(targets: Answers) -> NDArray[np.bool_]:
     """Which rows have a target."""
-    return ~np.isnan(targets)
+    return ~np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
 
 
 class Metric(Protocol):
@@ -160,6 +160,19 @@ def correlation(sums: Values) -> Values:
     return ratio(xy / n - (x / n) * (y / n), spread)
 
 
+def explained(sums: Values) -> Values:
+    """1 - sum of squared errors / sum of squares around the mean."""
+    n, x, xx, squared_errors = np.moveaxis(sums, -1, 0)
+    total = n * variance(xx / n, x / n)
+    return np.where(total > 0, 1 - ratio(squared_errors, total), 0.0)
+
+
+def errors(targets: Answers, predictions: Answers) -> Values:
+    """N x 4: 1, x, x^2, (y - x)^2, with x around its mean."""
+    x = targets - targets.mean()
+    return np.stack([np.ones(len(x)), x, x * x, (predictions - targets) ** 2], axis=-1)
+
+
 def variance(mean_square: Values, mean: Values) -> Values:
     left = mean_square - mean**2
     return np.where(left > FLAT * mean_square, left, 0.0)
@@ -167,6 +180,9 @@ def variance(mean_square: Values, mean: Values) -> Values:
 
 # The linear correlation; 0 when one side is constant, where it is not defined.
 pearson = OfSums(moments, correlation)
+
+
+r2 = OfSums(errors, explained)  # the coefficient of determination
 
 
 def rank_correlation(targets: Answers, predictions: Answers) -> float:

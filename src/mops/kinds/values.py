@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.kinds.metrics import Answers, Metric, Values, pearson, spearman
+from mops.kinds.metrics import Answers, Metric, Values, mean_of, pearson, r2, spearman
 
 if TYPE_CHECKING:
     from mops.tasks import Task
@@ -17,21 +18,33 @@ DIGITS = 6  # decimals of a value: scores are computed from the values that are 
 FLAT = 0.01  # of the range: predictions that vary less than this are meaningless
 
 
-class RangeValues:
-    """Targets and predictions are numbers within the range of the task."""
+@dataclass(frozen=True)
+class Number:
+    """Targets and predictions are numbers. With a `scale` (mean and standard deviation of the
+    training labels) heads and losses see standardised values.
+    """
 
-    name, has_labels = "value", False
+    has_scale: bool  # else the task has a range, and the head answers on it
+    name: str = "value"
+    has_labels: bool = False
+    has_thresholds: bool = False
 
     def outputs(self, task: Task) -> int:
         return 1
 
+    def first_output(self, task: Task) -> float | None:
+        """The middle of the range."""
+        return None if self.has_scale or task.range is None else sum(task.range) / 2
+
     def problems(self, task: Task) -> Iterator[str]:
-        if task.range is None:
+        if task.range is None and not self.has_scale:
             yield f"a {task.type} needs `range: [lowest, highest]`"
-        elif task.range[0] >= task.range[1]:
-            yield f"`range` is {list(task.range)}; it belongs to a similarity and must increase"
+        elif task.range is not None and task.range[0] >= task.range[1]:
+            yield f"`range` is {list(task.range)}; it must increase"
         if task.labels or task.class_weights:
-            yield f"a {task.type} has a `range`, not `labels` or `class_weights`"
+            yield f"a {task.type} has numbers as labels, not `labels` or `class_weights`"
+        if task.scale is not None and (not self.has_scale or not task.scale[1] > 0):
+            yield f"`scale` is {list(task.scale)}; it belongs to a regression: [mean, deviation]"
 
     def read(self, text: str, task: Task) -> tuple[float, str]:
         low, high = task.range or (-math.inf, math.inf)
@@ -39,11 +52,19 @@ class RangeValues:
             value = float(text)
         except ValueError:
             return math.nan, f"{text!r} is not a number"
+        if task.range is None:
+            return value, "" if math.isfinite(value) else f"{text} is not a finite number"
         is_within = low <= value <= high  # nan is in no range
         return value, "" if is_within else f"{text} is not between {low:g} and {high:g}"
 
-    def labels(self, task: Task, answers: Iterable[Any]) -> tuple[str, ...]:
-        return ()
+    def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
+        """The mean and the standard deviation."""
+        if not self.has_scale or task.scale is not None:
+            return {}
+        return {"scale": (float(np.mean(answers)), float(np.std(answers)))}
+
+    def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
+        return ""
 
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         return np.array(answers, dtype=np.float64)  # None becomes nan
@@ -58,8 +79,16 @@ class RangeValues:
         return targets
 
     def decide(self, task: Task, logits: Values) -> tuple[Values, Values]:
-        values = np.clip(logits[:, 0], *(task.range or (None, None))).round(DIGITS)
+        mean, deviation = task.scale or (0.0, 1.0)
+        values = logits[:, 0] * deviation + mean
+        values = np.clip(values, *(task.range or (None, None))).round(DIGITS)
         return values, np.zeros((len(values), 0))
+
+    def row_weights(self, task: Task, targets: Answers) -> Values:
+        return np.ones(len(targets))
+
+    def thresholds(self, targets: Answers, logits: Values) -> Values:
+        return np.zeros(logits.shape[1:])
 
     def confidences(self, values: Answers, probabilities: Values) -> list[float]:
         return []
@@ -71,11 +100,16 @@ class RangeValues:
     def distances(self, targets: Answers, values: Answers) -> Values:
         return np.abs(values - targets)
 
+    def span(self, task: Task, values: Answers) -> tuple[float, float]:
+        """The range, or that of some values."""
+        return task.range or (float(values.min()), float(values.max()))
+
     def metrics(self, task: Task) -> dict[str, Metric]:
-        return {"pearson": pearson, "spearman": spearman}
+        errors = {"r2": r2, "mae": mean_of(self.distances)} if self.has_scale else {}
+        return {"pearson": pearson, "spearman": spearman, **errors}
 
     def suspicious(self, task: Task, targets: Answers, values: Answers) -> Iterator[str]:
-        low, high = task.range or (float(targets.min()), float(targets.max()))
+        low, high = self.span(task, targets)
         spread = float(values.std())
         if spread < FLAT * (high - low):
             yield (

@@ -43,6 +43,7 @@ POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
     "mean": lambda hidden_TD, pack: summed_tokens(hidden_TD, pack) / pack.length_S[:, None],
 }
 Call = Callable[..., Tensor]
+THRESHOLD = "threshold"  # a buffer of a head
 
 
 def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
@@ -100,6 +101,19 @@ class Network(nn.Module):
         own = vectors.view(-1, texts, vectors.shape[1]).unbind(1)
         fed = [self.feed_input(feed, pooled_ND, len(own[0])) for feed in route.feeds]
         return call(self.bank[route.head], own, fed, what)
+
+    def decisive_outputs(self, task: str, pooled_ND: Tensor) -> Tensor:
+        """The outputs that predictions are made of: less the thresholds, where a head has them."""
+        outputs_RO = self.task_outputs(task, pooled_ND)
+        threshold_O = self.thresholds.get(task)
+        return outputs_RO if threshold_O is None else outputs_RO - threshold_O
+
+    @property
+    def thresholds(self) -> dict[str, Tensor]:
+        """Of the tasks whose predictions have them; chosen with the best state, 0 in training."""
+        heads = {task: self.bank[route.head] for task, route in self.layout.routes.items()}
+        found = {task: getattr(head, THRESHOLD, None) for task, head in heads.items()}
+        return {task: tensor for task, tensor in found.items() if tensor is not None}
 
     def feed_input(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
         """The source task's output for these rows; a single-text source gives one for each text."""
@@ -213,8 +227,11 @@ class DenseHead(nn.Module):
             width = shape.width
         self.layers = nn.Sequential(*layers)
         self.output = Dense(width, task.outputs)
-        if task.range:  # start in the middle of the range instead of at zero
-            nn.init.constant_(self.output.bias, sum(task.range) / 2)
+        self.register_buffer(
+            THRESHOLD, torch.zeros(task.outputs) if task.answer.has_thresholds else None
+        )
+        if (first := task.answer.first_output(task)) is not None:
+            nn.init.constant_(self.output.bias, first)
 
     def forward(
         self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"

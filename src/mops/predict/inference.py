@@ -101,7 +101,7 @@ def compute_outputs(
         for task, own in numbers.items():
             places_N = torch.from_numpy(places[task][own]).to(device)
             vectors_ND = vectors_SD.index_select(0, places_N)
-            outputs[task] = network.task_outputs(task, vectors_ND).float().cpu().numpy()
+            outputs[task] = network.decisive_outputs(task, vectors_ND).float().cpu().numpy()
         return outputs
 
     with torch.inference_mode():

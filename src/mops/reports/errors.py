@@ -64,7 +64,7 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
         except MopsError as reason:
             notes.append(f"Ids are shown instead of texts: {reason}.")
         comparison = Comparison(answers, texts)
-        if comparison.task.range:
+        if not comparison.task.answer.has_labels:
             notes.append(f"An answer counts as wrong if it is more than {comparison.far:g} off.")
         notes += [f"Left out: {line}." for line in left_out]
         yield TaskErrors(
@@ -105,7 +105,7 @@ class Comparison:
         self.losses = np.array([rows.numbers("loss") for rows in answers.values()])
         distance = self.task.answer.distances
         self.errors = np.array([distance(self.targets, rows.values) for rows in answers.values()])
-        low, high = self.task.range or (0.0, 1.0)
+        low, high = self.task.answer.span(self.task, self.targets)
         self.far = FAR * (high - low)
         self.wrong = self.errors > self.far
 
@@ -150,8 +150,8 @@ class Comparison:
             spans = [f"{own.min()} to {own.max()}" for own in quarters]
             yield self.table("length", "words", places, spans)
         places, names = self.targets.astype(int), self.task.labels
-        if self.task.range:
-            edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
+        if not self.task.answer.has_labels:
+            edges = np.linspace(*self.task.answer.span(self.task, self.targets), RANGE_PARTS + 1)
             places = np.searchsorted(edges[1:-1], self.targets, side="right")
             names = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges))
         yield self.table("label", "label", places, names)

@@ -16,7 +16,6 @@ from functools import cache
 from itertools import count
 from typing import TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -143,12 +142,8 @@ ALONE = ProcessGroup()
 
 def row_weight(data: TaskData, places: Sequence[Place]) -> float:
     """The weight of some rows in the mean of a loss: 1 each, or that of their class."""
-    if not data.task.class_weights:
-        return len(places)
-    weights_C, targets_R = np.array(data.task.class_weights), data.targets[[p.row for p in places]]
-    if targets_R.ndim == 2:  # soft
-        return float((targets_R @ weights_C).sum())
-    return float(weights_C[targets_R.astype(int)].sum())
+    targets = data.targets[[place.row for place in places]]
+    return float(data.task.answer.row_weights(data.task, targets).sum())
 
 
 # The others wait while the first process evaluates. A process that dies is noticed at once.

@@ -25,7 +25,7 @@ from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.files import file_digest
 from mops.model.blocks import Dense
-from mops.model.network import Network
+from mops.model.network import THRESHOLD, Network
 from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, Source, find_encoder
@@ -156,7 +156,7 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     return selection
 
 
-Values = NDArray[np.float64]
+Outputs = NDArray[np.float32]
 TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
 
 
@@ -215,22 +215,30 @@ class TaskObjective:
         tell("training")
 
     def evaluate(self, network: Network) -> Evaluation:
-        predictions = self.predict_selection(network)
+        outputs = self.selection_outputs(network)
         scores: dict[str, dict[str, Mapping[str, float]]] = {c: {} for c in (ALL, *HALVES)}
+        thresholds: dict[str, dict[str, Tensor]] = {c: {} for c in scores}
         for chooser, (name, data) in product(scores, self.selection.items()):
-            chosen = (data.halves == chooser) | (chooser == ALL)
-            pair = data.targets[chosen], predictions[name][chosen]
-            scores[chooser][name] = score(data.task, *pair)
+            chosen, head = (
+                (data.halves == chooser) | (chooser == ALL),
+                network.layout.routes[name].head,
+            )
+            targets, own = data.targets[chosen], outputs[name][chosen]
+            if data.task.answer.has_thresholds and network.layout.rates[head]:
+                cut = data.task.answer.thresholds(targets, own).astype(np.float32)
+                thresholds[chooser][f"{head}.{THRESHOLD}"] = torch.from_numpy(cut)
+                own = own - cut
+            scores[chooser][name] = score(data.task, targets, decide(data.task, own).values)
         overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
         choosing = {chooser: own[self.training.best_by] for chooser, own in overall.items()}
-        return choosing, {"selection": scores[ALL], **overall[ALL]}
+        facts = {"selection": scores[ALL], **overall[ALL]}
+        return Evaluation(choosing, facts, thresholds)
 
-    def predict_selection(self, network: Network) -> Mapping[str, Values]:
-        """The predictions of each task for its selection rows, from one pass over all of them."""
+    def selection_outputs(self, network: Network) -> Mapping[str, Outputs]:
+        """The outputs of each task for its selection rows, from one pass over all of them."""
         device = next(network.parameters()).device
         tables = {name: data.tokens for name, data in self.selection.items()}
-        outputs = compute_outputs(network, tables, self.pack_selection, device)
-        return {n: decide(data.task, outputs[n]).values for n, data in self.selection.items()}
+        return compute_outputs(network, tables, self.pack_selection, device)
 
     @cached_property
     def judged(self) -> dict[str, Task]:

@@ -234,12 +234,14 @@ def cross_fit(
 ) -> dict[str, Predictions]:
     """The validation rows, each answered by the state that the other half of them has chosen.
 
-    So no row judges a state that was chosen on it. Mostly all choose the same state, whose
+    So no row judges a state, or a threshold, that was chosen on it. Mostly all choose the same
+    state, whose
     predictions are known: those of the bundle.
     """
     best, joined = trainer.state.best, {n: answers for n, (_, answers) in validation.items()}
     for half, chooser in zip(HALVES, reversed(HALVES), strict=True):
-        if chooser not in best or best[chooser][1] == trainer.state.best_step:
+        is_same = chooser in best and best[chooser][1] == trainer.state.best_step
+        if chooser not in best or (is_same and not bundle.network.thresholds):
             continue
         restore_best(trainer.folder, chooser, bundle.network)
         chosen = {

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -46,9 +46,12 @@ class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
 
 
-# The scores of a state by who chooses, higher is better (without any it is never the best), and
-# facts for the curve and the watcher.
-Evaluation = tuple[Mapping[str, float], Mapping[str, Any]]
+class Evaluation(NamedTuple):
+    """The scores of a state by who chooses, higher is better (without any it is never the best)."""
+
+    scores: Mapping[str, float]
+    facts: Mapping[str, Any]  # for the curve and the watcher
+    chosen: Mapping[str, Mapping[str, Tensor]] = {}  # chooser -> what it adds to the best weights
 
 
 class Objective(Protocol):
@@ -219,7 +222,7 @@ class Trainer:
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
         now = self.state
-        scores, facts = self.objective.evaluate(self.network)
+        scores, facts, chosen = self.objective.evaluate(self.network)
         now.evaluations += 1
         higher = {
             chooser: (score, now.step)
@@ -227,7 +230,7 @@ class Trainer:
             if chooser not in now.best or score > now.best[chooser][0]
         }
         now.best |= higher
-        checkpoint.save_best(self.folder, higher, self.network)
+        checkpoint.save_best(self.folder, higher, self.network, chosen)
         score, is_best = scores[checkpoint.ALL], checkpoint.ALL in higher
         now.last_change = None if now.last_score is None else abs(score - now.last_score)
         now.last_score = score

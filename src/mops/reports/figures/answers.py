@@ -73,7 +73,8 @@ def draw_confusion(axes: Axes, rows: PredictionRows, look: Look) -> None:
 
 
 def draw_agreement(axes: Axes, rows: PredictionRows, look: Look) -> None:
-    low, high = rows.task.range or (0.0, 1.0)
+    everything = np.concatenate([rows.targets, rows.values])
+    low, high = rows.task.answer.span(rows.task, everything)
     counts = count_pairs(rows, np.linspace(low, high, CELLS + 1)).T
     visible = np.where(counts > 0, np.log1p(counts), np.nan)
     extent = (low, high, low, high)
