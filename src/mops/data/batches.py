@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
 from mops.errors import EncoderError
+from mops.kinds.metrics import Answers, known
 from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
 from mops.tasks import Task
@@ -174,11 +175,16 @@ class Batch:
     """Rows of one or more tasks: their sequences in order, and the targets of each task."""
 
     segments: tuple[Segment, ...]
-    targets: Mapping[str, NDArray[np.float64]]
+    targets: Mapping[str, Answers]
     # Factor on a task's loss where its rows are more or fewer than its usual batch; default 1.
     scale: Mapping[str, float] = field(default_factory=dict)
     # Weight of the rows here in the mean over the rows of all processes; default 1.
     parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has a label."""
+        return not self.segments
 
 
 @dataclass(frozen=True)
@@ -187,23 +193,46 @@ class TaskData:
 
     task: Task
     tokens: TokenTable
-    targets: NDArray[np.float64]  # class number, or the value as written
+    targets: Answers
 
     def __len__(self) -> int:
         return len(self.targets)
 
+    @cached_property
+    def is_known(self) -> NDArray[np.bool_]:
+        """Which rows have a label: others are rows of other tasks on the same file."""
+        return known(self.targets)
+
 
 def make_batch(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[int]]) -> Batch:
-    """The chosen rows of each task as one batch."""
-    segments = (make_segments(task, data[task], rows) for task, rows in chosen.items())
-    targets = {task: data[task].targets[list(rows)] for task, rows in chosen.items()}
-    return Batch(tuple(chain.from_iterable(segments)), targets)
+    """The chosen rows of each task as one batch.
+
+    Tasks that take the same rows of one table share their segments; a row without a label is only
+    read by the other tasks.
+    """
+    readers: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    for task, rows in chosen.items():
+        readers.setdefault((id(data[task].tokens), tuple(rows)), []).append(task)
+    segments: list[Segment] = []
+    for (_, rows), tasks in readers.items():
+        labelled = np.array([data[task].is_known[list(rows)] for task in tasks])
+        for row, is_known in zip(rows, labelled.T, strict=True):
+            own = tuple(task for task, is_own in zip(tasks, is_known, strict=True) if is_own)
+            segments += make_segments(own, data[tasks[0]], [row]) if own else ()
+    targets, scale = {}, {}
+    for task, chosen_rows in chosen.items():
+        split, places = data[task], list(chosen_rows)
+        is_known = split.is_known[places]
+        if is_known.any():
+            targets[task] = split.targets[places][is_known]
+            scale[task] = float(is_known.mean() / split.is_known.mean())
+    return Batch(tuple(segments), targets, scale)
 
 
-def make_segments(task: str, data: TaskData, rows: Iterable[int]) -> Iterator[Segment]:
+def make_segments(tasks: tuple[str, ...], data: TaskData, rows: Iterable[int]) -> Iterator[Segment]:
     for row in rows:
         for ids, types in data.tokens.row(row):
-            yield Segment(ids, types, (task,))
+            yield Segment(ids, types, tasks)
 
 
 def split_batches(

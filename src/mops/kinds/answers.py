@@ -21,9 +21,17 @@ class Answer(Protocol):
     with one entry for each row along the first axis.
     """
 
-    name: str  # what tables of losses and figures call it
-    has_labels: bool  # the answers are among `labels` of the task
-    has_thresholds: bool  # a prediction is what is above a threshold
+    @property
+    def name(self) -> str:
+        """What tables of losses and figures call it."""
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the answers are among `labels` of the task."""
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether a prediction is what is above a threshold."""
 
     def outputs(self, task: Task) -> int:
         """The width of the head's output."""

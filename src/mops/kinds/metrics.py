@@ -21,7 +21,7 @@ FLAT = 1e-12  # of the mean square: a smaller variance is rounding
 
 def known(targets: Answers) -> NDArray[np.bool_]:
     """Which rows have a target."""
-    return ~np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
+    return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).any(axis=1))
 
 
 class Metric(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import read_split, read_task
+from mops.data.dataset import read_split, read_task, shared_files
 from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
 from mops.evaluate.evaluate import PredictionRows
@@ -88,10 +88,11 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
         raise RunError(f"{file} no longer exists")
     if file_digest(file) != trial.record.meta_info.data_sha256[file]:
         raise RunError(f"{file} has changed since the training")
+    shared = shared_files(trial.recipe.tasks).get(task.name)
     if split in entry.files():
-        part = read_split(entry, task, file, needs_label=split == "validation")
+        part = read_split(entry, task, file, needs_label=split == "validation", shared=shared)
     else:  # validation was split off the training rows
-        part = read_task(entry, task, (split,))[1][split]
+        part = read_task(entry, task, (split,), shared)[1][split]
     return [part.rows[place].texts for place in rows.places]
 
 

@@ -55,7 +55,7 @@ class ProcessGroup:
             return {}
         mine = self.own(chosen)
         return {
-            task: row_weight(data[task], mine.get(task, ())) / row_weight(data[task], places)
+            task: row_weight(data[task], mine.get(task, ())) / (row_weight(data[task], places) or 1)
             for task, places in chosen.items()
         }
 
@@ -142,7 +142,8 @@ ALONE = ProcessGroup()
 
 def row_weight(data: TaskData, places: Sequence[Place]) -> float:
     """The weight of some rows in the mean of a loss: 1 each, or that of their class."""
-    targets = data.targets[[place.row for place in places]]
+    rows = [place.row for place in places]
+    targets = data.targets[rows][data.is_known[rows]]
     return float(data.task.answer.row_weights(data.task, targets).sum())
 
 

@@ -277,4 +277,4 @@ def fill_rows(
 ) -> None:
     for task, chosen in rows.items():
         for window in np.split(chosen, range(WINDOW, len(chosen), WINDOW)):
-            cache.fill(task, make_segments(task, data[task], window.tolist()), tell)
+            cache.fill(task, make_segments((task,), data[task], window.tolist()), tell)

@@ -138,6 +138,10 @@ class NumberedRows(Batch):
 
     rows: Mapping[str, Ints] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        return False
+
 
 def number_rows(chosen: Mapping[str, Sequence[Place]]) -> NumberedRows:
     rows = {name: np.array([place.row for place in own]) for name, own in chosen.items()}

@@ -121,9 +121,17 @@ def meta_info(ready: Prepared) -> MetaInfo:
     )
 
 
-def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
-    task, texts = ready.dataset.tasks[name], [row.texts for row in rows]
-    tokens = tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading.of(name))
+def task_data(
+    ready: Prepared, name: str, rows: tuple[Row, ...], known: Mapping[str, TaskData] | None = None
+) -> TaskData:
+    """The rows of a task, with the tokens of a `known` one that reads the same rows."""
+    task, dataset, reading = ready.dataset.tasks[name], ready.dataset, ready.layout.reading
+    leader = dataset.leaders.get(name, name)
+    if known and leader in known and reading.of(leader).pair == reading.of(name).pair:
+        tokens = known[leader].tokens
+    else:
+        texts = [row.texts for row in rows]
+        tokens = tokenise_cached(ready.source.tokenizer, texts, reading.of(name))
     return TaskData(task, tokens, encode_targets(task, rows))
 
 
@@ -140,7 +148,9 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     for name, splits in ready.dataset.splits.items():
         rows = splits["validation"].rows
         halved = [
-            (r, half) for r, half in zip(rows, cut_halves(rows), strict=True) if not r.problem
+            (r, half)
+            for r, half in zip(rows, cut_halves(rows), strict=True)
+            if not r.problem and r.label is not None
         ]
         draw = generator(ready.recipe.training.seed, "selection", name)
         chosen = np.sort(draw.permutation(len(halved))[:SELECTION_ROWS])
@@ -182,7 +192,9 @@ class TaskObjective:
         chosen = self.schedule.rows_at(step, tasks)
         batch = self.take(self.group.own(chosen))
         parts = self.group.parts(chosen, self.data)
-        return replace(batch, scale=self.schedule.scale(step), parts=parts)
+        usual = self.schedule.scale(step)
+        scale = {task: factor * batch.scale.get(task, 1.0) for task, factor in usual.items()}
+        return replace(batch, scale=scale, parts=parts)
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         return compute_losses(network, batch, self.pack_training, self.training.r_drop)
@@ -255,9 +267,9 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
     rows = {name: task_splits["train"].good for name, task_splits in splits.items()}
     texts = {name: [row.texts for row in own] for name, own in rows.items()}
     taught = ask_teachers(training, ready.dataset.tasks, texts, ready.device)
-    data = {}
+    data: dict[str, TaskData] = {}
     for name, own in rows.items():
-        hard = task_data(ready, name, own)
+        hard = task_data(ready, name, own, data)
         soft = soften(hard.task, hard.targets, training, taught.get(name))
         data[name] = replace(hard, targets=soft)
     take: TakeRows = partial(take_rows, data)

@@ -136,6 +136,8 @@ def take_step(
     rows of the step; the facts are those of the whole step.
     """
     network, weighting, group = learner.network, learner.weighting, learner.group
+    if batch.is_empty and group.world == 1:
+        return StepFacts({}, 0.0, 0.0, weighting.weights())
     torch.manual_seed(step_seed(stage.training, step, group.rank))
     network.train()
     losses = group.add_missing(compute(network, batch), batch.parts)

@@ -11,6 +11,7 @@ from mops.config.training import Training
 from mops.data.batches import Texts
 from mops.errors import RecipeError
 from mops.evaluate.metrics import Values
+from mops.kinds.metrics import known
 from mops.predict.bundle import Predictor, load_bundle
 from mops.tasks import Task
 
@@ -22,7 +23,10 @@ def soften(task: Task, targets_R: Values, training: Training, taught: Values | N
     """
     smoothing, weight = training.label_smoothing, training.teacher_weight
     if smoothing or taught is not None:
-        targets_R = task.answer.soften(task, targets_R, smoothing)
+        is_known = known(targets_R)
+        soft = task.answer.soften(task, targets_R[is_known], smoothing)
+        targets_R = np.full((len(targets_R), *soft.shape[1:]), np.nan)
+        targets_R[is_known] = soft
     return targets_R if taught is None else (1 - weight) * targets_R + weight * taught
 
 

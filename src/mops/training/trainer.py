@@ -187,7 +187,8 @@ class Trainer:
         if tasks := self.guarded_steps.get(self.state.step):
             self.network.train()
             batch = self.objective.make_batch(self.state.step, tasks)
-            check_reach(self.network, self.objective.losses(self.network, batch))
+            losses = {} if batch.is_empty else self.objective.losses(self.network, batch)
+            check_reach(self.network, losses)
 
     @cached_property
     def guarded_steps(self) -> dict[int, tuple[str, ...]]:
@@ -205,6 +206,7 @@ class Trainer:
             return {}
         batches = {t: self.objective.make_batch(step, [t]) for t in self.schedule.steps[step]}
         seed = self.training.seed + step + 1
+        batches = {task: batch for task, batch in batches.items() if not batch.is_empty}
         shares = gradient_shares(self.learner, batches, seed, self.objective.losses)
         for task, share in shares.items():
             self.state.shares.setdefault(task, []).append(share)
