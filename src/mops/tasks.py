@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mops.errors import RecipeError
-from mops.kinds.answers import CLASS, LABELS, NUMBER, VALUE, Answer
+from mops.kinds.answers import CLASS, LABELS, NUMBER, TAGS, VALUE, Answer
 
 CORRELATIONS = ("matthews", "pearson", "spearman")
 NAME = re.compile(r"[a-z0-9_-]+")
@@ -28,11 +28,13 @@ class Kind:
 CLASS_LOSSES = ("cross_entropy", "binary_cross_entropy", "ordinal")
 CLASS_SCORES = ("accuracy", "f1", "precision", "recall", "matthews")
 LABEL_SCORES = ("micro_f1", "macro_f1", "subset_accuracy")
+TAG_SCORES = ("entity_f1", "entity_precision", "entity_recall", "token_accuracy")
 KINDS = {
     "classification": Kind((1,), CLASS, CLASS_LOSSES, CLASS_SCORES),
     "pair_classification": Kind((2,), CLASS, CLASS_LOSSES, CLASS_SCORES),
     "similarity": Kind((2,), VALUE, ("mse",), ("pearson", "spearman"), has_cosine=True),
     "regression": Kind((1, 2), NUMBER, ("mse", "mae", "huber"), ("pearson", "spearman", "r2")),
+    "tagging": Kind((1,), TAGS, ("cross_entropy",), TAG_SCORES),
     "multilabel": Kind((1, 2), LABELS, ("binary_cross_entropy",), LABEL_SCORES),
 }
 
@@ -93,7 +95,7 @@ class Task:
     @property
     def score_name(self) -> str:
         """The score that stands for this task in tables and in the overall scores."""
-        return self.score or self.kind.scores[0]
+        return self.score or self.answer.main_score(self) or self.kind.scores[0]
 
     @property
     def outputs(self) -> int:

@@ -101,6 +101,9 @@ def find_problems(recipe: Recipe) -> Iterator[str]:
                 f"training.augment.swap names {name!r}, which reads one text; "
                 f"allowed: pair tasks ({pairs}); remove it"
             )
+    for name in tasks if training.augment and training.augment.word_dropout else ():
+        if tasks[name].answer.reads_words:
+            yield f"training.augment.word_dropout would drop words of {name!r} but not their tags"
     reading = training.reading(tasks)
     for name, head in reading.heads.items():
         if head.kind == "cosine" and reading.of(name).pair != "bi":

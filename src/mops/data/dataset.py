@@ -313,11 +313,15 @@ def stream_rows(
     )
 
     def to_row(number: int, record: RawRow) -> Row:
-        texts = tuple(record.values[column] for column in task.text)
+        cells = [task.answer.read_text(record.values[column]) for column in task.text]
+        texts = tuple(text for text, _ in cells)
         empty = "" if all(texts) else f"{task.text[texts.index('')]} is empty"
+        broken = next((problem for _, problem in cells if problem), empty)
         label, wrong = read_label(tuple(record.values.get(name, "") for name in task.label_columns))
         row_id = record.values.get(id_column) or str(number)
-        problem = record.problem or empty or wrong
+        if label is not None and (wrong := task.answer.mismatch(label, texts)):
+            label, wrong = None, "" if may_lack > 1 else wrong
+        problem = record.problem or broken or wrong
         return Row(row_id, texts, label, f"{source}:{record.line}", problem)
 
     return map(to_row, count(1), table.records())

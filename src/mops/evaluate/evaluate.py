@@ -25,7 +25,7 @@ from mops.data.schedule import generator
 from mops.errors import RunError
 from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write
-from mops.kinds.metrics import Answers, known
+from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
 from mops.tasks import Task
 
@@ -160,7 +160,7 @@ class PredictionRows:
     def digest(self) -> str:
         """Identifies the rows and their targets, whatever was predicted."""
         ids = "\n".join(self.columns["id"]).encode()
-        return hashlib.sha256(ids + self.targets.tobytes()).hexdigest()
+        return hashlib.sha256(ids + as_bytes(self.targets)).hexdigest()
 
 
 def read_predictions(path: Path, task: Task) -> PredictionRows:

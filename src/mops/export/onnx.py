@@ -55,6 +55,11 @@ def export_int8(bundle: Bundle, out: Path, rows: Labelled, max_loss: float) -> l
 
 def write_checked(network: Network, folder: Path) -> dict[str, Any]:
     """Write the graph in float32 and compare it with the network."""
+    for task in (task for task in network.layout.tasks.values() if task.answer.reads_words):
+        raise UsageError(
+            f"task {task.name!r} answers each word, which the graph has no output for; nothing was "
+            "written. `--to hf` exports it, `mops remove-task` leaves it out"
+        )
     folder.mkdir()
     save_graph(build_model(network), folder)
     return {"weights": "float32", "difference": check_graph(network, folder)}

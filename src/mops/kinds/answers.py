@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mops.kinds.classes import Classes
 from mops.kinds.labels import LabelSet
 from mops.kinds.metrics import Answers, Metric, Values
+from mops.kinds.tags import WordTags
 from mops.kinds.values import Number
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class Answer(Protocol):
         """Whether the answers are among `labels` of the task."""
 
     @property
+    def reads_words(self) -> bool:
+        """Whether every word of a text has an answer, instead of the text."""
+
+    @property
     def has_thresholds(self) -> bool:
         """Whether a prediction is what is above a threshold."""
 
@@ -41,6 +46,15 @@ class Answer(Protocol):
 
     def problems(self, task: Task) -> Iterator[str]:
         """What is wrong with the answers of a task in a recipe."""
+
+    def read_text(self, text: str) -> tuple[str, str]:
+        """A text in a cell of a file, and what is wrong with it."""
+
+    def mismatch(self, label: Any, texts: Sequence[str]) -> str:
+        """Why a label does not fit its texts; empty if it does."""
+
+    def main_score(self, task: Task) -> str:
+        """The score of a task that names none; empty: the first of its kind."""
 
     def read(self, text: str, task: Task) -> tuple[Any, str]:
         """The label in a cell of a file, and what is wrong with it."""
@@ -60,10 +74,10 @@ class Answer(Protocol):
     def write(self, label: Any) -> str:
         """A label as the cell of a file, which `read` reads."""
 
-    def soften(self, task: Task, targets: Answers, smoothing: float) -> Values:
+    def soften(self, task: Task, targets: Answers, smoothing: float) -> Answers:
         """Targets to mix with probabilities, with a part of each spread over all labels."""
 
-    def decide(self, task: Task, logits: Values) -> tuple[Answers, Values]:
+    def decide(self, task: Task, logits: Answers) -> tuple[Answers, Answers]:
         """The predictions that the outputs of a head mean, and the probabilities behind them."""
 
     def row_weights(self, task: Task, targets: Answers) -> Values:
@@ -72,10 +86,10 @@ class Answer(Protocol):
     def thresholds(self, targets: Answers, logits: Values) -> Values:
         """The best ones on these rows, subtracted from the outputs of a head to decide."""
 
-    def confidences(self, values: Answers, probabilities: Values) -> list[float]:
+    def confidences(self, values: Answers, probabilities: Answers) -> list[float]:
         """How probable each prediction is; empty where there is no such number."""
 
-    def losses(self, targets: Answers, values: Answers, probabilities: Values) -> Values:
+    def losses(self, targets: Answers, values: Answers, probabilities: Answers) -> Values:
         """How bad each prediction is."""
 
     def distances(self, targets: Answers, values: Answers) -> Values:
@@ -91,5 +105,5 @@ class Answer(Protocol):
         """Signs that predictions mean nothing, one sentence each."""
 
 
-CLASS, LABELS = Classes(), LabelSet()
+CLASS, LABELS, TAGS = Classes(), LabelSet(), WordTags()
 VALUE, NUMBER = Number(has_scale=False), Number(has_scale=True)

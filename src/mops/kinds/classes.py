@@ -32,7 +32,7 @@ WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
 class Classes:
     """Targets and predictions are class numbers."""
 
-    name, has_labels, has_thresholds = "class", True, False
+    name, has_labels, has_thresholds, reads_words = "class", True, False, False
 
     def outputs(self, task: Task) -> int:
         """One per class, one between neighbours, or one."""
@@ -53,6 +53,15 @@ class Classes:
             yield f"binary_cross_entropy needs two labels, there are {labels}"
         if task.loss == "ordinal" and labels in (1, 2):
             yield f"ordinal needs three labels or more, there are {labels}"
+
+    def read_text(self, text: str) -> tuple[str, str]:
+        return text, ""
+
+    def mismatch(self, label: Any, texts: Sequence[str]) -> str:
+        return ""
+
+    def main_score(self, task: Task) -> str:
+        return ""
 
     def read(self, text: str, task: Task) -> tuple[str, str]:
         label = canonical_label(text)

@@ -30,7 +30,7 @@ Labels = tuple[str, ...]
 class LabelSet:
     """Targets and predictions are rows of 0 and 1, one for each label of the task."""
 
-    name, has_labels, has_thresholds = "labels", True, True
+    name, has_labels, has_thresholds, reads_words = "labels", True, True, False
 
     def outputs(self, task: Task) -> int:
         return len(task.labels)
@@ -40,6 +40,15 @@ class LabelSet:
 
     def problems(self, task: Task) -> Iterator[str]:
         yield from label_problems(task)
+
+    def read_text(self, text: str) -> tuple[str, str]:
+        return text, ""
+
+    def mismatch(self, label: Any, texts: Sequence[str]) -> str:
+        return ""
+
+    def main_score(self, task: Task) -> str:
+        return ""
 
     def read(self, text: str, task: Task) -> tuple[Labels, str]:
         """A JSON list, or labels with the task's separator between them."""

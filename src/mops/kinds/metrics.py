@@ -21,7 +21,14 @@ FLAT = 1e-12  # of the mean square: a smaller variance is rounding
 
 def known(targets: Answers) -> NDArray[np.bool_]:
     """Which rows have a target."""
+    if targets.dtype == object:
+        return np.array([target is not None for target in targets], dtype=bool)
     return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).any(axis=1))
+
+
+def as_bytes(answers: Answers) -> bytes:
+    """The same for equal answers."""
+    return repr(answers.tolist()).encode() if answers.dtype == object else answers.tobytes()
 
 
 class Metric(Protocol):

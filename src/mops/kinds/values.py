@@ -28,6 +28,7 @@ class Number:
     name: str = "value"
     has_labels: bool = False
     has_thresholds: bool = False
+    reads_words: bool = False
 
     def outputs(self, task: Task) -> int:
         return 1
@@ -45,6 +46,15 @@ class Number:
             yield f"a {task.type} has numbers as labels, not `labels` or `class_weights`"
         if task.scale is not None and (not self.has_scale or not task.scale[1] > 0):
             yield f"`scale` is {list(task.scale)}; it belongs to a regression: [mean, deviation]"
+
+    def read_text(self, text: str) -> tuple[str, str]:
+        return text, ""
+
+    def mismatch(self, label: Any, texts: Sequence[str]) -> str:
+        return ""
+
+    def main_score(self, task: Task) -> str:
+        return ""
 
     def read(self, text: str, task: Task) -> tuple[float, str]:
         low, high = task.range or (-math.inf, math.inf)

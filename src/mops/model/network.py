@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from mops.data.batches import Words
 from mops.model.adapters import build_part
 from mops.model.attention import Dropout
 from mops.model.blocks import ACTIVATIONS, Dense
@@ -60,6 +61,17 @@ FEED_GRADIENTS: dict[str | float, tuple[Call, Call]] = {
 }
 
 
+def word_tokens(words: Words, pack: Pack, segments_N: Tensor) -> Tensor:
+    """The token of each word of some segments."""
+    counts, places = (
+        torch.from_numpy(x).to(segments_N.device) for x in (words.counts, words.places)
+    )
+    return pack.first_S[segments_N].repeat_interleave(counts) + places
+
+
+NO_WORDS: Mapping[str, Words] = {}
+
+
 class Network(nn.Module):
     """Packed texts in, the outputs of every task out."""
 
@@ -80,12 +92,19 @@ class Network(nn.Module):
         self.pool = POOLS[layout.reading.pool]
         self.set_rates(layout.rates)
 
-    def forward(self, pack: Pack) -> dict[str, Tensor]:
-        pooled_SD = self.pool(encode(self.bank, pack), pack)
-        return {
-            task: self.task_outputs(task, pooled_SD.index_select(0, segments))
-            for task, segments in pack.task_segments.items()
-        }
+    def forward(self, pack: Pack, words: Mapping[str, Words] = NO_WORDS) -> dict[str, Tensor]:
+        """The outputs of each task for its segments, or for their `words`."""
+        hidden_TD = encode(self.bank, pack)
+        pooled_SD, outputs = self.pool(hidden_TD, pack), {}
+        for task, segments in pack.task_segments.items():
+            own = words.get(task)
+            vectors = (
+                pooled_SD.index_select(0, segments)
+                if own is None
+                else hidden_TD[word_tokens(own, pack, segments)]
+            )
+            outputs[task] = self.task_outputs(task, vectors)
+        return outputs
 
     def task_outputs(
         self, task: str, pooled_ND: Tensor, what: str = "logits", call: Call = nn.Module.__call__

@@ -223,10 +223,15 @@ class Predictor:
             same = [
                 table
                 for other, table in tables.items()
-                if rows[other] == own and layout.reading.of(other).pair == reading.pair
+                if rows[other] == own
+                and layout.reading.of(other).pair == reading.pair
+                and (table.has_words or not layout.tasks[task].answer.reads_words)
             ]
+            has_words = layout.tasks[task].answer.reads_words
             with self.tokenising:
-                tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, reading)
+                tables[task] = (
+                    same[0] if same else tokenise(self.bundle.tokenizer, own, reading, has_words)
+                )
         outputs = self.compute(tables)
         return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
 

@@ -21,7 +21,7 @@ from mops.data.batches import Segment, TokenTable
 from mops.kinds.metrics import Answers, known
 from mops.model.encoder import encode
 from mops.model.network import Network
-from mops.model.packing import Packer, pack_segments
+from mops.model.packing import Pack, Packer, pack_segments
 from mops.plans.layout import Layout
 from mops.tasks import Task
 
@@ -37,8 +37,8 @@ class Predictions:
     """The predictions of one task for rows, in their order."""
 
     task: Task
-    values: Answers  # class numbers or values
-    probabilities: Values  # rows x classes; rows x 0 for values
+    values: Answers  # by the kind of the task: class numbers, values, 0 and 1, tuples of tags
+    probabilities: Answers  # rows x classes; rows x 0 for values; of tags words x tags per row
 
     @property
     def labels(self) -> list[Any]:
@@ -49,12 +49,21 @@ class Predictions:
         """The predictions as they are written to a file."""
         return [self.task.answer.write(label) for label in self.labels]
 
+    @property
+    def cut_words(self) -> int:
+        """Words beyond max_length, which are answered with the outside tag."""
+        own = self.probabilities if self.task.answer.reads_words else ()
+        return sum(int(np.isnan(shares).any(axis=1).sum()) for shares in own)
+
     def as_data(self, shares: str) -> Iterator[dict[str, Any]]:
         """Each prediction for JSON; under `shares` the probabilities of labels, if any."""
-        names = self.task.labels if self.probabilities.size else ()
-        for label, own in zip(self.labels, self.probabilities.round(6).tolist(), strict=True):
-            known = {shares: dict(zip(names, own, strict=True))} if names else {}
-            yield {"prediction": label, **known}
+        has_shares = self.probabilities.ndim == 2 and self.probabilities.size > 0
+        for label, own in zip(self.labels, self.probabilities, strict=True):
+            answer = {"prediction": label}
+            if has_shares:
+                named = zip(self.task.labels, own.round(6).tolist(), strict=True)
+                answer[shares] = dict(named)
+            yield answer
 
     def confidences(self) -> list[float]:
         """How probable each prediction is; empty for values."""
@@ -77,7 +86,8 @@ class Predictions:
 
 def decide(task: Task, outputs: NDArray[np.float32]) -> Predictions:
     """The predictions that the outputs of a head mean."""
-    return Predictions(task, *task.answer.decide(task, outputs.astype(np.float64)))
+    exact = outputs if task.answer.reads_words else outputs.astype(np.float64)
+    return Predictions(task, *task.answer.decide(task, exact))
 
 
 def compute_outputs(
@@ -95,10 +105,13 @@ def compute_outputs(
         network.eval()
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
 
-    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
-        vectors_SD, places = pool_segments(network, segments, numbers, pack)
-        outputs = {}
+    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints], rows: slice) -> Outputs:
+        vectors_SD, places, by_token = pool_segments(network, segments, numbers, pack)
+        outputs: dict[str, Any] = {}
         for task, own in numbers.items():
+            if task in by_token:
+                outputs[task] = read_words(tables[task], rows, [by_token[task][n] for n in own])
+                continue
             places_N = torch.from_numpy(places[task][own]).to(device)
             vectors_ND = vectors_SD.index_select(0, places_N)
             outputs[task] = network.decisive_outputs(task, vectors_ND).float().cpu().numpy()
@@ -111,16 +124,17 @@ def compute_outputs(
 def answer_windows(
     layout: Layout,
     tables: Mapping[str, TokenTable],
-    answer: Callable[[Sequence[Segment], Mapping[str, Ints]], Outputs],
+    answer: Callable[[Sequence[Segment], Mapping[str, Ints], slice], Outputs],
 ) -> dict[str, NDArray[np.float32]]:
     """The outputs for all rows, from the outputs for the distinct sequences of a window."""
-    outputs = {
-        task: np.zeros((len(table), layout.tasks[task].outputs), np.float32)
-        for task, table in tables.items()
-    }
+    outputs: dict[str, Any] = {}
+    for task, table in tables.items():
+        shape = (len(table), layout.tasks[task].outputs)
+        is_of_words = layout.tasks[task].answer.reads_words
+        outputs[task] = np.empty(shape[:1], object) if is_of_words else np.zeros(shape, np.float32)
     for start in range(0, max(map(len, tables.values()), default=0), WINDOW):
         rows = slice(start, start + WINDOW)
-        for task, found in answer(*find_distinct(tables, rows)).items():
+        for task, found in answer(*find_distinct(tables, rows), rows).items():
             outputs[task][rows] = found
     return outputs
 
@@ -151,18 +165,48 @@ def find_distinct(
 
 def pool_segments(
     network: Network, segments: Sequence[Segment], tasks: Iterable[str], pack: Packer
-) -> tuple[Tensor, dict[str, Ints]]:
-    """The pooled vectors at the top of every branch; and task -> segment -> its vector."""
+) -> tuple[Tensor, dict[str, Ints], dict[str, dict[int, NDArray[np.float32]]]]:
+    """The pooled vectors at the top of every branch; task -> segment -> its vector; and for tasks
+    that read words -> segment -> the outputs of all its tokens.
+    """
     pieces, base = list[Tensor](), 0
+    kinds = network.layout.tasks
+    by_token: dict[str, dict[int, Any]] = {t: {} for t in tasks if kinds[t].answer.reads_words}
     places = {task: np.zeros(len(segments), np.int64) for task in tasks}
     for chunk in chunks_by_length(segments):
         packed = pack([segments[number] for number in chunk])
-        pieces.append(network.pool(encode(network.bank, packed), packed))
+        hidden_TD = encode(network.bank, packed)
+        pieces.append(network.pool(hidden_TD, packed))
         for task, tops in packed.task_segments.items():
             numbers = [number for number in chunk if task in segments[number].tasks]
             places[task][numbers] = base + tops.cpu().numpy()
+            if task in by_token:
+                own = token_outputs(network, task, hidden_TD, packed)
+                by_token[task] |= zip(numbers, own, strict=True)
         base += len(pieces[-1])
-    return torch.cat(pieces), places
+    return torch.cat(pieces), places, by_token
+
+
+def token_outputs(
+    network: Network, task: str, hidden_TD: Tensor, pack: Pack
+) -> Iterator[NDArray[np.float32]]:
+    """The outputs of a task for all tokens of each of its segments."""
+    tops = pack.task_segments[task]
+    first, length = pack.first_S[tops].tolist(), pack.length_S[tops].tolist()
+    for start, tokens in zip(first, length, strict=True):
+        outputs_TO = network.task_outputs(task, hidden_TD[start : start + tokens])
+        yield outputs_TO.float().cpu().numpy()
+
+
+def read_words(table: TokenTable, rows: slice, segments: Sequence[NDArray[np.float32]]) -> Answers:
+    """The outputs of the words of each row, words x outputs; NaN for a word that was cut."""
+    found = np.empty(len(segments), object)
+    for n, (row, outputs_TO) in enumerate(zip(range(len(table))[rows], segments, strict=True)):
+        places = table.word_places(row)
+        own = np.full((len(places), outputs_TO.shape[1]), np.nan)
+        own[places >= 0] = outputs_TO[places[places >= 0]]
+        found[n] = own
+    return found
 
 
 def chunks_by_length(segments: Sequence[Segment], most: int | None = None) -> Iterator[Ints]:

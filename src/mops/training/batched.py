@@ -66,6 +66,9 @@ def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
             rate for owner, rate in layout.rates.items() if owner not in trunk
         ),
         "several of its tasks read the same rows": bool(shared_files(recipe.tasks)),
+        "one of its tasks answers each word": any(
+            task.answer.reads_words for task in layout.tasks.values()
+        ),
         "training.stages is set": bool(training.stages),
         "training.gradients is not sum": training.gradients != SUM,
         "its loss weights are not fixed": isinstance(training.loss_weights, str),

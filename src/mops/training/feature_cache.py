@@ -62,7 +62,8 @@ def find_prefix(network: Network) -> FrozenPrefix:
         for task, route in layout.routes.items()
     }
     encoder = replace(layout.encoder, depth=min(layout.encoder.depth, layers))
-    is_pooled = stages == len(layout.branches)
+    reads_words = any(task.answer.reads_words for task in layout.tasks.values())
+    is_pooled = stages == len(layout.branches) and not reads_words
     return FrozenPrefix(stages, replace(layout, routes=routes, encoder=encoder), is_pooled)
 
 

@@ -130,8 +130,10 @@ def task_data(
     if known and leader in known and reading.of(leader).pair == reading.of(name).pair:
         tokens = known[leader].tokens
     else:
+        group = {name, *(task for task, other in dataset.leaders.items() if other == leader)}
+        has_words = any(dataset.tasks[other].answer.reads_words for other in group)
         texts = [row.texts for row in rows]
-        tokens = tokenise_cached(ready.source.tokenizer, texts, reading.of(name))
+        tokens = tokenise_cached(ready.source.tokenizer, texts, reading.of(name), has_words)
     return TaskData(task, tokens, encode_targets(task, rows))
 
 
@@ -166,7 +168,7 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     return selection
 
 
-Outputs = NDArray[np.float32]
+Outputs = NDArray[Any]
 TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mops.config.recipe import Recipe, differing_key, to_recipe
-from mops.data.dataset import HALVES, Row, cut_halves, encode_targets
+from mops.data.dataset import HALVES, SPLITS, Row, cut_halves, encode_targets
 from mops.data.schedule import schedule_warnings, task_budgets
 from mops.errors import RecipeError
 from mops.evaluate import evaluate
@@ -211,6 +211,11 @@ def judge_run(
     def note(name: str, split: str, rows: Sequence[Row], answers: Predictions) -> None:
         tell(f"scored {name} {split}")
         scores[name] |= evaluate.judge(answers, rows, split)
+        if answers.cut_words and split in SPLITS:
+            warnings.append(
+                f"{name}: {answers.cut_words:,} words of the {split} rows are cut off by "
+                "training.max_length; they are answered with the outside tag"
+            )
         if split != "train":
             path = trainer.folder / "predictions" / f"{name}-{split}.csv"
             evaluate.write_predictions(path, rows, answers)
