@@ -26,7 +26,9 @@ class Kind:
 
 
 CLASS_LOSSES = ("cross_entropy", "binary_cross_entropy", "ordinal")
-CLASS_SCORES = ("accuracy", "f1", "precision", "recall", "matthews")
+CLASS_SCORES = (
+    "accuracy", "f1", "macro_f1", "precision", "recall", "balanced_accuracy", "matthews",
+)  # fmt: skip
 LABEL_SCORES = ("micro_f1", "macro_f1", "subset_accuracy")
 TAG_SCORES = ("entity_f1", "entity_precision", "entity_recall", "token_accuracy")
 KINDS = {

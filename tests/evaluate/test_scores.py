@@ -58,6 +58,9 @@ def test_scores_of_many_classes_are_sklearns_macro_scores(kind: str, count: int)
         assert found["recall"] == pytest.approx(
             metrics.recall_score(targets, predictions, **options)
         )
+        assert found["macro_f1"] == pytest.approx(metrics.f1_score(targets, predictions, **options))
+        balanced = metrics.recall_score(targets, predictions, labels=np.unique(targets), **options)
+        assert found["balanced_accuracy"] == pytest.approx(balanced)
         assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(targets, predictions))
         assert found["rows"] == 80
 
@@ -70,6 +73,8 @@ def test_scores_of_two_classes_are_sklearns_scores_of_the_second(kind: str) -> N
         for name in ("f1", "precision", "recall"):
             theirs = getattr(metrics, f"{name}_score")(targets, predictions, zero_division=0)
             assert found[name] == pytest.approx(theirs), name
+        macro = metrics.f1_score(targets, predictions, average="macro", zero_division=0)
+        assert found["macro_f1"] == pytest.approx(macro)
 
 
 def test_the_second_class_is_scored_also_when_no_row_has_it() -> None:

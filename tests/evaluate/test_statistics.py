@@ -65,7 +65,9 @@ def test_accuracies_move_by_their_closed_form() -> None:
     assert found[2, 3] == pytest.approx(found[2, 2]) == pytest.approx(found[3, 3])
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "f1", "precision", "recall", "matthews", "pearson"])
+@pytest.mark.parametrize(
+    "kind", ["accuracy", "f1", "precision", "recall", "matthews", "pearson", "macro_f1"]
+)
 def test_scores_of_sums_are_those_of_each_resample(kind: str) -> None:
     """One matrix product for all resamples, also where an answer hardly varies."""
     task = SIMILARITY if kind == "pearson" else SENTIMENT

@@ -38,7 +38,7 @@ TASKS: Mapping[str, dict[str, Any]] = {
     "price": {"type": "regression", "label": "price"},
     "moods": {"type": "multilabel", "label": "moods"},
     "spans": {"type": "tagging", "label": "tags"},
-    "odd": {"type": "classification", "label": "odd"},
+    "odd": {"type": "classification", "label": "odd", "score": "macro_f1"},
 }
 
 

@@ -12,7 +12,7 @@ import onnx
 
 from mops.data.batches import TokenTable
 from mops.data.dataset import Row
-from mops.errors import GuardError
+from mops.errors import GuardError, UsageError
 from mops.evaluate.evaluate import judge
 from mops.export.onnx_graph import ENCODER, build_model
 from mops.files import atomic_write, holds

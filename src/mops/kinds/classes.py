@@ -15,8 +15,10 @@ from mops.kinds.metrics import (
     Metric,
     Values,
     f1_of,
+    macro,
     matthews,
     mean_of,
+    mean_where,
     of_counts,
     precision_of,
     recall_of,
@@ -146,6 +148,8 @@ OF_COUNTS = {
     "precision": second_or_macro(precision_of),
     "recall": second_or_macro(recall_of),
     "matthews": matthews,
+    "macro_f1": macro(f1_of),
+    "balanced_accuracy": lambda counts: mean_where(recall_of(counts), counts.true > 0),
 }
 
 
