@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mops.kinds.classes import Classes
 from mops.kinds.labels import LabelSet
 from mops.kinds.metrics import Answers, Metric, Values
-from mops.kinds.tags import WordTags
+from mops.kinds.tags import Piece, WordTags
 from mops.kinds.values import Number
 
 if TYPE_CHECKING:
     from mops.tasks import Task
+
+
+ByLabel = Mapping[str, tuple[int, float]]  # label -> how often it is true, and its F1
 
 
 class Answer(Protocol):
@@ -73,6 +76,12 @@ class Answer(Protocol):
 
     def write(self, label: Any) -> str:
         """A label as the cell of a file, which `read` reads."""
+
+    def show(self, task: Task, label: Any, texts: Sequence[str]) -> str | Sequence[Piece]:
+        """A label for a reader of the report; pieces where parts of the text are marked."""
+
+    def by_label(self, task: Task, targets: Answers, values: Answers) -> ByLabel:
+        """The F1 of each label, where a row has several."""
 
     def soften(self, task: Task, targets: Answers, smoothing: float) -> Answers:
         """Targets to mix with probabilities, with a part of each spread over all labels."""

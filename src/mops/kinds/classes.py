@@ -94,6 +94,14 @@ class Classes:
     def write(self, label: str) -> str:
         return label
 
+    def show(self, task: Task, label: str, texts: Sequence[str]) -> str:
+        return label
+
+    def by_label(
+        self, task: Task, targets: Answers, values: Answers
+    ) -> dict[str, tuple[int, float]]:
+        return {}
+
     def soften(self, task: Task, targets: Answers, smoothing: float) -> Values:
         """N x classes."""
         classes = len(task.labels)

@@ -11,6 +11,7 @@ import numpy as np
 from mops.kinds.classes import canonical_label, label_problems, sorted_labels
 from mops.kinds.metrics import (
     Answers,
+    Counts,
     Metric,
     Values,
     f1_of,
@@ -95,6 +96,16 @@ class LabelSet:
 
     def write(self, label: Sequence[str]) -> str:
         return json.dumps(list(label), ensure_ascii=False)
+
+    def show(self, task: Task, label: Sequence[str], texts: Sequence[str]) -> str:
+        return ", ".join(label) or "none"
+
+    def by_label(
+        self, task: Task, targets: Answers, values: Answers
+    ) -> dict[str, tuple[int, float]]:
+        counts = Counts(*np.split(label_counts(targets, values).sum(0), 3))
+        pairs = zip(counts.true.astype(int).tolist(), f1_of(counts).tolist(), strict=True)
+        return dict(zip(task.labels, pairs, strict=True))
 
     def soften(self, task: Task, targets: Answers, smoothing: float) -> Values:
         return targets * (1 - smoothing) + smoothing / 2

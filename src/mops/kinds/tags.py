@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mops.tasks import Task
 
 OUTSIDE = "O"
+COLOURS = 6  # of kinds of entities in the report
 SPAN_TAG = re.compile(r"O|[BIES](-.+)?")
 Tags = tuple[str, ...]
 
@@ -37,6 +38,14 @@ class Span(NamedTuple):
     first: int
     stop: int
     kind: str
+
+
+class Piece(NamedTuple):
+    """A part of a text, and the kind of entity that it is."""
+
+    text: str
+    kind: str = ""
+    colour: int = 0
 
 
 class WordTags:
@@ -106,6 +115,39 @@ class WordTags:
 
     def write(self, label: Sequence[str]) -> str:
         return " ".join(label)
+
+    def show(self, task: Task, label: Tags, texts: Sequence[str]) -> str | list[Piece]:
+        """The text with its entities marked; tags that are no spans as they are."""
+        words = texts[0].split() if texts else []
+        if not has_spans(task.labels) or len(words) != len(label):
+            return " ".join(label)
+        kinds, pieces, at = entity_kinds(task.labels), list[Piece](), 0
+        for first, stop, kind in find_spans(label):
+            between, own = " ".join(words[at:first]), " ".join(words[first:stop])
+            pieces += [Piece(between)] if between else []
+            pieces.append(Piece(own, kind or "entity", kinds.index(kind) % COLOURS))
+            at = stop
+        rest = " ".join(words[at:])
+        return [*pieces, *([Piece(rest)] if rest else [])]
+
+    def by_label(
+        self, task: Task, targets: Answers, values: Answers
+    ) -> dict[str, tuple[int, float]]:
+        """Of the kinds of entities, or of tags that are none."""
+        names = entity_kinds(task.labels) if has_spans(task.labels) else task.labels
+        sums = {name: [0, 0, 0] for name in names}
+        for pair in zip(targets, values, strict=True):
+            true, found = (self.units(task, own) for own in pair)
+            for n, own in enumerate((true & found, true, found)):
+                for unit in own:
+                    sums[unit.kind][n] += 1
+        return {name: (t, 2 * r / max(1, t + f)) for name, (r, t, f) in sums.items()}
+
+    def units(self, task: Task, row: Sequence[int]) -> set[Span]:
+        tags = [task.labels[number] for number in row]
+        if has_spans(task.labels):
+            return set(find_spans(tags))
+        return {Span(n, n + 1, tag) for n, tag in enumerate(tags)}
 
     def soften(self, task: Task, targets: Answers, smoothing: float) -> Answers:
         """Of each row words x tags."""
@@ -204,6 +246,10 @@ def outside(task: Task) -> int:
 def has_spans(labels: Sequence[str]) -> bool:
     """Whether tags mark entities: IOB1, IOB2 or BIOES."""
     return bool(labels) and all(SPAN_TAG.fullmatch(label) for label in labels)
+
+
+def entity_kinds(labels: Sequence[str]) -> list[str]:
+    return sorted({label.partition("-")[2] for label in labels if label != OUTSIDE})
 
 
 def find_spans(tags: Sequence[str]) -> list[Span]:

@@ -85,6 +85,14 @@ class Number:
     def write(self, label: float) -> str:
         return repr(label)
 
+    def show(self, task: Task, label: float, texts: Sequence[str]) -> str:
+        return f"{label:.2f}"
+
+    def by_label(
+        self, task: Task, targets: Answers, values: Answers
+    ) -> dict[str, tuple[int, float]]:
+        return {}
+
     def soften(self, task: Task, targets: Answers, smoothing: float) -> Values:
         return targets
 

@@ -13,6 +13,8 @@ from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
 from mops.evaluate.evaluate import PredictionRows
 from mops.files import file_digest
+from mops.kinds.answers import ByLabel
+from mops.kinds.tags import Piece
 from mops.reports.source import JUDGES, Source, TrialFiles, read_answers
 from mops.tables import Cell, Table, number_cell
 
@@ -22,6 +24,7 @@ WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 Texts = tuple[str, ...]
+Shown = str | Sequence[Piece]  # an answer, or the text with its entities
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,9 @@ class Example:
 
     id: str
     texts: Texts  # empty where the data file is gone
-    label: str
+    label: Shown
     loss: float  # mean over the candidates
-    answers: tuple[tuple[str, str, bool], ...]  # candidate, answer, is it right
+    answers: tuple[tuple[str, Shown, bool], ...]  # candidate, answer, is it right
     only: str = ""  # the only candidate that is wrong
 
 
@@ -128,15 +131,16 @@ class Comparison:
     def example(self, row: int, only: str = "") -> Example:
         columns = [self.rows.columns["label"]]
         columns += [own.columns["prediction"] for own in self.answers.values()]
-        is_value = not self.task.answer.has_labels
-        words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
+        texts, answer = self.texts[row] if self.texts else (), self.task.answer
+        labels = [answer.read(own[row], self.task)[0] for own in columns]
+        shown = [answer.show(self.task, label, texts) for label in labels]
         is_right = [not is_wrong for is_wrong in self.wrong[:, row]]
         return Example(
             id=self.rows.columns["id"][row],
-            texts=self.texts[row] if self.texts else (),
-            label=words[0],
+            texts=texts,
+            label=shown[0],
             loss=float(self.losses[:, row].mean()),
-            answers=tuple(zip(self.answers, words[1:], is_right, strict=True)),
+            answers=tuple(zip(self.answers, shown[1:], is_right, strict=True)),
             only=only,
         )
 
@@ -150,12 +154,29 @@ class Comparison:
             quarters = [words[places == n] for n in np.unique(places)]
             spans = [f"{own.min()} to {own.max()}" for own in quarters]
             yield self.table("length", "words", places, spans)
-        places, names = self.targets.astype(int), self.task.labels
-        if not self.task.answer.has_labels:
+        answer, task = self.task.answer, self.task
+        own = {n: answer.by_label(task, self.targets, a.values) for n, a in self.answers.items()}
+        if scores := next(iter(own.values())):
+            yield self.f1_table({name: own[name] for name in own}, list(scores))
+            return
+        if answer.has_labels:
+            places, names = self.targets.astype(int), task.labels
+        else:
             edges = np.linspace(*self.task.answer.span(self.task, self.targets), RANGE_PARTS + 1)
             places = np.searchsorted(edges[1:-1], self.targets, side="right")
             names = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges))
         yield self.table("label", "label", places, names)
+
+    def f1_table(self, scores: Mapping[str, ByLabel], names: Sequence[str]) -> Table:
+        """A row for each label of which a row or a text may have several."""
+        rows = []
+        for name in names:
+            count = next(iter(scores.values()))[name][0]
+            cells = (number_cell(own[name][1], "{:.3f}") for own in scores.values())
+            rows.append((Cell(name or "entity"), number_cell(count, "{:,}"), *cells))
+        task, columns = self.task.name, ("label", "true", *self.answers)
+        note = "F1 of each label, and how often it is true."
+        return Table(f"{task}-by-label", f"{task} by label", columns, tuple(rows), note)
 
     def table(self, by: str, column: str, places: NDArray[np.int64], names: Sequence[str]) -> Table:
         """A row for each name: rows that have its place, and what each candidate makes of them."""

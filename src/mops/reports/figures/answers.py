@@ -128,6 +128,8 @@ def draw_reliability(axes: Axes, rows: PredictionRows, look: Look) -> None:
 DRAWN: dict[str, tuple[Draw, ...]] = {  # by kind of answer
     "class": (draw_confusion, draw_reliability),
     "value": (draw_agreement,),
+    "labels": (),  # the analysis of errors has a table of their F1
+    "tags": (),
 }
 CHARTS: dict[Draw, tuple[str, str, str]] = {  # group, title, caption
     draw_confusion: (
