@@ -13,6 +13,8 @@ from kinds.kind_data import TASKS, kinds_recipe
 from mops.errors import UsageError
 from mops.export import hf, onnx
 from mops.surveys.results.judge import judge_run
+from mops.surveys.results.results import read_results
+from running import StopAt, run_cli_with
 
 MAIN = {
     "topic": "accuracy", "price": "pearson", "moods": "micro_f1", "spans": "entity_f1",
@@ -54,8 +56,6 @@ def test_every_way_of_training_takes_all_kinds(
 
 
 def test_an_interrupted_run_of_all_kinds_resumes(encoder: Path, tmp_path: Path) -> None:
-    from running import StopAt
-
     recipe = kinds_recipe(tmp_path, encoder, training__save_steps=1)
     whole = mops.train(recipe, tmp_path / "whole")
     with pytest.raises(ZeroDivisionError):
@@ -82,3 +82,25 @@ def test_a_graph_refuses_words_in_one_sentence(encoder: Path, tmp_path: Path) ->
     with pytest.raises(UsageError, match="'spans' answers each word") as caught:
         onnx.export_bundle(mops.load(tmp_path / "words" / "model").bundle, tmp_path / "none")
     assert "\n" not in str(caught.value) and not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+def test_a_survey_of_five_kinds_is_judged_and_reported(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """One file, five tasks, four plans: results, decision, charts and examples of errors."""
+    plans = ["shared", "hybrid:2", "lora:8", "separate"]
+    config, design = tmp_path / "recipe.yaml", tmp_path / "design.yaml"
+    config.write_text(kinds_recipe(tmp_path, encoder, training__max_steps=12).to_yaml())
+    design.write_text(json.dumps({"name": "five", "axes": {"plan": plans}, "seeds": [1]}))
+    run, out = run_cli_with(monkeypatch, capsys), tmp_path / "survey"
+    code, said, _ = run("survey", str(design), "--config", str(config), "--out", str(out))
+    assert code == 0 and all(plan in said for plan in plans)
+    results = read_results(out)
+    assert not results.missing and results.tasks == MAIN
+    assert {candidate.name for candidate in results.candidates} == set(plans)
+    page = (out / "report.html").read_text("utf-8")
+    assert 'class="entity-' in page and "moods by label" in page
+    assert {"answers-topic.svg", "answers-price.svg"} <= {
+        path.name for path in (out / "figures").iterdir()
+    }
