@@ -138,3 +138,19 @@ def test_one_pass_takes_each_row_once(encoder: Path, tmp_path: Path) -> None:
         assert step["topic"] == step["price"] == step["moods"]
     taken = [place.row for step in rows for place in step["topic"]]
     assert len(set(taken[:60])) == min(60, len(taken)) and np.all(np.array(taken) < 60)
+
+
+def test_a_column_that_tasks_read_differently_is_tokenised_for_each(
+    encoder: Path, tmp_path: Path
+) -> None:
+    """A JSON list is words to a tagging and a text to a classification."""
+    recipe = kinds_recipe(tmp_path, encoder, "spans", "topic")
+    for name in ("train", "dev"):
+        path = tmp_path / f"{name}.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [row | {"text": row["text"].split()} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = objective_of(recipe)
+    assert made.data["spans"].tokens is not made.data["topic"].tokens
+    batch = made.make_batch(0)
+    assert {segment.tasks for segment in batch.segments} == {("spans",), ("topic",)}

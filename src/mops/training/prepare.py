@@ -17,7 +17,15 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry, Training, check_solver_installed
-from mops.data.batches import AugmentedRows, Batch, TaskData, Texts, take_rows, tokenise_cached
+from mops.data.batches import (
+    AugmentedRows,
+    Batch,
+    TaskData,
+    Texts,
+    TokenTable,
+    take_rows,
+    tokenise_cached,
+)
 from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
 from mops.errors import RecipeError
@@ -122,18 +130,17 @@ def meta_info(ready: Prepared) -> MetaInfo:
 
 
 def task_data(
-    ready: Prepared, name: str, rows: tuple[Row, ...], known: Mapping[str, TaskData] | None = None
+    ready: Prepared, name: str, rows: tuple[Row, ...], tokens: TokenTable | None = None
 ) -> TaskData:
-    """The rows of a task, with the tokens of a `known` one that reads the same rows."""
-    task, dataset, reading = ready.dataset.tasks[name], ready.dataset, ready.layout.reading
-    leader = dataset.leaders.get(name, name)
-    if known and leader in known and reading.of(leader).pair == reading.of(name).pair:
-        tokens = known[leader].tokens
-    else:
+    """The rows of a task; `tokens` are those of another task on the same rows."""
+    dataset, reading = ready.dataset, ready.layout.reading.of(name)
+    if tokens is None:
+        leader = dataset.leaders.get(name)
         group = {name, *(task for task, other in dataset.leaders.items() if other == leader)}
         has_words = any(dataset.tasks[other].answer.reads_words for other in group)
         texts = [row.texts for row in rows]
-        tokens = tokenise_cached(ready.source.tokenizer, texts, reading.of(name), has_words)
+        tokens = tokenise_cached(ready.source.tokenizer, texts, reading, has_words)
+    task = dataset.tasks[name]
     return TaskData(task, tokens, encode_targets(task, rows))
 
 
@@ -270,8 +277,12 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
     texts = {name: [row.texts for row in own] for name, own in rows.items()}
     taught = ask_teachers(training, ready.dataset.tasks, texts, ready.device)
     data: dict[str, TaskData] = {}
+    reading = ready.layout.reading
     for name, own in rows.items():
-        hard = task_data(ready, name, own, data)
+        leader = ready.dataset.leaders.get(name, name)
+        is_same = leader in data and texts[name] == texts[leader]
+        is_same = is_same and reading.of(name).pair == reading.of(leader).pair
+        hard = task_data(ready, name, own, data[leader].tokens if is_same else None)
         soft = soften(hard.task, hard.targets, training, taught.get(name))
         data[name] = replace(hard, targets=soft)
     take: TakeRows = partial(take_rows, data)
