@@ -1,5 +1,7 @@
 """The cost of one more task: 1, 3, 8 and 32 classifications of the same texts with `shared`.
 
+In the last case every row has the labels of five tasks, which one pass through the encoder teaches.
+
 python -m benchmarks.many_tasks --data DIR
 """
 
@@ -28,6 +30,7 @@ from mops.training.step import Learner, take_step
 
 COUNTS = (1, 3, 8, 32)
 CLASSES = 5
+LABELS = 5  # of a row that several tasks read
 STEP_ROWS = 32  # of all tasks together: with more tasks each has fewer
 
 
@@ -42,6 +45,7 @@ def main() -> None:
         "one text": (prediction_runs(predictors, texts[:1]), 10 * options.rounds),
         f"{len(texts)} texts": (prediction_runs(predictors, texts), options.rounds),
         "training step": (step_runs(source, texts), options.rounds),
+        "training step, rows with all labels": (whole_row_runs(source, texts), options.rounds),
     }
     found: dict[str, Any] = {}
     for title, (runs, rounds) in limit(list(cases.items()), options):
@@ -77,14 +81,29 @@ def step_runs(source: EncoderSource, texts: list[str]) -> dict[str, Callable[[],
     return {f"{count} tasks": step_run(source, texts[:STEP_ROWS], count) for count in COUNTS}
 
 
-def step_run(source: EncoderSource, texts: list[str], count: int) -> Callable[[], object]:
+def whole_row_runs(source: EncoderSource, texts: list[str]) -> dict[str, Callable[[], object]]:
+    """A step in which every task takes every row."""
+    rows = texts[:STEP_ROWS]
+    return {f"{count} tasks": step_run(source, rows, count, every=1) for count in (1, LABELS)}
+
+
+def step_run(
+    source: EncoderSource, texts: list[str], count: int, every: int = 0
+) -> Callable[[], object]:
+    """`every`: a task takes each n-th row; default: the tasks divide them."""
     predictor = make_predictor(source, count)
     tasks, training = predictor.bundle.layout.tasks, Training()
     bundle = predictor.bundle
     tokens = tokenise(bundle.tokenizer, [(text,) for text in texts], bundle.layout.reading)
     targets = np.arange(len(texts)) % CLASSES * 1.0
     data = {name: TaskData(task, tokens, targets) for name, task in tasks.items()}
-    batch = make_batch(data, {name: range(len(texts))[n::count] for n, name in enumerate(tasks)})
+    batch = make_batch(
+        data,
+        {
+            name: range(len(texts))[n * (not every) :: every or count]
+            for n, name in enumerate(tasks)
+        },
+    )
     network = Network(predictor.bundle.layout, dropout=0.1, head_dropout=0.1)
     load_pretrained(network, source)
     weighting = Fixed({task: training.weight(task) for task in network.layout.tasks})

@@ -32,6 +32,7 @@ from mops.surveys.design import Survey
 from mops.surveys.expansion import count_steps
 from mops.surveys.experiments import EXPERIMENTS, Experiment, named_survey
 from mops.tables import markdown_lines
+from mops.tasks import KINDS, Kind
 from mops.yaml_io import read_yaml
 
 NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
@@ -81,6 +82,26 @@ def recipe_page() -> str:
         parts += [f"## {title}\n", "| key | default | meaning |\n|---|---|---|"]
         parts.append("\n".join(key_row(name, field) for name, field in fields(model)) + "\n")
     parts += [
+        "## Kinds of tasks\n",
+        "| `type` | text columns | `loss` | `score` |\n|---|---|---|---|",
+        "\n".join(kind_row(*item) for item in KINDS.items()) + "\n",
+        "The first loss and the first score are the defaults; a pair of two classes has "
+        "`binary_cross_entropy`, tags that mark no entities have `token_accuracy`. All scores are "
+        "recorded, with the mean absolute error (`mae`) of a regression.\n",
+        "A `multilabel` row is a JSON list, labels with `separator` between them, or columns of 0 "
+        "and 1 (`label: [toxic, insult]`); `[]` has no label. Its thresholds are chosen with the "
+        "best state. A `tagging` row has as many tags as words: JSON lists, or both with blanks "
+        "between; files that end in `.conll`, `.iob`, `.iob2` or `.bio` have a word on each line, "
+        "and the columns `tokens` and `tags` (name them with `columns`). The first piece of a word "
+        "answers; words beyond `max_length` are answered with the outside tag. Entities are exact "
+        "spans (IOB1, IOB2, BIOES).\n",
+        "Tasks with the same files and text columns read each row once, and a step encodes it once "
+        "for all of them (`schedule: together` with equal batch sizes, or `mixed`; augmented rows "
+        "are encoded for each). A row may lack the labels of some tasks.\n",
+        "```yaml\ntasks:\n"
+        "  topic: {type: classification, text: text, label: topic, train: all.csv, split: 0.1}\n"
+        "  price: {type: regression, text: text, label: price, train: all.csv, split: 0.1}\n"
+        "  moods: {type: multilabel, text: text, label: moods, train: all.csv, split: 0.1}\n```\n",
         "## Heads\n",
         "`training.head` is `linear`, `mlp` or `cosine`; or a mapping with `kind`, `depth`, "
         "`width`, `activation` (mlp), `norm` (LayerNorm on the pooled vector), `project` and "
@@ -95,6 +116,12 @@ def recipe_page() -> str:
         "\n".join(f"| `{key}` | {needs} |" for key, (needs, _) in NEEDS.items()) + "\n",
     ]
     return "\n".join(parts)
+
+
+def kind_row(name: str, kind: Kind) -> str:
+    texts = " or ".join(map(str, kind.texts))
+    methods = (", ".join(f"`{way}`" for way in ways) for ways in (kind.losses, kind.scores))
+    return f"| `{name}` | {texts} | {' | '.join(methods)} |"
 
 
 def named_row(name: str, recipe: dict[str, Any]) -> str:

@@ -145,7 +145,7 @@ def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow(["id", "prediction", "label"])
                 writer.writerows(zip(map(str, range(skill.rows)), answers, labels, strict=True))
-        number = float if task.is_similarity else task.labels.index
+        number = float if not task.answer.has_labels else task.labels.index
         x, y = (np.array([number(word) for word in of], float) for of in (labels, answers))
         scores[name] = {part: score(task, x, y) for part in PARTS}
     (run / "record.json").write_text(made_record(recipe, scores, skill).to_json(), "utf-8")

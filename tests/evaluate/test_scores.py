@@ -12,6 +12,7 @@ from sklearn import metrics
 
 from building import THREE_TASKS
 from mops.evaluate import metrics as scores
+from mops.kinds import metrics as of_rows
 from mops.tasks import Task
 
 SENTIMENT, PARAPHRASE, SIMILARITY = THREE_TASKS
@@ -57,6 +58,9 @@ def test_scores_of_many_classes_are_sklearns_macro_scores(kind: str, count: int)
         assert found["recall"] == pytest.approx(
             metrics.recall_score(targets, predictions, **options)
         )
+        assert found["macro_f1"] == pytest.approx(metrics.f1_score(targets, predictions, **options))
+        balanced = metrics.recall_score(targets, predictions, labels=np.unique(targets), **options)
+        assert found["balanced_accuracy"] == pytest.approx(balanced)
         assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(targets, predictions))
         assert found["rows"] == 80
 
@@ -69,6 +73,8 @@ def test_scores_of_two_classes_are_sklearns_scores_of_the_second(kind: str) -> N
         for name in ("f1", "precision", "recall"):
             theirs = getattr(metrics, f"{name}_score")(targets, predictions, zero_division=0)
             assert found[name] == pytest.approx(theirs), name
+        macro = metrics.f1_score(targets, predictions, average="macro", zero_division=0)
+        assert found["macro_f1"] == pytest.approx(macro)
 
 
 def test_the_second_class_is_scored_also_when_no_row_has_it() -> None:
@@ -101,7 +107,7 @@ def test_correlations_are_scipys(kind: str) -> None:
         assert set(found) == {"pearson", "spearman", "rows"}
 
 
-@pytest.mark.parametrize("of", [scores.pearson, scores.spearman])
+@pytest.mark.parametrize("of", [of_rows.pearson, of_rows.spearman])
 def test_a_constant_side_has_no_correlation_and_gives_zero(of: object) -> None:
     rising, flat = np.arange(5.0), np.full(5, 0.1)  # 0.1 has no exact mean
     with warnings.catch_warnings():
@@ -112,7 +118,7 @@ def test_a_constant_side_has_no_correlation_and_gives_zero(of: object) -> None:
 
 def test_ranks_are_scipys_from_zero() -> None:
     values = np.random.default_rng(0).integers(0, 6, 40).astype(float)
-    np.testing.assert_array_equal(scores.ranks(values), stats.rankdata(values) - 1)
+    np.testing.assert_array_equal(of_rows.ranks(values), stats.rankdata(values) - 1)
 
 
 def test_both_overall_scores_by_hand() -> None:

@@ -19,11 +19,12 @@ from mops.data.batches import tokenise
 from mops.errors import UsageError
 from mops.export.hf import export_bundle
 from mops.export.merge import MERGERS
+from mops.kinds.classes import CLASS_LOGITS
 from mops.model.network import Network
 from mops.plans.catalog import every_plan
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import Bundle, load_bundle, save_bundle
-from mops.predict.inference import CLASS_LOGITS, compute_outputs
+from mops.predict.inference import compute_outputs
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -81,7 +82,7 @@ def bundle_logits(bundle: Bundle, name: str, texts: list[tuple[str, ...]]) -> np
     task = bundle.layout.tasks[name]
     table = tokenise(bundle.tokenizer, texts, bundle.layout.reading.of(name))
     outputs = compute_outputs(bundle.network, {name: table})[name].astype(np.float64)
-    return outputs if task.is_similarity else CLASS_LOGITS[task.loss_name](outputs)
+    return outputs if not task.answer.has_labels else CLASS_LOGITS[task.loss_name](outputs)
 
 
 def load_model(folder: Path) -> tuple[Any, Any]:
@@ -240,7 +241,7 @@ def test_labels_problem_types_and_lengths_are_those_of_the_tasks(tmp_path: Path)
         assert model.config.id2label == dict(enumerate(labels))
         assert model.config.label2id == {label: n for n, label in enumerate(labels)}
         kinds = {True: "regression", False: "single_label_classification"}
-        assert model.config.problem_type == kinds[task.is_similarity]
+        assert model.config.problem_type == kinds[not task.answer.has_labels]
         assert tokenizer.model_max_length == bundle.layout.reading.max_length
 
 

@@ -109,9 +109,9 @@ def test_equal_rows_of_several_tasks_are_tokenised_once(
 ) -> None:
     taken: list[int] = []
 
-    def tokenise(tokenizer: Any, rows: Any, reading: Any) -> Any:
+    def tokenise(tokenizer: Any, rows: Any, *more: Any) -> Any:
         taken.append(len(rows))
-        return batches.tokenise(tokenizer, rows, reading)
+        return batches.tokenise(tokenizer, rows, *more)
 
     monkeypatch.setattr(bundle_module, "tokenise", tokenise)
     pairs = some_texts(9, 2)

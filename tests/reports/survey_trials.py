@@ -108,7 +108,7 @@ class Maker:
         own = np.random.default_rng([self.draw, seed, len(task.name)])
         hard = asked.hardness + 0.1 * own.normal(size=count)
         more: dict[str, Sequence[Any]] = {}
-        if task.is_similarity:
+        if not task.answer.has_labels:
             numbers = targets + 3 * (1 - self.skill) * own.normal(size=count) * (1 + hard)
             numbers = numbers.clip(*task.range).round(6)
             losses = (numbers - targets) ** 2

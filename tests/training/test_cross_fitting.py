@@ -43,7 +43,7 @@ def taste(monkeypatch: pytest.MonkeyPatch) -> Taste:
         weights = {name: weight.clone() for name, weight in network.weights().items()}
         made.states[made.step] = weights
         scores = {chooser: -abs(made.step - best) / 10 for chooser, best in made.steps.items()}
-        return scores, evaluate(objective, network)[1]
+        return evaluate(objective, network)._replace(scores=scores)
 
     def judge_step(trainer: Trainer, watcher: Any) -> None:
         made.step = trainer.state.step

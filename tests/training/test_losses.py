@@ -11,9 +11,10 @@ from scipy.special import expit, log_softmax, rel_entr, softmax
 
 from building import THREE_TASKS, build_network, mixed_batch, mixed_segments, outputs_of
 from mops.errors import GuardError, RecipeError
+from mops.kinds.classes import canonical_label, sorted_labels
 from mops.model.packing import pack_segments
 from mops.plans.rows import Rate, SharingPlan
-from mops.tasks import Task, canonical_label, sorted_labels
+from mops.tasks import Task
 from mops.training.losses import divergence_of, loss_of
 from mops.training.step import StepFacts, check_reach, compute_losses
 
@@ -164,7 +165,7 @@ def test_r_drop_reads_each_row_twice() -> None:
         ({"labels": ("0", "0")}, "names a label twice"),
         ({"labels": ("0",)}, "only one class"),
         ({"range": (0.0, 1.0)}, "belongs to a similarity"),
-        ({"type": "regression"}, "allowed: classification"),
+        ({"type": "ranking"}, "allowed: classification"),
         ({"text": ("a", "b")}, "reads 1 text column(s)"),
         ({"text": ("y",)}, "is also an input"),
         ({"name": "My Task"}, "small letters"),

@@ -62,8 +62,8 @@ def score_in_turn(monkeypatch: pytest.MonkeyPatch, scores: Sequence[float]) -> N
     evaluate, left = TaskObjective.evaluate, iter(scores)
 
     def evaluate_as_told(*given: Any) -> Any:
-        score, (choosers, facts) = next(left), evaluate(*given)
-        return dict.fromkeys(choosers, score), facts
+        found = evaluate(*given)
+        return found._replace(scores=dict.fromkeys(found.scores, next(left)))
 
     monkeypatch.setattr(TaskObjective, "evaluate", evaluate_as_told)
 

@@ -12,7 +12,7 @@ from mops.cli.options import BACKEND, DATA, DEVICE, JSON, PATH, TASKS, load_pred
 from mops.cli.screen import ProgressBar, print_scores, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
-from mops.data.dataset import SPLITS, Dataset, read_task
+from mops.data.dataset import SPLITS, Dataset, read_task, shared_files
 from mops.errors import DataError, RunError
 from mops.evaluate.evaluate import answer_dataset, judge, score_table
 from mops.record import RunScores
@@ -57,7 +57,11 @@ def command(
 def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> RunScores:
     config = predictor.bundle.config
     tasks = {name: predictor.bundle.layout.tasks[name] for name in entries}
-    splits = {name: read_task(entries[name], task, SPLITS)[1] for name, task in tasks.items()}
+    shared = shared_files(entries)
+    splits = {
+        name: read_task(entries[name], task, SPLITS, shared.get(name))[1]
+        for name, task in tasks.items()
+    }
     scores: dict[str, Any] = {name: {} for name in entries}
     answered = answer_dataset(predictor, Dataset(tasks, splits, {}), int(config.get("seed", 0)))
     with ProgressBar("scoring", total=sum(map(len, splits.values()))) as bar:

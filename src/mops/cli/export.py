@@ -11,7 +11,7 @@ import click
 
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, PATH
-from mops.data.dataset import Row, read_task
+from mops.data.dataset import Row, read_task, shared_files
 from mops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def command(
 
 def read_validation(bundle: Bundle, data: str | None) -> dict[str, tuple[Row, ...]]:
     """The labelled validation rows of every task."""
-    rows = {}
-    for name, entry in find_entries(bundle.entries, data, None).items():
-        splits = read_task(entry, bundle.layout.tasks[name], ("validation",))[1]
-        rows[name] = tuple(splits["validation"].good)
+    rows, entries = {}, find_entries(bundle.entries, data, None)
+    shared = shared_files(entries)
+    for name, entry in entries.items():
+        splits = read_task(entry, bundle.layout.tasks[name], ("validation",), shared.get(name))[1]
+        rows[name] = splits["validation"].labelled
     return rows

@@ -60,7 +60,7 @@ def lay_out_plans(recipe: Recipe, name: str | None) -> list[Layout]:
     Labels that the recipe does not name are read from the training files.
     """
     shape, tasks = find_encoder(recipe.encoder, ["config.json"]).shape, recipe.task_values()
-    if not all(task.labels or task.is_similarity for task in tasks.values()):
+    if not all(task.labels or not task.answer.has_labels for task in tasks.values()):
         tasks = dict(read_dataset(recipe, wanted=()).tasks)
     reading = recipe.training.reading(tasks)
     plans = [read_plan(name)] if name else every_plan(shape.depth, tuple(tasks))

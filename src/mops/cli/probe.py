@@ -11,6 +11,7 @@ import click
 from mops.cli.options import DEVICE, JSON, PATH
 from mops.cli.screen import ERR, print_table, print_warnings, respond
 from mops.errors import UsageError
+from mops.kinds.answers import CLASS
 from mops.predict.card import Gaps, probe_table
 from mops.tasks import Task
 
@@ -51,16 +52,17 @@ def command(models: tuple[Path, ...], device: str | None, as_json: bool) -> None
 
 
 def common_tasks(models: Sequence[Mapping[str, Task]]) -> dict[str, Task]:
-    """The tasks that all models have, with the same answers."""
+    """The tasks with classes or values that all models have, with the same answers."""
     common = {
         name: task
         for name, task in models[0].items()
-        if all(name in tasks and answers(tasks[name]) == answers(task) for tasks in models)
+        if (task.answer is CLASS or not task.answer.has_labels)
+        and all(name in tasks and answers(tasks[name]) == answers(task) for tasks in models)
     }
     if not common:
         lists = "; ".join(", ".join(tasks) for tasks in models)
         raise UsageError(
-            f"the models have no task in common ({lists}); name models of the same tasks"
+            f"the models have no task with classes or values in common ({lists}); name others"
         )
     return common
 

@@ -45,9 +45,9 @@ class Recipe(Strict):
         return lay_out(self.sharing_plan(), list(tasks.values()), encoder, reading)
 
     def with_labels(self, tasks: Mapping[str, Task]) -> Self:
-        """The complete recipe, with the labels that were read from the data."""
-        labels = {name: {"labels": task.labels} for name, task in tasks.items()}
-        entries = {n: entry.model_copy(update=labels[n]) for n, entry in self.tasks.items()}
+        """The complete recipe, with what was read from the data."""
+        learnt = {n: {"labels": task.labels, "scale": task.scale} for n, task in tasks.items()}
+        entries = {n: entry.model_copy(update=learnt[n]) for n, entry in self.tasks.items()}
         return self.model_copy(update={"tasks": entries})
 
     def to_data(self) -> dict[str, Any]:
@@ -101,6 +101,9 @@ def find_problems(recipe: Recipe) -> Iterator[str]:
                 f"training.augment.swap names {name!r}, which reads one text; "
                 f"allowed: pair tasks ({pairs}); remove it"
             )
+    for name in tasks if training.augment and training.augment.word_dropout else ():
+        if tasks[name].answer.reads_words:
+            yield f"training.augment.word_dropout would drop words of {name!r} but not their tags"
     reading = training.reading(tasks)
     for name, head in reading.heads.items():
         if head.kind == "cosine" and reading.of(name).pair != "bi":

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from mops.errors import RecipeError
+from mops.kinds.classes import canonical_label
 from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
-from mops.tasks import Task, canonical_label
+from mops.tasks import KINDS, Task
 from mops.yaml_io import read_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,7 +26,7 @@ ScheduleName = Literal[
 PairMode = Literal["cross", "bi"]
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
-SAME_IN_TASK = ("type", "label", "range", "loss", "score", "class_weights")
+SAME_IN_TASK = ("type", "label", "range", "scale", "loss", "score", "class_weights", "separator")
 LOSS_WEIGHTS = ("uncertainty", "dwa")
 SUM = "sum"  # plain gradients: one backward pass, nothing per task
 
@@ -68,11 +69,21 @@ class Strict(BaseModel):
 class TaskEntry(Strict):
     """One task of a recipe: its kind and its files."""
 
-    type: str = Field(description="classification, pair_classification or similarity")
+    type: str = Field(description=", ".join(KINDS))
     text: str | tuple[str, ...] = Field(description="column or columns with the text")
-    label: str = Field(description="column with the label; not one of the text columns")
+    label: str | tuple[str, ...] = Field(
+        description="column with the label, not one of the text columns; of a multilabel also "
+        "several columns of 0 and 1"
+    )
     labels: tuple[Label, ...] = doc((), "the classes; default: read from the training file")
-    range: tuple[float, float] | None = doc(None, "lowest and highest similarity, as [0, 5]")
+    range: tuple[float, float] | None = doc(
+        None, "lowest and highest value of a similarity or regression, as [0, 5]"
+    )
+    scale: tuple[float, float] | None = doc(
+        None,
+        "mean and standard deviation of a regression's labels: the network sees standardised "
+        "values; default: of the training file",
+    )
     train: str | dict[str, Positive] | None = doc(
         None,
         "training file; several as {file: weight}, the task's own file first. A weight of 0.5 "
@@ -85,14 +96,17 @@ class TaskEntry(Strict):
     )
     columns: tuple[str, ...] = doc((), "column names of files without a header")
     on_bad_row: Literal["error", "skip"] = doc("error", "how unusable rows are handled")
+    separator: str = doc(";", "character between the labels in a cell of a multilabel")
     loss: str = doc(
         "",
         "cross_entropy, binary_cross_entropy, ordinal (three or more classes, in the "
-        "order of labels) or mse; default: by type",
+        "order of labels), mse, mae or huber; default: by type",
     )
     score: str = doc("", "the main score of the task; default: by type")
     class_weights: tuple[Positive, ...] = doc(
-        (), "weight of each class in the loss, in the order of labels"
+        (),
+        "weight of each class in the loss, in the order of labels; of a multilabel that of the "
+        "rows which have the label",
     )
 
     def task(self, name: str) -> Task:
@@ -294,7 +308,7 @@ def head_shape(given: str | dict[str, Any], name: str, tasks: dict[str, Task]) -
         where, given = f"{where}.{name}", given.get(name, "linear")
     data = {"kind": given} if isinstance(given, str) else given
     head = to_value(HeadShape, data, where=where, error=RecipeError)
-    if head.kind == "cosine" and not tasks[name].is_similarity:
+    if head.kind == "cosine" and not tasks[name].kind.has_cosine:
         raise RecipeError(
             f"training.head: a cosine head needs a similarity, {name!r} is a {tasks[name].type}; "
             "give heads per task, as {" + name + ": linear}"

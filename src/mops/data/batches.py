@@ -6,6 +6,7 @@ pass and the row's number alone, so a resumed run sees the same texts.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from tokenizers import Tokenizer
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
 from mops.errors import EncoderError
+from mops.kinds.metrics import Answers, known
 from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
 from mops.tasks import Task
@@ -29,6 +31,7 @@ Ints = NDArray[np.int32]
 Texts = tuple[str, ...]  # the one or two texts of a row
 CHUNK = 4096  # rows tokenised at a time; bounds memory
 KIND = "tokens"  # in the store
+WORD = re.compile(r"\S+")
 WORTH_KEEPING = 5000  # rows; fewer are tokenised faster than a cached table is found
 
 
@@ -41,6 +44,10 @@ class TokenTable:
     starts: NDArray[np.int64]  # first token of each sequence, and one past the last
     per_row: int
     cut: int = 0  # sequences that were longer than max_length
+    # Where the first piece of each word is in its sequence, -1 for a word that was cut; and the
+    # first word of each row, and one past the last. Only for tasks that read words.
+    words: Ints | None = None
+    word_starts: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return (len(self.starts) - 1) // self.per_row
@@ -50,6 +57,15 @@ class TokenTable:
         for sequence in range(row * self.per_row, (row + 1) * self.per_row):
             span = slice(self.starts[sequence], self.starts[sequence + 1])
             yield self.ids[span], self.types[span]
+
+    @property
+    def has_words(self) -> bool:
+        return self.words is not None
+
+    def word_places(self, row: int) -> Ints:
+        """The place of each word of a row in its sequence."""
+        assert self.words is not None and self.word_starts is not None
+        return self.words[self.word_starts[row] : self.word_starts[row + 1]]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -92,18 +108,29 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> TokenTable:
-    """The texts of rows as sequences: one per row, or with `bi` pairs one per text."""
+def tokenise(
+    tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, has_words: bool = False
+) -> TokenTable:
+    """The texts of rows as sequences: one per row, or with `bi` pairs one per text.
+
+    `has_words`: with the place of each word of a single text.
+    """
     most, apart = reading.max_length, reading.texts_apart(bool(texts) and len(texts[0]) == 2)
     ids: list[Ints] = [np.zeros(0, np.int32)]
     types: list[Ints] = [np.zeros(0, np.int32)]
+    words: list[Ints] = [np.zeros(0, np.int32)]
     cut = 0
     for start in range(0, len(texts), CHUNK):
         tokenizer.enable_truncation(most)  # shortens the longer text of a pair first
         rows = [
             tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
         ]
-        for encoding in tokenizer.encode_batch(list_inputs(rows, apart)):
+        encodings = tokenizer.encode_batch(list_inputs(rows, apart))
+        if has_words:
+            chunk = texts[start : start + CHUNK]
+            pairs = zip(encodings, chunk, strict=True)
+            words += [find_words(encoding.offsets, text) for encoding, (text, *_) in pairs]
+        for encoding in encodings:
             ids.append(np.array(encoding.ids, dtype=np.int32))
             types.append(np.array(encoding.type_ids, dtype=np.int32))
             cut += bool(encoding.overflowing)
@@ -113,6 +140,8 @@ def tokenise(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> 
         starts=np.cumsum([len(sequence) for sequence in ids], dtype=np.int64),
         per_row=2 if apart else 1,
         cut=cut,
+        words=np.concatenate(words) if has_words else None,
+        word_starts=np.cumsum([len(row) for row in words]) if has_words else None,
     )
 
 
@@ -133,6 +162,18 @@ def full_lengths(
     return lengths
 
 
+def find_words(offsets: Sequence[tuple[int, int]], text: str) -> Ints:
+    """The first token of each word of a text, -1 where it was cut off."""
+    tokens = [(n, first, stop) for n, (first, stop) in enumerate(offsets) if stop > first]
+    places, at = [], 0
+    for word in WORD.finditer(text):
+        while at < len(tokens) and tokens[at][2] <= word.start():
+            at += 1
+        is_here = at < len(tokens) and tokens[at][1] < word.end()
+        places.append(tokens[at][0] if is_here else -1)
+    return np.array(places, dtype=np.int32)
+
+
 def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:
     """A text cut to twice the number of tokens that can be used.
 
@@ -147,18 +188,23 @@ def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:
     return text if len(offsets) <= 2 * most else text[: offsets[2 * most][0]]
 
 
-def tokenise_cached(tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading) -> TokenTable:
+def tokenise_cached(
+    tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, has_words: bool = False
+) -> TokenTable:
     """`tokenise`, memory-mapped from the store where it has been done before."""
     store = find_store() if len(texts) >= WORTH_KEEPING else None
     if store is None:
-        return tokenise(tokenizer, texts, reading)
-    key = cache_key(tokenizer, texts, reading)
+        return tokenise(tokenizer, texts, reading, has_words)
+    key = cache_key(tokenizer, texts, reading) + ("-words" if has_words else "")
     if (cached := store.read(KIND, key)) is not None:
         per_row, cut = cached["facts"].tolist()
-        return TokenTable(cached["ids"], cached["types"], cached["starts"], per_row, cut)
-    table = tokenise(tokenizer, texts, reading)
+        own = cached["ids"], cached["types"], cached["starts"], per_row, cut
+        return TokenTable(*own, cached.get("words"), cached.get("word_starts"))
+    table = tokenise(tokenizer, texts, reading, has_words)
     facts = np.array([table.per_row, table.cut], dtype=np.int64)
     arrays: Arrays = {"ids": table.ids, "types": table.types, "starts": table.starts}
+    if table.words is not None and table.word_starts is not None:
+        arrays = {**arrays, "words": table.words, "word_starts": table.word_starts}
     store.add(KIND, key, {**arrays, "facts": facts}, {"what": "tokens"})
     return table
 
@@ -186,15 +232,29 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Words:
+    """The words of some rows: how many each row has, and their places in its sequence."""
+
+    counts: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Rows of one or more tasks: their sequences in order, and the targets of each task."""
 
     segments: tuple[Segment, ...]
-    targets: Mapping[str, NDArray[np.float64]]
+    targets: Mapping[str, Answers]
     # Factor on a task's loss where its rows are more or fewer than its usual batch; default 1.
     scale: Mapping[str, float] = field(default_factory=dict)
     # Weight of the rows here in the mean over the rows of all processes; default 1.
     parts: Mapping[str, float] = field(default_factory=dict)
+    words: Mapping[str, Words] = field(default_factory=dict)  # of tasks with a target for each
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has a label."""
+        return not self.segments
 
 
 @dataclass(frozen=True)
@@ -203,23 +263,57 @@ class TaskData:
 
     task: Task
     tokens: TokenTable
-    targets: NDArray[np.float64]  # class number, or the value as written
+    targets: Answers
 
     def __len__(self) -> int:
         return len(self.targets)
 
+    @cached_property
+    def is_known(self) -> NDArray[np.bool_]:
+        """Which rows have a label: others are rows of other tasks on the same file."""
+        return known(self.targets)
+
 
 def make_batch(data: Mapping[str, TaskData], chosen: Mapping[str, Sequence[int]]) -> Batch:
-    """The chosen rows of each task as one batch."""
-    segments = (make_segments(task, data[task], rows) for task, rows in chosen.items())
-    targets = {task: data[task].targets[list(rows)] for task, rows in chosen.items()}
-    return Batch(tuple(chain.from_iterable(segments)), targets)
+    """The chosen rows of each task as one batch.
+
+    Tasks that take the same rows of one table share their segments; a row without a label is only
+    read by the other tasks.
+    """
+    readers: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    for task, rows in chosen.items():
+        readers.setdefault((id(data[task].tokens), tuple(rows)), []).append(task)
+    segments: list[Segment] = []
+    for (_, rows), tasks in readers.items():
+        labelled = np.array([data[task].is_known[list(rows)] for task in tasks])
+        for row, is_known in zip(rows, labelled.T, strict=True):
+            own = tuple(task for task, is_own in zip(tasks, is_known, strict=True) if is_own)
+            segments += make_segments(own, data[tasks[0]], [row]) if own else ()
+    targets, scale, words = {}, {}, {}
+    for task, chosen_rows in chosen.items():
+        split, places = data[task], np.array(chosen_rows, dtype=np.int64)
+        is_known = split.is_known[places]
+        if is_known.any():
+            targets[task] = split.targets[places][is_known]
+            scale[task] = float(is_known.mean() / split.is_known.mean())
+            if split.task.answer.reads_words:
+                words[task], targets[task] = take_words(split, places[is_known])
+    return Batch(tuple(segments), targets, scale, words=words)
 
 
-def make_segments(task: str, data: TaskData, rows: Iterable[int]) -> Iterator[Segment]:
+def take_words(data: TaskData, rows: NDArray[np.int64]) -> tuple[Words, Answers]:
+    """The words of some rows that were not cut, and their targets."""
+    places = [data.tokens.word_places(row) for row in rows.tolist()]
+    targets = [np.array(data.targets[row])[own >= 0] for row, own in zip(rows, places, strict=True)]
+    read = [own[own >= 0].astype(np.int64) for own in places]
+    counts = np.array([len(own) for own in read], dtype=np.int64)
+    return Words(counts, np.concatenate(read)), np.concatenate(targets)
+
+
+def make_segments(tasks: tuple[str, ...], data: TaskData, rows: Iterable[int]) -> Iterator[Segment]:
     for row in rows:
         for ids, types in data.tokens.row(row):
-            yield Segment(ids, types, (task,))
+            yield Segment(ids, types, tasks)
 
 
 def split_batches(

@@ -4,10 +4,12 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from mops.data.dataset import SHOWN_ROWS, Row, RowsRead
-from mops.tasks import Task, sorted_labels
+from mops.kinds.classes import sorted_labels
+from mops.tasks import Task
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 Texts = tuple[str, ...]
@@ -64,13 +66,20 @@ def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
     )
 
 
+def named_labels(row: Row) -> tuple[str, ...]:
+    """The labels of a row, if they are words."""
+    if isinstance(row.label, tuple):
+        return row.label
+    return (row.label,) if isinstance(row.label, str) else ()
+
+
 def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _report(task: Task, name: str, read: RowsRead, texts: Mapping[str, list[Texts]]) -> SplitReport:
     own, train = texts[name], set(texts[TRAIN])
-    counts = Counter(row.label for row in read.good if isinstance(row.label, str))
+    counts = Counter(chain.from_iterable(map(named_labels, read.good)))
     # All classes where rows are labelled, so that a class without rows shows its zero.
     classes = sorted_labels(set(counts) | set(task.labels)) if counts else ()
     sentences = {sentence for row in train for sentence in row}
@@ -107,7 +116,7 @@ def _baseline(
     task: Task, train: Sequence[Row], validation: Sequence[Row]
 ) -> tuple[str | None, float | None]:
     labels = [row.label for row in validation if row.label is not None]
-    if labels and task.range:
+    if labels and not task.answer.has_labels:
         return None, 0.0
     counts = Counter(row.label for row in train if isinstance(row.label, str))
     if not labels or not counts:

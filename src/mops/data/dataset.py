@@ -6,21 +6,21 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from mops.config.recipe import Recipe
-from mops.config.training import TaskEntry
+from mops.config.training import TaskEntry, Training
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.files import file_digest
-from mops.tasks import Task, are_numbers, canonical_label, sorted_labels
+from mops.kinds.classes import canonical_label
+from mops.kinds.labels import join_columns
+from mops.kinds.metrics import Answers
+from mops.tasks import Task
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
@@ -35,7 +35,7 @@ class Row:
 
     id: str
     texts: tuple[str, ...]
-    label: str | float | None
+    label: Any  # a string, a number or strings, by the kind of the task; None: none
     where: str
     problem: str = ""
 
@@ -46,10 +46,14 @@ class Row:
 
 
 class FileRows(NamedTuple):
-    """The number of usable rows of a training file, and their weight in a pass over the task."""
+    """The number of usable rows of a training file, and their weight in a pass over the task.
+
+    Tasks with the same `leader` take them in the same order.
+    """
 
     rows: int
     weight: float = 1.0
+    leader: str = ""  # default: the task itself
 
     @property
     def in_pass(self) -> int:
@@ -75,6 +79,11 @@ class RowsRead:
         return tuple(row for row in self.rows if not row.problem)
 
     @property
+    def labelled(self) -> tuple[Row, ...]:
+        """Those that have a label: of a file that several tasks read, a row may have none."""
+        return tuple(row for row in self.good if row.label is not None)
+
+    @property
     def bad(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.problem)
 
@@ -86,11 +95,15 @@ class Dataset:
     tasks: Mapping[str, Task]
     splits: Mapping[str, Mapping[str, RowsRead]]  # task -> split -> rows
     digests: Mapping[str, str]  # file -> SHA-256
+    leaders: Mapping[str, str] = field(default_factory=dict)  # of tasks on the same rows
 
     @property
     def train_files(self) -> dict[str, tuple[FileRows, ...]]:
         """Task -> the files of its training rows."""
-        return {task: splits["train"].files for task, splits in self.splits.items()}
+        return {
+            task: tuple(file._replace(leader=self.leaders.get(task, "")) for file in own.files)
+            for task, own in ((task, splits["train"]) for task, splits in self.splits.items())
+        }
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -111,11 +124,44 @@ def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:
     """Read the files of a recipe; labels that it does not list come from the training rows."""
     tasks: dict[str, Task] = {}
     splits: dict[str, dict[str, RowsRead]] = {}
-    digests: dict[str, str] = {}
+    shared = shared_files(recipe.tasks, recipe.training)
     for name, entry in recipe.tasks.items():
-        tasks[name], splits[name] = read_task(entry, entry.task(name), wanted)
-        digests |= {file: file_digest(file) for file in entry.all_files}
-    return Dataset(tasks, splits, digests)
+        own = shared.get(name)
+        tasks[name], splits[name] = read_task(entry, entry.task(name), wanted, own)
+    files = dict.fromkeys(file for entry in recipe.tasks.values() for file in entry.all_files)
+    leaders = {name: own.leader for name, own in shared.items() if own.is_together}
+    return Dataset(tasks, splits, {file: file_digest(file) for file in files}, leaders)
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """Files that several tasks read, each once. A row may lack the labels of some tasks."""
+
+    leader: str  # the first task
+    is_together: bool = True  # a training step may take the same rows for all of them
+    opened: dict[str, DataTable] = field(default_factory=dict)
+
+    def open(self, file: str, task: Task, columns: tuple[str, ...]) -> DataTable:
+        if file not in self.opened:
+            table = open_table(file, task.text, names=columns)
+            self.opened[file] = replace(table, records=partial(iter, list(table.records())))
+        return self.opened[file]
+
+
+def shared_files(
+    entries: Mapping[str, TaskEntry], training: Training | None = None
+) -> dict[str, SharedFiles]:
+    """The files of each task that reads the same texts as another one."""
+    groups: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        keys = ("text", "train", "validation", "test", "split", "columns", "on_bad_row")
+        groups.setdefault(repr([getattr(entry, key) for key in keys]), []).append(name)
+    turns = {stage.schedule or training.schedule for stage in training.stages} if training else {}
+    is_together = not training or {training.schedule, *turns} <= {"together", "mixed"}
+    shared: dict[str, SharedFiles] = {}
+    for names in (names for names in groups.values() if len(names) > 1):
+        shared |= dict.fromkeys(names, SharedFiles(names[0], is_together))
+    return shared
 
 
 def dataset_key(recipe: Recipe) -> str:
@@ -124,37 +170,41 @@ def dataset_key(recipe: Recipe) -> str:
 
 
 def read_task(
-    entry: TaskEntry, task: Task, wanted: tuple[str, ...]
+    entry: TaskEntry, task: Task, wanted: tuple[str, ...], shared: SharedFiles | None = None
 ) -> tuple[Task, dict[str, RowsRead]]:
-    """The task with its labels, and its splits."""
+    """The task with its labels, and its splits; `shared` are files that other tasks read too."""
     if not entry.train_files:
         raise DataError(f"task {task.name!r}: no `train` file is named")
     file = entry.files()["train"]
-    train = read_split(entry, task, file, needs_label=True)
-    labels = {row.label for row in train.good}
-    if len(labels) == 1:
+    train = read_split(entry, task, file, needs_label=True, shared=shared)
+    answers = [row.label for row in train.good if row.label is not None]
+    if len(set(answers)) == 1:
         raise DataError(
-            f"task {task.name!r}: all {len(train.good)} training rows of {file} have the "
-            f"label {train.good[0].label!r}; there is nothing to learn. Check `label`"
+            f"task {task.name!r}: all {len(answers)} training rows of {file} have the "
+            f"label {answers[0]!r}; there is nothing to learn. Check `label`"
         )
-    if not task.range and not task.labels:
-        task = replace(task, labels=sorted_labels({str(label) for label in labels}))
-        if task.loss_name == "ordinal" and not are_numbers(task.labels):
-            raise DataError(
-                f"task {task.name!r}: loss ordinal needs ordered classes, the training file has "
-                f"the words {', '.join(task.labels)}; list them under `labels`, the lowest first"
-            )
+    if reason := task.answer.unlearnable(task, answers):
+        raise DataError(f"task {task.name!r}: {reason}")
+    task = replace(task, **task.answer.learn(task, answers))
     splits = {"train": train}
     if entry.validation is None:
         splits |= split_off(entry, train)
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
-            splits[split] = read_split(entry, task, file, needs_label=split == "validation")
-    splits["train"] = add_files(entry, task, splits)
+            is_labelled = split == "validation"
+            splits[split] = read_split(entry, task, file, needs_label=is_labelled, shared=shared)
+    if shared and not shared.is_together:
+        splits["train"] = replace(splits["train"], rows=splits["train"].labelled)
+    splits["train"] = add_files(entry, task, splits, shared)
     return task, splits
 
 
-def add_files(entry: TaskEntry, task: Task, splits: Mapping[str, RowsRead]) -> RowsRead:
+def add_files(
+    entry: TaskEntry,
+    task: Task,
+    splits: Mapping[str, RowsRead],
+    shared: SharedFiles | None = None,
+) -> RowsRead:
     """The training rows of all files; those of further files that are also scored are left out."""
     (_, weight), *further = entry.train_files.items()
     train = splits["train"]
@@ -163,18 +213,29 @@ def add_files(entry: TaskEntry, task: Task, splits: Mapping[str, RowsRead]) -> R
     scored = {row.content for n, read in splits.items() if n != "train" for row in read.rows}
     rows, notes, parts = [*train.rows], [*train.notes], [FileRows(len(train.good), weight)]
     for file, weight in further:
-        read = read_split(entry, task, file, needs_label=True)
-        kept = [row for row in read.good if row.content not in scored]
-        if known := len(read.good) - len(kept):
+        read = read_split(entry, task, file, needs_label=True, shared=shared)
+        usable = read.good if shared and shared.is_together else read.labelled
+        kept = [row for row in usable if row.content not in scored]
+        if known := len(usable) - len(kept):
             notes.append(f"{known:,} rows of {Path(file).name} left out: they are in another split")
         rows, notes = [*rows, *kept], [*notes, *read.notes]
         parts.append(FileRows(len(kept), weight))
     return replace(train, rows=tuple(rows), notes=tuple(notes), parts=tuple(parts))
 
 
-def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:
+def read_split(
+    entry: TaskEntry,
+    task: Task,
+    file: str,
+    *,
+    needs_label: bool,
+    shared: SharedFiles | None = None,
+) -> RowsRead:
     bad, columns = entry.on_bad_row, entry.columns
-    return read_rows(file, task, needs_label=needs_label, on_bad_row=bad, columns=columns)
+    table = shared.open(file, task, columns) if shared else None
+    return read_rows(
+        file, task, needs_label=needs_label, on_bad_row=bad, columns=columns, shared=table
+    )
 
 
 def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
@@ -188,12 +249,9 @@ def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
     return {"train": replace(train, rows=kept), "validation": replace(train, rows=taken, notes=())}
 
 
-def encode_targets(task: Task, rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Class numbers, or the values as written; nan where a row cannot be scored."""
-    classes: dict[object, float] = {label: float(n) for n, label in enumerate(task.labels)}
-    # None becomes nan; the label of a similarity is its value
-    labels = (None if row.problem else row.label for row in rows)
-    return np.array([classes.get(label, label) for label in labels], dtype=np.float64)
+def encode_targets(task: Task, rows: Sequence[Row]) -> Answers:
+    """The labels as targets; unknown where a row cannot be scored."""
+    return task.answer.encode(task, [None if row.problem else row.label for row in rows])
 
 
 def read_rows(
@@ -203,11 +261,19 @@ def read_rows(
     needs_label: bool,
     on_bad_row: str = "error",
     columns: tuple[str, ...] = (),
+    shared: DataTable | None = None,
 ) -> RowsRead:
-    """All rows of `source`; `columns` names the columns of a file that has no header line."""
-    wanted = (*task.text, task.label) if needs_label else task.text
-    table = open_table(source, wanted, names=columns)
-    rows = tuple(stream_rows(table, task, needs_label=needs_label))
+    """All rows of `source`; `columns` names the columns of a file that has no header line.
+
+    `shared` is the open file where other tasks read it too: then rows may lack a label, and with
+    `skip` a wrong one is no label, so that all these tasks have the same rows.
+    """
+    wanted = (*task.text, *task.label_columns) if needs_label else task.text
+    table = shared or open_table(source, wanted, names=columns)
+    may_lack = (shared is not None) + (shared is not None and on_bad_row == "skip")
+    rows = tuple(stream_rows(table, task, needs_label=needs_label, may_lack=may_lack))
+    if needs_label and not any(row.label is not None or row.problem for row in rows):
+        raise DataError(f"{table.source}: no row has a label for {task.name!r}; check `label`")
     bad, notes = [f"{row.where} {row.problem}" for row in rows if row.problem], []
     is_hopeless = needs_label and len(bad) == len(rows)
     if bad and (on_bad_row != "skip" or is_hopeless):
@@ -220,12 +286,20 @@ def read_rows(
         notes.append(f"{repeated} ids occur twice or more")
     if bad:
         notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
+    lacking = sum(row.label is None and not row.problem for row in rows)
+    if needs_label and lacking:
+        notes.append(f"{lacking} of {len(rows)} rows have no label for {task.name}")
     return RowsRead(table.source, rows, tuple(notes))
 
 
-def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[Row]:
-    """The rows one at a time, the unusable ones with their problem."""
-    for name in (*task.text, task.label) if needs_label else task.text:
+def stream_rows(
+    table: DataTable, task: Task, *, needs_label: bool, may_lack: int = 0
+) -> Iterator[Row]:
+    """The rows one at a time, the unusable ones with their problem.
+
+    `may_lack`: 1, a row without a label is usable; 2, also one with a wrong label.
+    """
+    for name in (*task.text, *task.label_columns) if needs_label else task.text:
         if name not in table.columns:
             columns = ", ".join(column or "(unnamed)" for column in table.columns)
             raise DataError(
@@ -234,38 +308,38 @@ def stream_rows(table: DataTable, task: Task, *, needs_label: bool) -> Iterator[
             )
     source = table.source if table.source.startswith(HUB) else Path(table.source).name
     id_column = next((column for column in ("id", "idx") if column in table.columns), "")
-    read_label = lru_cache(maxsize=1000)(lambda text: _read_label(text, task, needs_label))
+    read_label = lru_cache(maxsize=1000)(
+        lambda cells: _read_label(cells, task, needs_label, may_lack)
+    )
 
     def to_row(number: int, record: RawRow) -> Row:
-        texts = tuple(record.values[column] for column in task.text)
+        cells = [task.answer.read_text(record.values[column]) for column in task.text]
+        texts = tuple(text for text, _ in cells)
         empty = "" if all(texts) else f"{task.text[texts.index('')]} is empty"
-        label, wrong = read_label(record.values.get(task.label, ""))
+        broken = next((problem for _, problem in cells if problem), empty)
+        label, wrong = read_label(tuple(record.values.get(name, "") for name in task.label_columns))
         row_id = record.values.get(id_column) or str(number)
-        problem = record.problem or empty or wrong
+        if label is not None and (wrong := task.answer.mismatch(label, texts)):
+            label, wrong = None, "" if may_lack > 1 else wrong
+        problem = record.problem or broken or wrong
         return Row(row_id, texts, label, f"{source}:{record.line}", problem)
 
     return map(to_row, count(1), table.records())
 
 
-def _read_label(text: str, task: Task, needs_label: bool) -> tuple[str | float | None, str]:
+def _read_label(
+    cells: tuple[str, ...], task: Task, needs_label: bool, may_lack: int
+) -> tuple[Any, str]:
     """The label and what is wrong with it; None when there is none or it is wrong."""
-    label: str | float = canonical_label(text)
-    is_known, wrong = bool(task.labels or task.range), ""
+    text, broken = join_columns(task.label_columns, cells) if len(cells) > 1 else (cells[0], "")
     if not text:
-        return None, f"has no {task.label}" if needs_label else ""
-    if task.range:
-        low, high = task.range
-        try:
-            label = float(text)
-            if not low <= label <= high:  # nan is in no range
-                wrong = f"{text} is not between {low:g} and {high:g}"
-        except ValueError:
-            wrong = f"{text!r} is not a number"
-    elif task.labels and label not in task.labels:
-        wrong = f"{task.label} is {text!r}, not one of {', '.join(task.labels)}"
+        missing = f"has no {', '.join(task.label_columns)}" if needs_label and not may_lack else ""
+        return None, "" if may_lack > 1 else broken or missing
+    label, wrong = task.answer.read(text, task)
+    is_known = bool(task.labels) or not task.answer.has_labels
     if canonical_label(text) == UNLABELLED and not needs_label and (wrong or not is_known):
         return None, ""
-    return None if wrong else label, wrong
+    return None if wrong else label, "" if may_lack > 1 else wrong
 
 
 def first_problems(problems: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError
-from mops.tasks import are_numbers, canonical_label
+from mops.kinds.classes import are_numbers, canonical_label
 from mops.yaml_io import read_yaml
 
 Entry = dict[str, object]  # of a task in a recipe

@@ -144,8 +144,8 @@ NEEDS: dict[str, tuple[str, Callable[[PlannedRun], bool]]] = {
         ),
     ),
     "training.label_smoothing": (
-        "a classification that is trained",
-        lambda run: any(not run.layout.tasks[task].is_similarity for task in run.trained),
+        "a task with labels that is trained",
+        lambda run: any(run.layout.tasks[task].answer.has_labels for task in run.trained),
     ),
     "training.teacher_weight": ("`teachers`", lambda run: bool(run.training.teachers)),
     "training.temperature": (

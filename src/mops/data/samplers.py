@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, count, cycle
 from typing import NamedTuple
@@ -17,12 +17,22 @@ Step = Mapping[str, int]  # task -> rows
 class SamplerState:
     """The tasks that are trained in the order of the recipe, and which may still get a batch."""
 
-    def __init__(self, sizes: Mapping[str, int], training: Training, draw: np.random.Generator):
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        training: Training,
+        draw: np.random.Generator,
+        leaders: Mapping[str, str],
+    ):
         self.training, self.draw = training, draw
         self.sizes = {t: n for t, n in sizes.items() if t in (training.train_tasks or sizes)}
         self.batch_sizes = {task: training.batch_size(task) for task in self.sizes}
         # batches in one pass over each task
         self.batches = {t: math.ceil(n / self.batch_sizes[t]) for t, n in self.sizes.items()}
+        units: dict[str, list[str]] = {}  # tasks on the same rows
+        for task in self.sizes:
+            units.setdefault(leaders[task], []).append(task)
+        self.units = list(units.values())
         self.largest = max(self.sizes, key=self.sizes.__getitem__)
         self.open = list(self.sizes)  # a task is removed when its own budget is spent
         self.cache: dict[tuple[str, ...], Step] = {}
@@ -33,6 +43,9 @@ class SamplerState:
     def step(self, *tasks: str) -> Step:
         """A batch of each task; equal steps are the same object."""
         return self.cache.setdefault(tasks, {task: self.batch_sizes[task] for task in tasks})
+
+    def open_of(self, tasks: Sequence[str]) -> list[str]:
+        return [task for task in tasks if task in self.open]
 
     def take_steps(self, budget: dict[str, int]) -> Iterator[Step]:
         """All steps; `budget` counts down, and a task that has spent its own is closed."""
@@ -127,21 +140,27 @@ def annealed(state: SamplerState) -> Iterator[Step]:
 def mixed(state: SamplerState) -> Iterator[Step]:
     """Batches from one shuffled pass after the other over the rows of all tasks.
 
-    Only the order of the tasks is drawn here. Each task's own rows are shuffled separately; the
-    combination is a uniform shuffle of the union.
+    Tasks on the same rows take them together. Only the order of the tasks is drawn here. Each
+    task's own rows are shuffled separately; the combination is a uniform shuffle of the union.
     """
-    names, width = list(state.sizes), sum(state.batch_sizes.values())
-    queue, live = np.zeros(0, np.int64), list(range(len(names)))
+    units, width = state.units, mixed_width(state)
+    queue, live = np.zeros(0, np.int64), list(range(len(units)))
     while True:
-        if len(state.open) < len(live):
-            live = [i for i in live if names[i] in state.open]
+        if any(not state.open_of(units[i]) for i in live):
+            live = [i for i in live if state.open_of(units[i])]
             queue = queue[np.isin(queue, live)]
         while len(queue) < width:
-            union = np.repeat(live, [state.sizes[names[i]] for i in live])
+            union = np.repeat(live, [state.sizes[units[i][0]] for i in live])
             queue = np.concatenate([queue, state.draw.permutation(union)])
-        counts = np.bincount(queue[:width], minlength=len(names)).tolist()
+        counts = np.bincount(queue[:width], minlength=len(units)).tolist()
         queue = queue[width:]
-        yield {task: rows for task, rows in zip(names, counts, strict=True) if rows}
+        steps = zip(units, counts, strict=True)
+        yield {task: rows for unit, rows in steps if rows for task in state.open_of(unit)}
+
+
+def mixed_width(state: SamplerState) -> int:
+    """The rows of a step; those that several tasks read count once."""
+    return sum(state.batch_sizes[unit[0]] for unit in state.units)
 
 
 BY_SIZE = drawn_by(lambda _: 1.0)
@@ -155,7 +174,10 @@ SAMPLERS = {
     "sqrt": drawn_by(lambda _: 0.5),
     "temperature": drawn_by(lambda training: 1.0 / training.temperature),
     "mixed": Sampler(
-        lambda state: math.ceil(sum(state.sizes.values()) / sum(state.batch_sizes.values())), mixed
+        lambda state: math.ceil(
+            sum(state.sizes[unit[0]] for unit in state.units) / mixed_width(state)
+        ),
+        mixed,
     ),
     "annealed": Sampler(BY_SIZE.epoch, annealed),
     "staggered": Sampler(ROUND_ROBIN.epoch, staggered),

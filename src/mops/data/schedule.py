@@ -81,7 +81,8 @@ class Schedule:
 
     def pass_rows(self, task: str, number: int) -> NDArray[np.int64]:
         """The rows of a task in one of its passes, in their order."""
-        return shuffled(self.files[task], self.seed, task, number)
+        files = self.files[task]
+        return shuffled(files, self.seed, files[0].leader or task, number)
 
     def places(self, task: str, seen: int, rows: int) -> list[Place]:
         """The rows after the first `seen` ones: shuffled passes, one after the other."""
@@ -169,6 +170,7 @@ def plan_steps(rows: Mapping[str, int | Files], training: Training) -> Schedule:
     """
     files = {task: (FileRows(own),) if isinstance(own, int) else own for task, own in rows.items()}
     sizes = {task: pass_size(own) for task, own in files.items()}
+    leaders = {task: own[0].leader or task for task, own in files.items()}
     budget = dict(training.task_steps)
     steps: list[Step] = []
     stages: list[PlannedStage] = []
@@ -176,11 +178,11 @@ def plan_steps(rows: Mapping[str, int | Files], training: Training) -> Schedule:
         settings = training.in_stage(stage) if stage else training
         draw = generator(training.seed, "schedule", *([str(number)] if number else []))
         first = len(steps)
-        steps += SamplerState(sizes, settings, draw).take_steps(budget)
+        steps += SamplerState(sizes, settings, draw, leaders).take_steps(budget)
         stages.append(PlannedStage(first, len(steps), settings, bool(stage and stage.frozen)))
     return Schedule(
         steps=tuple(steps),
-        steps_per_epoch=SamplerState(sizes, training, generator(training.seed)).epoch,
+        steps_per_epoch=SamplerState(sizes, training, generator(training.seed), leaders).epoch,
         files=files,
         batch_sizes={task: training.batch_size(task) for task in sizes},
         seed=training.seed,

@@ -2,10 +2,10 @@
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mops.errors import DataError, nearest
 
 HUB = "hub:"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+TAGGED_ENDINGS = (".conll", ".iob", ".iob2", ".bio")
 Columns = tuple[str, ...]
 Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
 
@@ -57,6 +58,8 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     lines = open_text(path)
     first = lines.first_line()
     _refuse_empty(lines.name, bool(first))
+    if ending in TAGGED_ENDINGS:
+        return _tagged(lines, names)
     if ending in JSON_ENDINGS or (path is None and first.lstrip().startswith(("{", "["))):
         return _json(lines, wanted)
     return _delimited(lines, wanted, names)
@@ -101,6 +104,49 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
             yield RawRow(line, dict.fromkeys(columns, "") | dict(values), problem or ragged)
 
     return DataTable(lines.name, columns, str(dialect), records, lines.count)
+
+
+def _tagged(lines: TextSource, names: Columns) -> DataTable:
+    """A word and its columns on each line, a blank line between texts (CoNLL)."""
+    first = next((fields for _, fields in _word_lines(lines) if fields), [])
+    _refuse_empty(lines.name, bool(first))
+    between = (f"column{n}" for n in range(2, len(first)))
+    columns = names or (("tokens", *between, "tags") if len(first) > 1 else ("tokens",))
+
+    def records() -> Iterator[RawRow]:
+        for is_text, group in groupby(_word_lines(lines), key=lambda line: bool(line[1])):
+            if is_text:
+                yield _tagged_row(list(group), columns)
+
+    return DataTable(lines.name, columns, "CoNLL columns", records)
+
+
+def _word_lines(lines: TextSource) -> Iterator[tuple[int, list[str]]]:
+    """The columns of each word; none between texts."""
+    for number, line in enumerate(lines.lines(), start=1):
+        content = line.strip()
+        is_mark = content.startswith(("-DOCSTART-", "# "))
+        yield number, [] if is_mark else content.split("\t" if "\t" in content else None)
+
+
+def _tagged_row(words: Sequence[tuple[int, list[str]]], columns: Columns) -> RawRow:
+    problem = next(
+        (
+            f"{len(fields)} columns instead of {len(columns)} in line {number}"
+            for number, fields in words
+            if len(fields) != len(columns)
+        ),
+        "",
+    )
+    cells = zip(*(fields for _, fields in words), strict=not problem)
+    values = {n: _as_words(cell) for n, cell in zip(columns, cells, strict=not problem)}
+    return RawRow(words[0][0], dict.fromkeys(columns, "") | values, problem)
+
+
+def _as_words(cells: Sequence[str]) -> str:
+    """With blanks between, or a JSON list where a word has some itself."""
+    is_plain = all(len(cell.split()) == 1 for cell in cells)
+    return " ".join(cells) if is_plain else json.dumps(cells)
 
 
 def _json(lines: TextSource, wanted: Columns) -> DataTable:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from mops.errors import UsageError
-from mops.evaluate.metrics import Values, pearson
+from mops.evaluate.metrics import Values
+from mops.kinds.metrics import pearson
 from mops.evaluate.statistics import LEVEL, below_zero, holm
 from mops.yaml_io import to_value
 

@@ -25,6 +25,7 @@ from mops.data.schedule import generator
 from mops.errors import RunError
 from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write
+from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
 from mops.tasks import Task
 
@@ -35,7 +36,6 @@ Strings = NDArray[np.object_]
 JUDGING = ("report", "test")  # the files whose rows judge: validation rows cross-fitted, test rows
 PARTS = ("report", "validation", "test", "train")
 TRAIN_SAMPLE = 500  # training rows of a task that are scored
-FLAT = 0.01  # of the range: similarities that vary less than this are meaningless
 
 
 class Answerer(Protocol):
@@ -75,7 +75,7 @@ def sample(read: RowsRead, name: str, seed: int) -> tuple[Row, ...]:
 def judge(answers: Predictions, rows: Sequence[Row], name: str) -> dict[str, Any]:
     """The scores of one task on one split; empty if no row has a label."""
     task, targets = answers.task, encode_targets(answers.task, rows)
-    is_known = ~np.isnan(targets)
+    is_known = known(targets)
     if not is_known.any():
         return {}
     pair = targets[is_known], answers.values[is_known]
@@ -109,34 +109,17 @@ def score_table(
     )
 
 
-def suspicious(task: Task, targets: Values, predictions: Values) -> Iterator[str]:
+def suspicious(task: Task, targets: Answers, predictions: Answers) -> Iterator[str]:
     """Signs that a task's predictions on validation rows mean nothing, one sentence each."""
-    if len(predictions) < 2:
-        return
-    if task.is_similarity:
-        assert task.range is not None
-        spread = float(predictions.std())
-        if spread < FLAT * (task.range[1] - task.range[0]):
-            yield (
-                f"{task.name}: the predictions hardly vary (standard deviation {spread:.4f} on "
-                f"the range {list(task.range)}): this score means nothing"
-            )
-    elif len(classes := np.unique(predictions)) == 1:
-        only = task.labels[int(classes[0])]
-        yield f"{task.name}: every prediction is {only!r}: nothing was learnt"
-    else:
-        accuracy = np.mean(targets == predictions)
-        majority = np.bincount(targets.astype(int)).max() / len(targets)
-        if accuracy <= majority:
-            yield (
-                f"{task.name}: accuracy {accuracy:.3f} is not above the majority class's "
-                f"{majority:.3f}"
-            )
+    if len(predictions) >= 2:
+        for sign in task.answer.suspicious(task, targets, predictions):
+            yield f"{task.name}: {sign}"
 
 
 def write_predictions(path: Path, rows: Sequence[Row], predictions: Predictions) -> None:
     """predictions/TASK-SPLIT.csv: every input row in order; label and loss where it was scored."""
-    labels = ["" if row.label is None or row.problem else row.label for row in rows]
+    write = predictions.task.answer.write
+    labels = ["" if row.label is None or row.problem else write(row.label) for row in rows]
     columns: dict[str, Sequence[Any]] = {
         "id": [row.id for row in rows],
         "prediction": predictions.as_strings(),
@@ -161,8 +144,8 @@ class PredictionRows:
     task: Task
     columns: Mapping[str, Strings]  # as written: id, prediction, label, confidence, loss
     places: NDArray[np.int64]  # row numbers in the file, from 0
-    values: Values  # the predictions: class indices or similarities
-    targets: Values
+    values: Answers  # the predictions: class numbers or values
+    targets: Answers
 
     def numbers(self, name: str) -> Values:
         """A numeric column, NaN where a cell is empty."""
@@ -188,7 +171,7 @@ class PredictionRows:
     def digest(self) -> str:
         """Identifies the rows and their targets, whatever was predicted."""
         ids = "\n".join(self.columns["id"]).encode()
-        return hashlib.sha256(ids + self.targets.tobytes()).hexdigest()
+        return hashlib.sha256(ids + as_bytes(self.targets)).hexdigest()
 
 
 def read_predictions(path: Path, task: Task) -> PredictionRows:
@@ -197,15 +180,18 @@ def read_predictions(path: Path, task: Task) -> PredictionRows:
         columns = read_columns(path)
         scored = columns["label"] != ""
         columns = {name: column[scored] for name, column in columns.items()}
-        indices = {label: float(index) for index, label in enumerate(task.labels)}
-        to_number = float if task.is_similarity else indices.__getitem__
-        values, targets = (
-            np.array(list(map(to_number, columns[name])), np.float64)
-            for name in ("prediction", "label")
-        )
+        values, targets = (parse(task, columns[name]) for name in ("prediction", "label"))
         return PredictionRows(task, columns, np.flatnonzero(scored), values, targets)
     except (OSError, ValueError, KeyError, IndexError) as cause:
         raise RunError(f"{path} cannot be read as predictions of {task.name}: {cause!r}") from cause
+
+
+def parse(task: Task, cells: Sequence[str] | Strings) -> Answers:
+    """Cells that were written by the task's kind."""
+    labels = {cell: task.answer.read(cell, task) for cell in dict.fromkeys(cells)}
+    if wrong := next((problem for _, problem in labels.values() if problem), ""):
+        raise ValueError(wrong)
+    return task.answer.encode(task, [labels[cell][0] for cell in cells])
 
 
 def read_columns(path: Path) -> dict[str, Strings]:

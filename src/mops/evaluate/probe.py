@@ -21,7 +21,9 @@ import numpy as np
 from mops.data.schedule import generator
 from mops.evaluate.evaluate import Answerer
 from mops.evaluate.metrics import Values
-from mops.tasks import Task, are_numbers
+from mops.kinds.answers import CLASS
+from mops.kinds.classes import are_numbers
+from mops.tasks import Task
 from mops.yaml_io import read_yaml
 
 if TYPE_CHECKING:
@@ -79,11 +81,12 @@ def questions(task: Task) -> list[Texts]:
 def answer_values(task: Task, answers: Predictions) -> dict[str, Values]:
     """What is compared of the answers, by its name.
 
-    A value as a fraction of its range; of classes that are numbers the mean class as such a
-    fraction; of two classes the probability of the second; otherwise that of each class.
+    A value as a fraction of its range, or of the deviation of its labels where it has none; of
+    classes that are numbers the mean class as such a fraction; of two classes the probability of
+    the second; otherwise that of each class.
     """
-    if task.range:
-        low, high = task.range
+    if not task.answer.has_labels:
+        low, high = task.range or (0.0, task.scale[1] if task.scale else 1.0)
         return {"value": (answers.values - low) / (high - low)}
     shares = answers.probabilities
     if len(task.labels) > 2 and are_numbers(task.labels):

@@ -5,21 +5,19 @@ Shapes: N rows, R runs (a candidate with a seed), C candidates, B resamples at o
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mops.data.schedule import generator
-from mops.evaluate.metrics import Metric, Values, metrics_of
+from mops.evaluate.metrics import AT_ONCE, Values, metrics_of
+from mops.kinds.metrics import Answers
 from mops.tasks import Task
 
-Answers = Mapping[int, Mapping[str, Values]]  # seed -> task -> predictions
+RunAnswers = Mapping[int, Mapping[str, Answers]]  # seed -> task -> predictions
 RunValues = Mapping[str, Mapping[int, float]]  # candidate -> seed -> score
 LEVEL = 0.05  # of tests and intervals, over the family of a question
 RESAMPLES = 1000  # a standard error to about 2 %
-AT_ONCE = 50  # resamples in memory
-FLAT = 1e-12  # of the mean square: a smaller variance is rounding
 # The leader of more candidates than this is likely to be one whose runs scatter more than they seem
 # to; then no candidate has less than its own variance.
 MANY = 12
@@ -44,7 +42,7 @@ def mcnemar(right: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> float:
 
 
 def mcnemar_by_task(
-    tasks: Mapping[str, Task], targets: Mapping[str, Values], own: Answers, baseline: Answers
+    tasks: Mapping[str, Task], targets: Mapping[str, Answers], own: RunAnswers, baseline: RunAnswers
 ) -> dict[str, tuple[float, ...]]:
     """For each task that is scored by accuracy; nothing for the baseline itself."""
     seeds = sorted(own.keys() & baseline.keys()) if own is not baseline else []
@@ -105,14 +103,17 @@ def row_noise(
     return RowNoise(tuple(map(tuple, shared_CC.tolist())), tuple(within_C.tolist()))
 
 
-def row_covariance(task: Task, targets_N: Values, predictions_RN: Values) -> Values:
+def row_covariance(task: Task, targets: Answers, predictions: Sequence[Answers]) -> Values:
     """R x R: covariance of the runs' scores over resampled rows (Efron 1979).
 
     All runs meet the same resampled rows, so what is hard for all cancels in a difference.
     """
-    name = task.score_name
-    score_BR = BY_PRODUCTS.get(name) or partial(one_by_one, metrics_of(task)[name])
-    moved = [score_BR(c, targets_N, predictions_RN) for c in resamples(task.name, len(targets_N))]
+    metric = metrics_of(task)[task.score_name]
+    runs = [metric.resampler(targets, own) for own in predictions]
+    moved = [
+        np.stack([resample(counts_BN) for resample in runs], axis=1)
+        for counts_BN in resamples(task.name, len(targets))
+    ]
     return np.atleast_2d(np.cov(np.concatenate(moved), rowvar=False))
 
 
@@ -128,42 +129,6 @@ def resamples(name: str, rows: int) -> Iterator[Values]:
         picks = draw.integers(0, rows, (AT_ONCE, rows)) + rows * np.arange(AT_ONCE)[:, None]
         counts = np.bincount(picks.ravel(), minlength=AT_ONCE * rows)
         yield counts.reshape(AT_ONCE, rows).astype(float)
-
-
-def accuracies(counts_BN: Values, targets_N: Values, predictions_RN: Values) -> Values:
-    is_right_RN = (predictions_RN == targets_N).astype(float)
-    return np.asarray(counts_BN @ is_right_RN.T / len(targets_N))
-
-
-def pearsons(counts_BN: Values, targets_N: Values, predictions_RN: Values) -> Values:
-    """By weighted moments; 0 where a side is constant, as in `metrics.pearson`."""
-    rows = len(targets_N)
-    x_N = targets_N - targets_N.mean()
-    y_RN = predictions_RN - predictions_RN.mean(1, keepdims=True)
-    x_B1, y_BR = counts_BN @ x_N[:, None] / rows, counts_BN @ y_RN.T / rows
-    covariance_BR = counts_BN @ (x_N * y_RN).T / rows - x_B1 * y_BR
-    spread_B1 = variance(counts_BN @ x_N[:, None] ** 2 / rows, x_B1)
-    spread_BR = spread_B1 * variance(counts_BN @ (y_RN**2).T / rows, y_BR)
-    score_BR: Values = np.zeros_like(covariance_BR)
-    np.divide(covariance_BR, np.sqrt(spread_BR), out=score_BR, where=spread_BR > 0)
-    return score_BR
-
-
-def variance(mean_square: Values, mean: Values) -> Values:
-    left = mean_square - mean**2
-    return np.where(left > FLAT * mean_square, left, 0.0)
-
-
-def one_by_one(
-    metric: Metric, counts_BN: Values, targets_N: Values, predictions_RN: Values
-) -> Values:
-    """Any score, resample by resample and run by run."""
-    numbers = np.arange(len(targets_N))
-    picks = [np.repeat(numbers, counts_N.astype(int)) for counts_N in counts_BN]
-    return np.array([[metric(targets_N[p], y_N[p]) for y_N in predictions_RN] for p in picks])
-
-
-BY_PRODUCTS = {"accuracy": accuracies, "pearson": pearsons}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ from mops.predict.card import Usage, format_card
 
 MODELING = Path(__file__).with_name("modeling_mops.py")
 CUSTOM = "MopsForSequenceClassification"
+PROBLEM_TYPES = {
+    "class": "single_label_classification",
+    "value": "regression",
+    "labels": "multi_label_classification",
+}
 SMALL = 2.0**-14  # tanh(SMALL x) / SMALL = x in float32, for hidden states; a power of 2 is exact
 
 
@@ -43,6 +48,8 @@ def refuse(model: TaskModel) -> None:
     missing = list(unmergeable(model.bundle.layout, model.name))
     if model.head.kind == "cosine" and model.reading.pool == "sum":
         missing.append("a sum over tokens (pool: sum) below a cosine head")
+    if model.task.answer.reads_words and not is_linear_alone(model):
+        missing.append("late layers or a head of several layers on every word")
     if missing:
         raise UsageError(
             f"task {model.name!r} of plan {model.bundle.layout.plan.name!r} cannot be exported to "
@@ -65,10 +72,24 @@ def choose_writer(model: TaskModel) -> Callable[[TaskModel, Path], Usage]:
     """A stock BERT is a linear head on the first token's vector, and no more."""
     if model.head.kind == "cosine":
         return write_embedder
-    is_linear = model.head.kind == "linear" and model.task.loss_name != "ordinal"
-    has_more = model.route.late or model.head.norm or model.texts_apart
-    is_stock = is_linear and not has_more and model.reading.pool in ("pooler", "cls")
+    if model.task.answer.reads_words:
+        return write_tagger
+    is_stock = is_linear_alone(model) and model.reading.pool in ("pooler", "cls")
     return write_stock if is_stock else write_custom
+
+
+def is_linear_alone(model: TaskModel) -> bool:
+    """Whether a linear layer is all that follows the encoder's vectors."""
+    is_linear = model.head.kind == "linear" and model.task.loss_name != "ordinal"
+    return is_linear and not (model.route.late or model.head.norm or model.texts_apart)
+
+
+def write_tagger(model: TaskModel, draft: Path) -> Usage:
+    """BertForTokenClassification; the first piece of each word answers."""
+    weight, bias = output_layer(model)
+    tensors = model.trunk("bert.") | {"classifier.weight": weight, "classifier.bias": bias}
+    write_classifier(model, draft, tensors, {"architectures": ["BertForTokenClassification"]})
+    return classifier_usage(model)
 
 
 def write_stock(model: TaskModel, draft: Path) -> Usage:
@@ -128,19 +149,22 @@ def output_layer(model: TaskModel) -> tuple[Tensor, Tensor]:
     weight, bias = output["weight"], output["bias"]
     if model.task.loss_name == "binary_cross_entropy":
         return F.pad(weight, (0, 0, 1, 0)), F.pad(bias, (1, 0))
-    return weight, bias
+    if (threshold := model.bundle.network.thresholds.get(model.name)) is not None:
+        return weight, bias - threshold
+    mean, deviation = model.task.scale or (0.0, 1.0)
+    return weight * deviation, bias * deviation + mean
 
 
 def write_classifier(
     model: TaskModel, draft: Path, tensors: dict[str, Tensor], more: dict[str, Any]
 ) -> None:
     labels = model.task.labels or (model.name,)
-    kind = "regression" if model.task.is_similarity else "single_label_classification"
+    kind = PROBLEM_TYPES.get(model.task.answer.name)
     config = {
         **trunk_config(model.encoder),
         "id2label": dict(enumerate(labels)),
         "label2id": {label: n for n, label in enumerate(labels)},
-        "problem_type": kind,
+        **({"problem_type": kind} if kind else {}),
         **more,
     }
     write_json(draft / "config.json", config)
@@ -160,11 +184,15 @@ def classifier_usage(model: TaskModel, trust: str = "") -> Usage:
     if model.task.range:
         low, high = model.task.range
         notes.append(f"The value is the only logit, limited to {low:g} .. {high:g} in mops.")
+    auto = "AutoModelForSequenceClassification"
+    if model.task.answer.reads_words:
+        auto = "AutoModelForTokenClassification"
+        notes.append("The first piece of each word answers for the word (`word_ids()`).")
     text = f"""```python
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import {auto}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("FOLDER"{trust})
-model = AutoModelForSequenceClassification.from_pretrained("FOLDER"{trust})
+model = {auto}.from_pretrained("FOLDER"{trust})
 logits = model(**tokenizer({texts}, truncation=True, return_tensors="pt")).logits
 ```"""
     return Usage((model.name,), "transformers", text="\n\n".join([text, *notes]))

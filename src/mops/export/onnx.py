@@ -12,7 +12,7 @@ import onnx
 
 from mops.data.batches import TokenTable
 from mops.data.dataset import Row
-from mops.errors import GuardError
+from mops.errors import GuardError, UsageError
 from mops.evaluate.evaluate import judge
 from mops.export.onnx_graph import ENCODER, build_model
 from mops.files import atomic_write, holds
@@ -55,6 +55,11 @@ def export_int8(bundle: Bundle, out: Path, rows: Labelled, max_loss: float) -> l
 
 def write_checked(network: Network, folder: Path) -> dict[str, Any]:
     """Write the graph in float32 and compare it with the network."""
+    for task in (task for task in network.layout.tasks.values() if task.answer.reads_words):
+        raise UsageError(
+            f"task {task.name!r} answers each word, which the graph has no output for; nothing was "
+            "written. `--to hf` exports it, `mops remove-task` leaves it out"
+        )
     folder.mkdir()
     save_graph(build_model(network), folder)
     return {"weights": "float32", "difference": check_graph(network, folder)}
@@ -115,6 +120,9 @@ def format_section(layout: Layout, facts: Mapping[str, Any]) -> str:
             f" {', '.join(apart)}: a row is two sequences, whose numbers in the batch are given "
             f"in `{PAIRS}` (rows x 2)."
         )
+    for task in (task for task in layout.tasks.values() if task.scale):
+        mean, deviation = task.scale or (0.0, 1.0)
+        lines.append(f"\nThe value of {task.name} is {mean:.9g} + {deviation:.9g} x its output.")
     if scores := facts.get("scores"):
         lines += ["", "| task | score | float32 | int8 | change |", "|---|---|---|---|---|"]
         lines += [

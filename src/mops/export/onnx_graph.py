@@ -436,7 +436,9 @@ def build_model(network: Network) -> onnx.ModelProto:
         graph.add("Identity", pooled, outputs=(names[task],))
     graph.part = HEADS
     for task in layout.tasks:
-        graph.add("Identity", run_head(graph, network, task), outputs=(task,))
+        output, threshold = run_head(graph, network, task), network.thresholds.get(task)
+        cut = [] if threshold is None else [graph.weight(f"{task}/threshold", threshold)]
+        graph.add("Sub" if cut else "Identity", output, *cut, outputs=(task,))
     inputs, outputs = describe_ends(network)
     nodes, weights = list(graph.nodes.values()), list(graph.weights.values())
     return helper.make_model(

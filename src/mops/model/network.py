@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from mops.data.batches import Words
 from mops.model.adapters import build_part
 from mops.model.attention import Dropout
 from mops.model.blocks import ACTIVATIONS, Dense
@@ -43,6 +44,7 @@ POOLS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
     "mean": lambda hidden_TD, pack: summed_tokens(hidden_TD, pack) / pack.length_S[:, None],
 }
 Call = Callable[..., Tensor]
+THRESHOLD = "threshold"  # a buffer of a head
 
 
 def call_frozen(module: nn.Module, *inputs: object) -> Tensor:
@@ -57,6 +59,17 @@ FEED_GRADIENTS: dict[str | float, tuple[Call, Call]] = {
     "stop": (call_frozen, Tensor.detach),
     "full": (nn.Module.__call__, lambda output: output),
 }
+
+
+def word_tokens(words: Words, pack: Pack, segments_N: Tensor) -> Tensor:
+    """The token of each word of some segments."""
+    counts, places = (
+        torch.from_numpy(x).to(segments_N.device) for x in (words.counts, words.places)
+    )
+    return pack.first_S[segments_N].repeat_interleave(counts) + places
+
+
+NO_WORDS: Mapping[str, Words] = {}
 
 
 class Network(nn.Module):
@@ -79,12 +92,19 @@ class Network(nn.Module):
         self.pool = POOLS[layout.reading.pool]
         self.set_rates(layout.rates)
 
-    def forward(self, pack: Pack) -> dict[str, Tensor]:
-        pooled_SD = self.pool(encode(self.bank, pack), pack)
-        return {
-            task: self.task_outputs(task, pooled_SD.index_select(0, segments))
-            for task, segments in pack.task_segments.items()
-        }
+    def forward(self, pack: Pack, words: Mapping[str, Words] = NO_WORDS) -> dict[str, Tensor]:
+        """The outputs of each task for its segments, or for their `words`."""
+        hidden_TD = encode(self.bank, pack)
+        pooled_SD, outputs = self.pool(hidden_TD, pack), {}
+        for task, segments in pack.task_segments.items():
+            own = words.get(task)
+            vectors = (
+                pooled_SD.index_select(0, segments)
+                if own is None
+                else hidden_TD[word_tokens(own, pack, segments)]
+            )
+            outputs[task] = self.task_outputs(task, vectors)
+        return outputs
 
     def task_outputs(
         self, task: str, pooled_ND: Tensor, what: str = "logits", call: Call = nn.Module.__call__
@@ -100,6 +120,19 @@ class Network(nn.Module):
         own = vectors.view(-1, texts, vectors.shape[1]).unbind(1)
         fed = [self.feed_input(feed, pooled_ND, len(own[0])) for feed in route.feeds]
         return call(self.bank[route.head], own, fed, what)
+
+    def decisive_outputs(self, task: str, pooled_ND: Tensor) -> Tensor:
+        """The outputs that predictions are made of: less the thresholds, where a head has them."""
+        outputs_RO = self.task_outputs(task, pooled_ND)
+        threshold_O = self.thresholds.get(task)
+        return outputs_RO if threshold_O is None else outputs_RO - threshold_O
+
+    @property
+    def thresholds(self) -> dict[str, Tensor]:
+        """Of the tasks whose predictions have them; chosen with the best state, 0 in training."""
+        heads = {task: self.bank[route.head] for task, route in self.layout.routes.items()}
+        found = {task: getattr(head, THRESHOLD, None) for task, head in heads.items()}
+        return {task: tensor for task, tensor in found.items() if tensor is not None}
 
     def feed_input(self, feed: Feed, pooled_ND: Tensor, rows: int) -> Tensor:
         """The source task's output for these rows; a single-text source gives one for each text."""
@@ -214,8 +247,11 @@ class DenseHead(nn.Module):
             width = shape.width
         self.layers = nn.Sequential(*layers)
         self.output = Dense(width, task.outputs)
-        if task.range:  # start in the middle of the range instead of at zero
-            nn.init.constant_(self.output.bias, sum(task.range) / 2)
+        self.register_buffer(
+            THRESHOLD, torch.zeros(task.outputs) if task.answer.has_thresholds else None
+        )
+        if (first := task.answer.first_output(task)) is not None:
+            nn.init.constant_(self.output.bias, first)
 
     def forward(
         self, vectors: Sequence[Tensor], fed: Sequence[Tensor] = (), what: str = "logits"

@@ -15,9 +15,9 @@ needed by both tasks:
     layer 0      a a a  c c c c             computed once
     layer 1      a a a  a a a  c c c c      gather_T repeats a: sentiment reads the first copy
 
-Training gives each segment one task, so nothing is ever repeated there. A pack may also start
-above the embeddings, from cached hidden states. From cached pooled vectors it has no stages at
-all, and each segment is one token: its vector.
+In training a segment has several tasks only where they read the same rows of a file. A pack may
+also start above the embeddings, from cached hidden states. From cached pooled vectors it has no
+stages at all, and each segment is one token: its vector.
 
 Everything is computed with numpy and copied to the device at the end, without waiting for it.
 
@@ -140,8 +140,8 @@ class PackBuilder:
     """Builds one pack from the bottom to the top.
 
     A leaf is a segment at the top of a branch: what the heads read. Below, the leaves of a segment
-    are one stream as long as their routes are the same. With one task for each segment, as in
-    training, all stages have the same streams. Here segment a is needed by both tasks of
+    are one stream as long as their routes are the same. With one task for each segment all stages
+    have the same streams. Here segment a is needed by both tasks of
     `hybrid:1`, segment b by paraphrase alone:
 
         leaves      (sentiment, a)  (paraphrase, a)  (paraphrase, b)

@@ -105,10 +105,11 @@ def find_routes(
     """A route per task; the routes of feeding tasks are completed before those they feed."""
     feeds = resolve_feeds(plan, tasks)
     sources = {task.name: [feed.source for feed in feeds[task.name]] for task in tasks}
+    unpooled = {task.name for task in tasks if task.answer.reads_words}
     routes: dict[str, Route] = {}
     try:
         for name in TopologicalSorter(sources).static_order():
-            route = plain_route(plan, name, encoder, pool)
+            route = plain_route(plan, name, encoder, "" if name in unpooled else pool)
             routes[name] = with_feeds(route, feeds[name], routes)
     except CycleError as cause:
         cycle = ", ".join(name for name in sources if name in cause.args[1])
@@ -371,6 +372,7 @@ def lay_out(
     routes = find_routes(plan, tasks, encoder, reading.pool)
     layout = Layout(plan, by_name, encoder, reading, routes)
     refuse(plan, two_sizes(layout))
+    refuse(plan, feeds_of_words(layout))
     refuse(plan, impossible_feeds(layout))
     refuse(plan, unmatched(plan, list(layout.sizes)))
     return layout
@@ -392,6 +394,14 @@ def two_sizes(layout: Layout) -> Iterator[str]:
                     f"two additions share {owner!r} and give it {size} and {layout.sizes[owner]} "
                     "weights; give one of them another name, or both the same size"
                 )
+
+
+def feeds_of_words(layout: Layout) -> Iterator[str]:
+    """Feeds from or to a task that answers each word instead of the text."""
+    for feed in chain(*(route.feeds for route in layout.routes.values())):
+        for name in (feed.source, feed.target):
+            if layout.tasks[name].answer.reads_words:
+                yield f"{feed.source!r} cannot feed {feed.target!r}: {name!r} answers each word"
 
 
 def impossible_feeds(layout: Layout) -> Iterator[str]:

@@ -207,12 +207,9 @@ class Predictor:
     def tasks(self) -> tuple[str, ...]:
         return tuple(self.bundle.layout.tasks)
 
-    def predict(self, task: str, texts: Texts) -> list[str | float]:
+    def predict(self, task: str, texts: Texts) -> list[Any]:
         """The predictions of one task: labels, or values of a similarity."""
-        predictions = self.predict_tasks({task: texts})[task]
-        if predictions.task.is_similarity:
-            return [float(value) for value in predictions.values]
-        return list(predictions.as_strings())
+        return self.predict_tasks({task: texts})[task].labels
 
     def predict_tasks(self, texts: Mapping[str, Texts]) -> dict[str, Predictions]:
         """The predictions of each task for its own texts, in one pass.
@@ -226,10 +223,15 @@ class Predictor:
             same = [
                 table
                 for other, table in tables.items()
-                if rows[other] == own and layout.reading.of(other).pair == reading.pair
+                if rows[other] == own
+                and layout.reading.of(other).pair == reading.pair
+                and (table.has_words or not layout.tasks[task].answer.reads_words)
             ]
+            has_words = layout.tasks[task].answer.reads_words
             with self.tokenising:
-                tables[task] = same[0] if same else tokenise(self.bundle.tokenizer, own, reading)
+                tables[task] = (
+                    same[0] if same else tokenise(self.bundle.tokenizer, own, reading, has_words)
+                )
         outputs = self.compute(tables)
         return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
 

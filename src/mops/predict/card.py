@@ -76,9 +76,8 @@ def score_table(tasks: list[Task], config: Config) -> Iterator[str]:
     yield f"| task | type | answers | score | {' | '.join(SCORED.values())} |"
     yield "|---" * (4 + len(SCORED)) + "|"
     for task in tasks:
-        answers = (
-            f"{task.range[0]:g} to {task.range[1]:g}" if task.range else ", ".join(task.labels)
-        )
+        span = "{:g} to {:g}".format(*task.range) if task.range else "numbers"
+        answers = ", ".join(task.labels) or span
         cells = " | ".join(format_score(task, split, config) for split in SCORED)
         yield f"| {task.name} | {task.type} | {answers} | {task.score_name} | {cells} |"
     yield "\nIn brackets: the 95 % interval over the rows (normal approximation)."

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.data.batches import Segment, TokenTable
+from mops.kinds.metrics import Answers, known
 from mops.model.encoder import encode
 from mops.model.network import Network
-from mops.model.packing import Packer, pack_segments
+from mops.model.packing import Pack, Packer, pack_segments
 from mops.plans.layout import Layout
 from mops.tasks import Task
 
 Ints = NDArray[np.int64]
 Values = NDArray[np.float64]
 Outputs = Mapping[str, NDArray[np.float32]]  # of each task
-DIGITS = 6  # decimals of a similarity: scores are computed from the values that are written
 WINDOW = 4096  # rows of a task that are computed together; bounds memory
 PACK_TOKENS = 1024  # as fast as 2048 (6 x 384), with half of the memory
 
@@ -36,18 +37,37 @@ class Predictions:
     """The predictions of one task for rows, in their order."""
 
     task: Task
-    values: Values  # class index, or the similarity
-    probabilities: Values  # rows x classes; rows x 0 for a similarity
+    values: Answers  # by the kind of the task: class numbers, values, 0 and 1, tuples of tags
+    probabilities: Answers  # rows x classes; rows x 0 for values; of tags words x tags per row
+
+    @property
+    def labels(self) -> list[Any]:
+        """The predictions as a reader of them wants them: labels or numbers."""
+        return self.task.answer.decode(self.task, self.values)
 
     def as_strings(self) -> list[str]:
         """The predictions as they are written to a file."""
-        if self.task.is_similarity:
-            return [repr(float(value)) for value in self.values]
-        return [self.task.labels[int(index)] for index in self.values]
+        return [self.task.answer.write(label) for label in self.labels]
+
+    @property
+    def cut_words(self) -> int:
+        """Words beyond max_length, which are answered with the outside tag."""
+        own = self.probabilities if self.task.answer.reads_words else ()
+        return sum(int(np.isnan(shares).any(axis=1).sum()) for shares in own)
+
+    def as_data(self, shares: str) -> Iterator[dict[str, Any]]:
+        """Each prediction for JSON; under `shares` the probabilities of labels, if any."""
+        has_shares = self.probabilities.ndim == 2 and self.probabilities.size > 0
+        for label, own in zip(self.labels, self.probabilities, strict=True):
+            answer = {"prediction": label}
+            if has_shares:
+                named = zip(self.task.labels, own.round(6).tolist(), strict=True)
+                answer[shares] = dict(named)
+            yield answer
 
     def confidences(self) -> list[float]:
-        """The probability of each predicted class; empty for a similarity."""
-        return [] if self.task.is_similarity else self.probabilities.max(axis=1).tolist()
+        """How probable each prediction is; empty for values."""
+        return self.task.answer.confidences(self.values, self.probabilities)
 
     def with_rows(self, places: NDArray[np.int64], others: Predictions) -> Predictions:
         """The same predictions with others in some places."""
@@ -55,49 +75,19 @@ class Predictions:
         values[places], probabilities[places] = others.values, others.probabilities
         return Predictions(self.task, values, probabilities)
 
-    def losses(self, targets: Values) -> Values:
-        """-log of the true class's probability, or the squared error; NaN without a target."""
-        if self.task.is_similarity:
-            return (self.values - targets) ** 2
-        is_known = ~np.isnan(targets)
-        losses = np.full(len(targets), np.nan)
-        probabilities = self.probabilities[is_known, targets[is_known].astype(int)]
-        losses[is_known] = -np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    def losses(self, targets: Answers) -> Values:
+        """How bad each prediction is; NaN without a target."""
+        is_known, losses = known(targets), np.full(len(targets), np.nan)
+        losses[is_known] = self.task.answer.losses(
+            targets[is_known], self.values[is_known], self.probabilities[is_known]
+        )
         return losses
 
 
 def decide(task: Task, outputs: NDArray[np.float32]) -> Predictions:
     """The predictions that the outputs of a head mean."""
-    logits = outputs.astype(np.float64)
-    if task.is_similarity:
-        assert task.range is not None
-        values: Values = np.clip(logits[:, 0], *task.range).round(DIGITS)
-        return Predictions(task, values, np.zeros((len(values), 0)))
-    logits = CLASS_LOGITS[task.loss_name](logits)
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = raised / raised.sum(axis=1, keepdims=True)
-    return Predictions(task, logits.argmax(axis=1).astype(np.float64), probabilities)
-
-
-def ordinal_logits(logits: Values) -> Values:
-    """log P(y = k) = log(P(y > k-1) - P(y > k)) from the logits of P(y > k).
-
-    Non-monotone cumulative probabilities are clipped, so that no class probability is negative.
-    """
-    above = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))  # exp is finite there
-    falling = np.minimum.accumulate(above, axis=1)
-    edges = np.pad(falling, ((0, 0), (1, 0)), constant_values=1.0)
-    with np.errstate(divide="ignore"):
-        return np.log(edges - np.pad(falling, ((0, 0), (0, 1))))
-
-
-# loss of a classification -> its outputs as one logit per class
-CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
-    "cross_entropy": lambda logits: logits,
-    # One logit for two classes: sigmoid is a softmax over (0, logit).
-    "binary_cross_entropy": lambda logits: np.pad(logits, ((0, 0), (1, 0))),
-    "ordinal": ordinal_logits,
-}
+    exact = outputs if task.answer.reads_words else outputs.astype(np.float64)
+    return Predictions(task, *task.answer.decide(task, exact))
 
 
 def compute_outputs(
@@ -115,13 +105,16 @@ def compute_outputs(
         network.eval()
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
 
-    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
-        vectors_SD, places = pool_segments(network, segments, numbers, pack)
-        outputs = {}
+    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints], rows: slice) -> Outputs:
+        vectors_SD, places, by_token = pool_segments(network, segments, numbers, pack)
+        outputs: dict[str, Any] = {}
         for task, own in numbers.items():
+            if task in by_token:
+                outputs[task] = read_words(tables[task], rows, [by_token[task][n] for n in own])
+                continue
             places_N = torch.from_numpy(places[task][own]).to(device)
             vectors_ND = vectors_SD.index_select(0, places_N)
-            outputs[task] = network.task_outputs(task, vectors_ND).float().cpu().numpy()
+            outputs[task] = network.decisive_outputs(task, vectors_ND).float().cpu().numpy()
         return outputs
 
     with torch.inference_mode():
@@ -131,16 +124,17 @@ def compute_outputs(
 def answer_windows(
     layout: Layout,
     tables: Mapping[str, TokenTable],
-    answer: Callable[[Sequence[Segment], Mapping[str, Ints]], Outputs],
+    answer: Callable[[Sequence[Segment], Mapping[str, Ints], slice], Outputs],
 ) -> dict[str, NDArray[np.float32]]:
     """The outputs for all rows, from the outputs for the distinct sequences of a window."""
-    outputs = {
-        task: np.zeros((len(table), layout.tasks[task].outputs), np.float32)
-        for task, table in tables.items()
-    }
+    outputs: dict[str, Any] = {}
+    for task, table in tables.items():
+        shape = (len(table), layout.tasks[task].outputs)
+        is_of_words = layout.tasks[task].answer.reads_words
+        outputs[task] = np.empty(shape[:1], object) if is_of_words else np.zeros(shape, np.float32)
     for start in range(0, max(map(len, tables.values()), default=0), WINDOW):
         rows = slice(start, start + WINDOW)
-        for task, found in answer(*find_distinct(tables, rows)).items():
+        for task, found in answer(*find_distinct(tables, rows), rows).items():
             outputs[task][rows] = found
     return outputs
 
@@ -171,18 +165,48 @@ def find_distinct(
 
 def pool_segments(
     network: Network, segments: Sequence[Segment], tasks: Iterable[str], pack: Packer
-) -> tuple[Tensor, dict[str, Ints]]:
-    """The pooled vectors at the top of every branch; and task -> segment -> its vector."""
+) -> tuple[Tensor, dict[str, Ints], dict[str, dict[int, NDArray[np.float32]]]]:
+    """The pooled vectors at the top of every branch; task -> segment -> its vector; and for tasks
+    that read words -> segment -> the outputs of all its tokens.
+    """
     pieces, base = list[Tensor](), 0
+    kinds = network.layout.tasks
+    by_token: dict[str, dict[int, Any]] = {t: {} for t in tasks if kinds[t].answer.reads_words}
     places = {task: np.zeros(len(segments), np.int64) for task in tasks}
     for chunk in chunks_by_length(segments):
         packed = pack([segments[number] for number in chunk])
-        pieces.append(network.pool(encode(network.bank, packed), packed))
+        hidden_TD = encode(network.bank, packed)
+        pieces.append(network.pool(hidden_TD, packed))
         for task, tops in packed.task_segments.items():
             numbers = [number for number in chunk if task in segments[number].tasks]
             places[task][numbers] = base + tops.cpu().numpy()
+            if task in by_token:
+                own = token_outputs(network, task, hidden_TD, packed)
+                by_token[task] |= zip(numbers, own, strict=True)
         base += len(pieces[-1])
-    return torch.cat(pieces), places
+    return torch.cat(pieces), places, by_token
+
+
+def token_outputs(
+    network: Network, task: str, hidden_TD: Tensor, pack: Pack
+) -> Iterator[NDArray[np.float32]]:
+    """The outputs of a task for all tokens of each of its segments."""
+    tops = pack.task_segments[task]
+    first, length = pack.first_S[tops].tolist(), pack.length_S[tops].tolist()
+    for start, tokens in zip(first, length, strict=True):
+        outputs_TO = network.task_outputs(task, hidden_TD[start : start + tokens])
+        yield outputs_TO.float().cpu().numpy()
+
+
+def read_words(table: TokenTable, rows: slice, segments: Sequence[NDArray[np.float32]]) -> Answers:
+    """The outputs of the words of each row, words x outputs; NaN for a word that was cut."""
+    found = np.empty(len(segments), object)
+    for n, (row, outputs_TO) in enumerate(zip(range(len(table))[rows], segments, strict=True)):
+        places = table.word_places(row)
+        own = np.full((len(places), outputs_TO.shape[1]), np.nan)
+        own[places >= 0] = outputs_TO[places[places >= 0]]
+        found[n] = own
+    return found
 
 
 def chunks_by_length(segments: Sequence[Segment], most: int | None = None) -> Iterator[Ints]:

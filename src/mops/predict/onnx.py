@@ -58,7 +58,7 @@ class OnnxNetwork:
         """The outputs of each task for every row of its table."""
         return answer_windows(self.layout, tables, self.answer)
 
-    def answer(self, segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
+    def answer(self, segments: Sequence[Segment], numbers: Mapping[str, Ints], _: slice) -> Outputs:
         """The outputs for rows, given as the numbers of their sequences."""
         vectors = self.encode(segments)
         return {

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import read_split, read_task
+from mops.data.dataset import read_split, read_task, shared_files
 from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
 from mops.evaluate.evaluate import PredictionRows
 from mops.files import file_digest
+from mops.kinds.answers import ByLabel
+from mops.kinds.tags import Piece
 from mops.reports.source import JUDGES, Source, TrialFiles, read_answers
 from mops.tables import Cell, Table, number_cell
 
@@ -22,6 +24,7 @@ WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
 RANGE_PARTS = 5  # of a similarity's range
 Texts = tuple[str, ...]
+Shown = str | Sequence[Piece]  # an answer, or the text with its entities
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,9 @@ class Example:
 
     id: str
     texts: Texts  # empty where the data file is gone
-    label: str
+    label: Shown
     loss: float  # mean over the candidates
-    answers: tuple[tuple[str, str, bool], ...]  # candidate, answer, is it right
+    answers: tuple[tuple[str, Shown, bool], ...]  # candidate, answer, is it right
     only: str = ""  # the only candidate that is wrong
 
 
@@ -64,7 +67,7 @@ def find_errors(source: Source) -> Iterator[TaskErrors | str]:
         except MopsError as reason:
             notes.append(f"Ids are shown instead of texts: {reason}.")
         comparison = Comparison(answers, texts)
-        if comparison.task.range:
+        if not comparison.task.answer.has_labels:
             notes.append(f"An answer counts as wrong if it is more than {comparison.far:g} off.")
         notes += [f"Left out: {line}." for line in left_out]
         yield TaskErrors(
@@ -88,10 +91,11 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
         raise RunError(f"{file} no longer exists")
     if file_digest(file) != trial.record.meta_info.data_sha256[file]:
         raise RunError(f"{file} has changed since the training")
+    shared = shared_files(trial.recipe.tasks).get(task.name)
     if split in entry.files():
-        part = read_split(entry, task, file, needs_label=split == "validation")
+        part = read_split(entry, task, file, needs_label=split == "validation", shared=shared)
     else:  # validation was split off the training rows
-        part = read_task(entry, task, (split,))[1][split]
+        part = read_task(entry, task, (split,), shared)[1][split]
     return [part.rows[place].texts for place in rows.places]
 
 
@@ -103,9 +107,9 @@ class Comparison:
         self.rows = next(iter(answers.values()))  # ids, labels and targets are those of all
         self.task, self.targets = self.rows.task, self.rows.targets
         self.losses = np.array([rows.numbers("loss") for rows in answers.values()])
-        off = np.abs(np.array([rows.values for rows in answers.values()]) - self.targets)
-        self.errors = off if self.task.is_similarity else (off > 0).astype(np.float64)
-        low, high = self.task.range or (0.0, 1.0)
+        distance = self.task.answer.distances
+        self.errors = np.array([distance(self.targets, rows.values) for rows in answers.values()])
+        low, high = self.task.answer.span(self.task, self.targets)
         self.far = FAR * (high - low)
         self.wrong = self.errors > self.far
 
@@ -127,15 +131,16 @@ class Comparison:
     def example(self, row: int, only: str = "") -> Example:
         columns = [self.rows.columns["label"]]
         columns += [own.columns["prediction"] for own in self.answers.values()]
-        is_value = self.task.is_similarity
-        words = [f"{float(own[row]):.2f}" if is_value else own[row] for own in columns]
+        texts, answer = self.texts[row] if self.texts else (), self.task.answer
+        labels = [answer.read(own[row], self.task)[0] for own in columns]
+        shown = [answer.show(self.task, label, texts) for label in labels]
         is_right = [not is_wrong for is_wrong in self.wrong[:, row]]
         return Example(
             id=self.rows.columns["id"][row],
-            texts=self.texts[row] if self.texts else (),
-            label=words[0],
+            texts=texts,
+            label=shown[0],
             loss=float(self.losses[:, row].mean()),
-            answers=tuple(zip(self.answers, words[1:], is_right, strict=True)),
+            answers=tuple(zip(self.answers, shown[1:], is_right, strict=True)),
             only=only,
         )
 
@@ -149,17 +154,34 @@ class Comparison:
             quarters = [words[places == n] for n in np.unique(places)]
             spans = [f"{own.min()} to {own.max()}" for own in quarters]
             yield self.table("length", "words", places, spans)
-        places, names = self.targets.astype(int), self.task.labels
-        if self.task.range:
-            edges = np.linspace(*self.task.range, RANGE_PARTS + 1)
+        answer, task = self.task.answer, self.task
+        own = {n: answer.by_label(task, self.targets, a.values) for n, a in self.answers.items()}
+        if scores := next(iter(own.values())):
+            yield self.f1_table({name: own[name] for name in own}, list(scores))
+            return
+        if answer.has_labels:
+            places, names = self.targets.astype(int), task.labels
+        else:
+            edges = np.linspace(*self.task.answer.span(self.task, self.targets), RANGE_PARTS + 1)
             places = np.searchsorted(edges[1:-1], self.targets, side="right")
             names = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges))
         yield self.table("label", "label", places, names)
 
+    def f1_table(self, scores: Mapping[str, ByLabel], names: Sequence[str]) -> Table:
+        """A row for each label of which a row or a text may have several."""
+        rows = []
+        for name in names:
+            count = next(iter(scores.values()))[name][0]
+            cells = (number_cell(own[name][1], "{:.3f}") for own in scores.values())
+            rows.append((Cell(name or "entity"), number_cell(count, "{:,}"), *cells))
+        task, columns = self.task.name, ("label", "true", *self.answers)
+        note = "F1 of each label, and how often it is true."
+        return Table(f"{task}-by-label", f"{task} by label", columns, tuple(rows), note)
+
     def table(self, by: str, column: str, places: NDArray[np.int64], names: Sequence[str]) -> Table:
         """A row for each name: rows that have its place, and what each candidate makes of them."""
         values, note = 1 - self.errors, "Fraction of correct answers."
-        if self.task.is_similarity:
+        if not self.task.answer.has_labels:
             values = self.errors
             note = "Mean distance between prediction and label; smaller is better."
         rows = []

@@ -52,7 +52,7 @@ def read_answers(
         path = trial.predictions(task, on)
         try:
             rows = read_predictions(path, trial.recipe.task_values()[task])
-            needed = ("loss",) if rows.task.is_similarity else ("loss", "confidence")
+            needed = ("loss", "confidence") if rows.task.answer.has_labels else ("loss",)
             if not len(rows.targets) or not rows.columns.keys() >= set(needed):
                 columns = " and ".join(needed)
                 raise RunError(f"{path} has no labelled row that judges, or no {columns}")

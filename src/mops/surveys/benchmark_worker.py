@@ -98,10 +98,10 @@ class StageBenchmark:
             key = cache.keys[task]
             taken = [place.row for step in sampled for place in step.get(task, ())]
             chosen = np.intersect1d(rows, np.array(taken, dtype=np.int64))
-            missing = cache.missing(key, make_segments(task, data[task], chosen.tolist()))
+            missing = cache.missing(key, make_segments((task,), data[task], chosen.tolist()))
             self.sample += [(key, chunk) for chunk in token_chunks(missing)]
             cache.fill(task, missing)
-            for segment in make_segments(task, data[task], rows.tolist()):
+            for segment in make_segments((task,), data[task], rows.tolist()):
                 self.sequences[key, digest_segment(segment)] = len(segment.ids)
 
     def time_step(self, step: int) -> float:

@@ -134,7 +134,7 @@ def list_values(recipe: Recipe) -> dict[str, Any]:
         "edges": list_edges(tasks),
         "other_gradients": [feed_all(gradient) for gradient in OTHER_GRADIENTS],
         "groups": list_groups(tasks),
-        "cosine_heads": {n: cosine for n, t in kinds.items() if t.is_similarity} or "linear",
+        "cosine_heads": {n: cosine for n, t in kinds.items() if t.kind.has_cosine} or "linear",
         "equal_weights": dict.fromkeys(tasks, round(1 / len(tasks), 6)),
         "rows_of_all": ROWS * len(tasks),
         # of the package; under Adam `mean` moves as the sum does, and some ways need a solver

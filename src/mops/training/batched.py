@@ -14,7 +14,7 @@ import torch
 from mops.config.recipe import Recipe
 from mops.config.training import SUM
 from mops.data.batches import split_batches
-from mops.data.dataset import dataset_key, read_dataset
+from mops.data.dataset import dataset_key, read_dataset, shared_files
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import MopsError, RecipeError, RunError
 from mops.model.network import Network
@@ -65,6 +65,10 @@ def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
         "its plan has a LayerNorm before the heads": any(row.norm for row in layout.plan.late),
         "its plan freezes more than the encoder": not all(
             rate for owner, rate in layout.rates.items() if owner not in trunk
+        ),
+        "several of its tasks read the same rows": bool(shared_files(recipe.tasks)),
+        "one of its tasks answers each word": any(
+            task.answer.reads_words for task in layout.tasks.values()
         ),
         "training.stages is set": bool(training.stages),
         "training.gradients is not sum": training.gradients != SUM,

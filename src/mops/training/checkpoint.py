@@ -100,13 +100,22 @@ def saved_step(path: Path) -> int:
         return 0
 
 
-def save_best(folder: Path, choosers: Iterable[str], network: Network) -> None:
-    """Keep the weights for each chooser; a second one gets a link to the same file."""
+def save_best(
+    folder: Path,
+    choosers: Iterable[str],
+    network: Network,
+    chosen: Mapping[str, Mapping[str, Tensor]],
+) -> None:
+    """Keep the weights for each chooser; equal ones get a link to the same file.
+
+    `chosen` are tensors that a chooser puts in the place of the network's.
+    """
     first = None
-    for path in (folder / BEST.format(chooser) for chooser in choosers):
+    for chooser in choosers:
+        path, own = folder / BEST.format(chooser), chosen.get(chooser)
         with atomic_write(path) as draft:
-            if first is None:
-                write_tensors(draft, learned_weights(network))
+            if first is None or own:
+                write_tensors(draft, learned_weights(network) | dict(own or {}))
             else:
                 link(first, draft)
         first = path

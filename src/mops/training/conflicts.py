@@ -21,11 +21,13 @@ from mops.evaluate.conflicts import Answers, Conflicts, Targets, judge, read_con
 from mops.evaluate.metrics import Values
 from mops.evaluate.statistics import LEVEL
 from mops.files import write_text
+from mops.kinds.answers import CLASS
+from mops.kinds.classes import are_numbers
 from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.predict.inference import Predictions, compute_outputs, decide
 from mops.record import machine_info
-from mops.tasks import Task, are_numbers
+from mops.tasks import Task
 from mops.training.machine import restored_threads
 from mops.training.prepare import Prepared, build_trainer, prepare
 from mops.training.run import refuse_other_work
@@ -174,12 +176,12 @@ def answer_common(ready: Prepared, network: Network) -> tuple[Answers, Targets]:
 def is_ordered(task: Task) -> bool:
     """Whether an answer is a number: a similarity, or the place of a class among ordered ones."""
     has_order = len(task.labels) == 2 or are_numbers(task.labels) or task.loss_name == "ordinal"
-    return task.is_similarity or has_order
+    return not task.answer.has_labels or (task.answer is CLASS and has_order)
 
 
 def to_numbers(predictions: Predictions) -> Values:
     """The similarity, or the expected number of the class."""
-    if predictions.task.is_similarity:
+    if not predictions.task.answer.has_labels:
         return predictions.values
     expected: Values = predictions.probabilities @ np.arange(len(predictions.task.labels))
     return expected

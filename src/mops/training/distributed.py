@@ -16,7 +16,6 @@ from functools import cache
 from itertools import count
 from typing import TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -56,7 +55,7 @@ class ProcessGroup:
             return {}
         mine = self.own(chosen)
         return {
-            task: row_weight(data[task], mine.get(task, ())) / row_weight(data[task], places)
+            task: row_weight(data[task], mine.get(task, ())) / (row_weight(data[task], places) or 1)
             for task, places in chosen.items()
         }
 
@@ -143,12 +142,9 @@ ALONE = ProcessGroup()
 
 def row_weight(data: TaskData, places: Sequence[Place]) -> float:
     """The weight of some rows in the mean of a loss: 1 each, or that of their class."""
-    if not data.task.class_weights:
-        return len(places)
-    weights_C, targets_R = np.array(data.task.class_weights), data.targets[[p.row for p in places]]
-    if targets_R.ndim == 2:  # soft
-        return float((targets_R @ weights_C).sum())
-    return float(weights_C[targets_R.astype(int)].sum())
+    rows = [place.row for place in places]
+    targets = data.targets[rows][data.is_known[rows]]
+    return float(data.task.answer.row_weights(data.task, targets).sum())
 
 
 # The others wait while the first process evaluates. A process that dies is noticed at once.

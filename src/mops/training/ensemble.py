@@ -141,7 +141,7 @@ class Ensemble:
         """The loss of every task in every network."""
         losses_N = {}
         for task, own_NTD in vectors.items():
-            rows_NRKD = own_NTD.reshape(*targets[task].shape, -1, own_NTD.shape[-1])
+            rows_NRKD = own_NTD.reshape(*targets[task].shape[:2], -1, own_NTD.shape[-1])
             outputs_NRO = self.heads[task](rows_NRKD.unbind(2))
             losses_N[task] = loss_of(self.layout.tasks[task], outputs_NRO, targets[task])
         return losses_N

@@ -61,7 +61,8 @@ def find_prefix(network: Network) -> FrozenPrefix:
         task: replace(route, layers=route.layers[:layers], adapters=route.adapters[:layers])
         for task, route in layout.routes.items()
     }
-    is_pooled = stages == len(layout.branches)
+    reads_words = any(task.answer.reads_words for task in layout.tasks.values())
+    is_pooled = stages == len(layout.branches) and not reads_words
     return FrozenPrefix(stages, replace(layout, routes=routes), is_pooled)
 
 
@@ -276,4 +277,4 @@ def fill_rows(
 ) -> None:
     for task, chosen in rows.items():
         for window in np.split(chosen, range(WINDOW, len(chosen), WINDOW)):
-            cache.fill(task, make_segments(task, data[task], window.tolist()), tell)
+            cache.fill(task, make_segments((task,), data[task], window.tolist()), tell)

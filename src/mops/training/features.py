@@ -21,7 +21,7 @@ from mops.predict.inference import Predictions, decide, find_distinct
 from mops.training.checkpoint import TrainerState
 from mops.training.feature_cache import FeatureCache
 from mops.training.losses import loss_of
-from mops.training.prepare import Prepared, TakeRows, TaskObjective, Values, task_data
+from mops.training.prepare import Outputs, Prepared, TakeRows, TaskObjective, task_data
 from mops.training.tracking import Tell
 
 Ints = NDArray[np.int64]
@@ -43,16 +43,23 @@ class FeatureTable(TaskData):
 
     def compute_outputs(self, network: Network, rows_R: Ints) -> Tensor:
         """The outputs of a network for these rows, without running its encoder."""
-        pooled_ND = self.pooled_UD[torch.from_numpy(self.places_RK[rows_R].flatten())]
-        return network.task_outputs(self.task.name, pooled_ND)
+        return network.task_outputs(self.task.name, self.pooled_rows(rows_R))
+
+    def pooled_rows(self, rows_R: Ints) -> Tensor:
+        return self.pooled_UD[torch.from_numpy(self.places_RK[rows_R].flatten())]
 
     def predict(self, network: Network, texts: Sequence[Texts]) -> Predictions:
+        return decide(self.task, self.outputs_of(network, texts))
+
+    def outputs_of(self, network: Network, texts: Sequence[Texts]) -> Outputs:
+        """The outputs that predictions are made of."""
         network.eval()
         rows_R = np.array([self.numbers[row] for row in texts], dtype=np.int64)
         chunks = np.array_split(rows_R, max(1, len(rows_R) // CHUNK))
         with torch.inference_mode():
-            outputs_RO = torch.cat([self.compute_outputs(network, chunk) for chunk in chunks])
-        return decide(self.task, outputs_RO.float().numpy())
+            pooled = (self.pooled_rows(chunk) for chunk in chunks)
+            outputs = [network.decisive_outputs(self.task.name, vectors) for vectors in pooled]
+        return torch.cat(outputs).float().numpy()
 
 
 FeatureTables = Mapping[str, FeatureTable]
@@ -131,6 +138,10 @@ class NumberedRows(Batch):
 
     rows: Mapping[str, Ints] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        return False
+
 
 def number_rows(chosen: Mapping[str, Sequence[Place]]) -> NumberedRows:
     rows = {name: np.array([place.row for place in own]) for name, own in chosen.items()}
@@ -157,6 +168,6 @@ class FeatureObjective(TaskObjective):
     def enter_stage(self, network: Network, state: TrainerState, tell: Tell) -> None:
         """Nothing to do: the frozen layers are computed already."""
 
-    def predict_selection(self, network: Network) -> Mapping[str, Values]:
+    def selection_outputs(self, network: Network) -> Mapping[str, Outputs]:
         selection = self.selection.items()
-        return {name: self.data[name].predict(network, own.texts).values for name, own in selection}
+        return {name: self.data[name].outputs_of(network, own.texts) for name, own in selection}

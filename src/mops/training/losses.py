@@ -26,6 +26,7 @@ from mops.training.distributed import ALONE, ProcessGroup
 
 Tasks = Mapping[str, Task]
 TEMPERATURE = 2.0  # of dwa, the paper's
+GAUSSIAN = {"mse": 0.5}  # factor of `uncertainty`: the loss of a value with a variance
 INTERVALS = 10  # intervals of dwa in a budget, at least
 
 
@@ -66,8 +67,19 @@ def mse(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     return F.mse_loss(outputs_RO[..., 0], targets_R.to(outputs_RO.dtype), reduction="none")
 
 
+def mae(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    return (outputs_RO[..., 0] - targets_R.to(outputs_RO.dtype)).abs()
+
+
+def huber(outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    """Quadratic within a standard deviation of the labels, linear beyond (Huber 1964)."""
+    return F.huber_loss(outputs_RO[..., 0], targets_R.to(outputs_RO.dtype), reduction="none")
+
+
 # outputs, targets -> the loss of each row
-LOSSES = {loss.__name__: loss for loss in (cross_entropy, binary_cross_entropy, ordinal, mse)}
+LOSSES = {
+    loss.__name__: loss for loss in (cross_entropy, binary_cross_entropy, ordinal, mse, mae, huber)
+}
 
 
 def class_divergence(one_RO: Tensor, two_RO: Tensor) -> Tensor:
@@ -90,12 +102,19 @@ DIVERGENCES = {
     "cross_entropy": class_divergence,
     "binary_cross_entropy": binary_divergence,
     "ordinal": binary_divergence,
-    "mse": squared_difference,
+    **dict.fromkeys(("mse", "mae", "huber"), squared_difference),
 }
 
 
 def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
+    """The loss of some rows of a task."""
+    return LOSS_OF.get(task.answer.name, row_loss)(task, outputs_RO, targets_R)
+
+
+def row_loss(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     """The mean loss of some rows of a task, weighted by class as in torch's cross-entropy."""
+    if task.scale:
+        targets_R = (targets_R - task.scale[0]) / task.scale[1]
     losses_R = LOSSES[task.loss_name](outputs_RO, targets_R)
     if not task.class_weights:
         return losses_R.mean(dim=-1)
@@ -103,6 +122,19 @@ def loss_of(task: Task, outputs_RO: Tensor, targets_R: Tensor) -> Tensor:
     is_mixed = is_soft(outputs_RO, targets_R)
     weights_R = targets_R @ weights_C if is_mixed else weights_C[targets_R.long()]
     return (losses_R * weights_R).sum(dim=-1) / weights_R.sum(dim=-1)
+
+
+def label_loss(task: Task, outputs_RL: Tensor, targets_RL: Tensor) -> Tensor:
+    """The mean over rows and labels; a label's weight is that of the rows which have it."""
+    targets_RL = targets_RL.to(outputs_RL.dtype)
+    weights_L = torch.tensor(task.class_weights or (1.0,)).to(outputs_RL)
+    losses_RL = F.binary_cross_entropy_with_logits(
+        outputs_RL, targets_RL, pos_weight=weights_L, reduction="none"
+    )
+    return losses_RL.mean(dim=(-2, -1))
+
+
+LOSS_OF = {"labels": label_loss}  # by kind of answer, where it is not the mean over rows
 
 
 def divergence_of(task: Task, outputs_RO: Tensor) -> Tensor:
@@ -147,7 +179,7 @@ class Uncertainty(Weighting):
 
     def __init__(self, tasks: Tasks, device: str | torch.device) -> None:
         super().__init__()
-        self.scales = {name: 0.5 if task.is_similarity else 1.0 for name, task in tasks.items()}
+        self.scales = {name: GAUSSIAN.get(task.loss_name, 1.0) for name, task in tasks.items()}
         self.log_variances = {n: nn.Parameter(torch.zeros((), device=device)) for n in self.scales}
         for name, parameter in self.log_variances.items():  # a task may be called `values`
             self.register_parameter(f"log_variance/{name}", parameter)

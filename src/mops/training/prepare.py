@@ -17,7 +17,15 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry, Training, check_solver_installed
-from mops.data.batches import AugmentedRows, Batch, TaskData, Texts, take_rows, tokenise_cached
+from mops.data.batches import (
+    AugmentedRows,
+    Batch,
+    TaskData,
+    Texts,
+    TokenTable,
+    take_rows,
+    tokenise_cached,
+)
 from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
 from mops.errors import RecipeError
@@ -25,7 +33,7 @@ from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
 from mops.files import file_digest
 from mops.model.blocks import Dense
-from mops.model.network import Network
+from mops.model.network import THRESHOLD, Network
 from mops.model.packing import Packer
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import EncoderSource, Source, find_encoder
@@ -121,9 +129,18 @@ def meta_info(ready: Prepared) -> MetaInfo:
     )
 
 
-def task_data(ready: Prepared, name: str, rows: tuple[Row, ...]) -> TaskData:
-    task, texts = ready.dataset.tasks[name], [row.texts for row in rows]
-    tokens = tokenise_cached(ready.source.tokenizer, texts, ready.layout.reading.of(name))
+def task_data(
+    ready: Prepared, name: str, rows: tuple[Row, ...], tokens: TokenTable | None = None
+) -> TaskData:
+    """The rows of a task; `tokens` are those of another task on the same rows."""
+    dataset, reading = ready.dataset, ready.layout.reading.of(name)
+    if tokens is None:
+        leader = dataset.leaders.get(name)
+        group = {name, *(task for task, other in dataset.leaders.items() if other == leader)}
+        has_words = any(dataset.tasks[other].answer.reads_words for other in group)
+        texts = [row.texts for row in rows]
+        tokens = tokenise_cached(ready.source.tokenizer, texts, reading, has_words)
+    task = dataset.tasks[name]
     return TaskData(task, tokens, encode_targets(task, rows))
 
 
@@ -140,7 +157,9 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     for name, splits in ready.dataset.splits.items():
         rows = splits["validation"].rows
         halved = [
-            (r, half) for r, half in zip(rows, cut_halves(rows), strict=True) if not r.problem
+            (r, half)
+            for r, half in zip(rows, cut_halves(rows), strict=True)
+            if not r.problem and r.label is not None
         ]
         draw = generator(ready.recipe.training.seed, "selection", name)
         chosen = np.sort(draw.permutation(len(halved))[:SELECTION_ROWS])
@@ -156,7 +175,7 @@ def selection_data(ready: Prepared) -> dict[str, SelectionData]:
     return selection
 
 
-Values = NDArray[np.float64]
+Outputs = NDArray[Any]
 TakeRows = Callable[[Mapping[str, Sequence[Place]]], Batch]
 
 
@@ -182,7 +201,9 @@ class TaskObjective:
         chosen = self.schedule.rows_at(step, tasks)
         batch = self.take(self.group.own(chosen))
         parts = self.group.parts(chosen, self.data)
-        return replace(batch, scale=self.schedule.scale(step), parts=parts)
+        usual = self.schedule.scale(step)
+        scale = {task: factor * batch.scale.get(task, 1.0) for task, factor in usual.items()}
+        return replace(batch, scale=scale, parts=parts)
 
     def losses(self, network: Network, batch: Batch) -> Mapping[str, Tensor]:
         return compute_losses(network, batch, self.pack_training, self.training.r_drop)
@@ -215,22 +236,30 @@ class TaskObjective:
         tell("training")
 
     def evaluate(self, network: Network) -> Evaluation:
-        predictions = self.predict_selection(network)
+        outputs = self.selection_outputs(network)
         scores: dict[str, dict[str, Mapping[str, float]]] = {c: {} for c in (ALL, *HALVES)}
+        thresholds: dict[str, dict[str, Tensor]] = {c: {} for c in scores}
         for chooser, (name, data) in product(scores, self.selection.items()):
-            chosen = (data.halves == chooser) | (chooser == ALL)
-            pair = data.targets[chosen], predictions[name][chosen]
-            scores[chooser][name] = score(data.task, *pair)
+            chosen, head = (
+                (data.halves == chooser) | (chooser == ALL),
+                network.layout.routes[name].head,
+            )
+            targets, own = data.targets[chosen], outputs[name][chosen]
+            if data.task.answer.has_thresholds and network.layout.rates[head]:
+                cut = data.task.answer.thresholds(targets, own).astype(np.float32)
+                thresholds[chooser][f"{head}.{THRESHOLD}"] = torch.from_numpy(cut)
+                own = own - cut
+            scores[chooser][name] = score(data.task, targets, decide(data.task, own).values)
         overall = {chooser: overall_of(self.judged, own) for chooser, own in scores.items()}
         choosing = {chooser: own[self.training.best_by] for chooser, own in overall.items()}
-        return choosing, {"selection": scores[ALL], **overall[ALL]}
+        facts = {"selection": scores[ALL], **overall[ALL]}
+        return Evaluation(choosing, facts, thresholds)
 
-    def predict_selection(self, network: Network) -> Mapping[str, Values]:
-        """The predictions of each task for its selection rows, from one pass over all of them."""
+    def selection_outputs(self, network: Network) -> Mapping[str, Outputs]:
+        """The outputs of each task for its selection rows, from one pass over all of them."""
         device = next(network.parameters()).device
         tables = {name: data.tokens for name, data in self.selection.items()}
-        outputs = compute_outputs(network, tables, self.pack_selection, device)
-        return {n: decide(data.task, outputs[n]).values for n, data in self.selection.items()}
+        return compute_outputs(network, tables, self.pack_selection, device)
 
     @cached_property
     def judged(self) -> dict[str, Task]:
@@ -247,9 +276,13 @@ def build_objective(ready: Prepared, group: ProcessGroup = ALONE) -> TaskObjecti
     rows = {name: task_splits["train"].good for name, task_splits in splits.items()}
     texts = {name: [row.texts for row in own] for name, own in rows.items()}
     taught = ask_teachers(training, ready.dataset.tasks, texts, ready.device)
-    data = {}
+    data: dict[str, TaskData] = {}
+    reading = ready.layout.reading
     for name, own in rows.items():
-        hard = task_data(ready, name, own)
+        leader = ready.dataset.leaders.get(name, name)
+        is_same = leader in data and texts[name] == texts[leader]
+        is_same = is_same and reading.of(name).pair == reading.of(leader).pair
+        hard = task_data(ready, name, own, data[leader].tokens if is_same else None)
         soft = soften(hard.task, hard.targets, training, taught.get(name))
         data[name] = replace(hard, targets=soft)
     take: TakeRows = partial(take_rows, data)

@@ -194,7 +194,7 @@ class MaskedWords:
         """The losses of both held-out halves; the best state has the lowest one."""
         losses = held_out_losses(network, self.corpus.held_out)
         facts = {"held_out": losses, "perplexity": perplexity(losses["report"])}
-        return {ALL: -losses["selection"]}, facts
+        return Evaluation({ALL: -losses["selection"]}, facts)
 
 
 def build_record(ready: Prepared, trainer: Trainer, objective: MaskedWords) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from mops.config.recipe import Recipe, differing_key, to_recipe
-from mops.data.dataset import HALVES, Row, cut_halves, encode_targets
+from mops.data.dataset import HALVES, SPLITS, Row, cut_halves, encode_targets
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import task_budgets
 from mops.errors import RecipeError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
 from mops.files import holds, remove_drafts, write_text
+from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
 from mops.record import (
@@ -211,6 +212,11 @@ def judge_run(
     def note(name: str, split: str, rows: Sequence[Row], answers: Predictions) -> None:
         tell(f"scored {name} {split}")
         scores[name] |= evaluate.judge(answers, rows, split)
+        if answers.cut_words and split in SPLITS:
+            warnings.append(
+                f"{name}: {answers.cut_words:,} words of the {split} rows are cut off by "
+                "training.max_length; they are answered with the outside tag"
+            )
         if split != "train":
             path = trainer.folder / "predictions" / f"{name}-{split}.csv"
             evaluate.write_predictions(path, rows, answers)
@@ -222,7 +228,7 @@ def judge_run(
         if split == "validation":
             validation[name] = rows, answers
             targets = encode_targets(answers.task, rows)
-            known = ~np.isnan(targets)
+            known = known_rows(targets)
             warnings += evaluate.suspicious(answers.task, targets[known], answers.values[known])
     for name, answers in cross_fit(trainer, bundle, answerer, validation).items():
         note(name, "report", validation[name][0], answers)
@@ -234,12 +240,14 @@ def cross_fit(
 ) -> dict[str, Predictions]:
     """The validation rows, each answered by the state that the other half of them has chosen.
 
-    So no row judges a state that was chosen on it. Mostly all choose the same state, whose
+    So no row judges a state, or a threshold, that was chosen on it. Mostly all choose the same
+    state, whose
     predictions are known: those of the bundle.
     """
     best, joined = trainer.state.best, {n: answers for n, (_, answers) in validation.items()}
     for half, chooser in zip(HALVES, reversed(HALVES), strict=True):
-        if chooser not in best or best[chooser][1] == trainer.state.best_step:
+        is_same = chooser in best and best[chooser][1] == trainer.state.best_step
+        if chooser not in best or (is_same and not bundle.network.thresholds):
             continue
         restore_best(trainer.folder, chooser, bundle.network)
         chosen = {

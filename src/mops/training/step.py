@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mops.config.training import Training
-from mops.data.batches import Batch
+from mops.data.batches import Batch, Words
 from mops.data.schedule import PlannedStage, Schedule
 from mops.errors import GuardError
 from mops.model.network import Network
@@ -113,7 +114,11 @@ def compute_losses(
     device = next(network.parameters()).device
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
     times = 2 if r_drop else 1
-    outputs, losses = network(pack(batch.segments * times)), {}
+    words = {
+        task: Words(*(np.tile(x, times) for x in (own.counts, own.places)))
+        for task, own in batch.words.items()
+    }
+    outputs, losses = network(pack(batch.segments * times), words), {}
     for name, targets in batch.targets.items():
         task = network.layout.tasks[name]
         targets_R = torch.as_tensor(targets, dtype=torch.float32).to(device)
@@ -136,6 +141,8 @@ def take_step(
     rows of the step; the facts are those of the whole step.
     """
     network, weighting, group = learner.network, learner.weighting, learner.group
+    if batch.is_empty and group.world == 1:
+        return StepFacts({}, 0.0, 0.0, weighting.weights())
     torch.manual_seed(step_seed(stage.training, step, group.rank))
     network.train()
     losses = group.add_missing(compute(network, batch), batch.parts)

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -46,9 +46,12 @@ class Interrupted(KeyboardInterrupt):
     """The user or the system asked the run to stop; its state is saved."""
 
 
-# The scores of a state by who chooses, higher is better (without any it is never the best), and
-# facts for the curve and the watcher.
-Evaluation = tuple[Mapping[str, float], Mapping[str, Any]]
+class Evaluation(NamedTuple):
+    """The scores of a state by who chooses, higher is better (without any it is never the best)."""
+
+    scores: Mapping[str, float]
+    facts: Mapping[str, Any]  # for the curve and the watcher
+    chosen: Mapping[str, Mapping[str, Tensor]] = {}  # chooser -> what it adds to the best weights
 
 
 class Objective(Protocol):
@@ -184,7 +187,8 @@ class Trainer:
         if tasks := self.guarded_steps.get(self.state.step):
             self.network.train()
             batch = self.objective.make_batch(self.state.step, tasks)
-            check_reach(self.network, self.objective.losses(self.network, batch))
+            losses = {} if batch.is_empty else self.objective.losses(self.network, batch)
+            check_reach(self.network, losses)
 
     @cached_property
     def guarded_steps(self) -> dict[int, tuple[str, ...]]:
@@ -202,6 +206,7 @@ class Trainer:
             return {}
         batches = {t: self.objective.make_batch(step, [t]) for t in self.schedule.steps[step]}
         seed = self.training.seed + step + 1
+        batches = {task: batch for task, batch in batches.items() if not batch.is_empty}
         shares = gradient_shares(self.learner, batches, seed, self.objective.losses)
         for task, share in shares.items():
             self.state.shares.setdefault(task, []).append(share)
@@ -219,7 +224,7 @@ class Trainer:
     def judge(self, watcher: Watcher) -> None:
         """Score the network; keep its weights for those who find them the best so far."""
         now = self.state
-        scores, facts = self.objective.evaluate(self.network)
+        scores, facts, chosen = self.objective.evaluate(self.network)
         now.evaluations += 1
         higher = {
             chooser: (score, now.step)
@@ -227,7 +232,7 @@ class Trainer:
             if chooser not in now.best or score > now.best[chooser][0]
         }
         now.best |= higher
-        checkpoint.save_best(self.folder, higher, self.network)
+        checkpoint.save_best(self.folder, higher, self.network, chosen)
         score, is_best = scores[checkpoint.ALL], checkpoint.ALL in higher
         now.last_change = None if now.last_score is None else abs(score - now.last_score)
         now.last_score = score

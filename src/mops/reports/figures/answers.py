@@ -27,8 +27,7 @@ def draw_answers(source: Source) -> Iterator[Picture | str]:
         answers, left_out = read_answers(trials.values(), task, source.results.on)
         yield from (f"Charts of the answers to {task} leave out {line}." for line in left_out)
         if answers:
-            is_similarity = next(iter(answers.values())).task.is_similarity
-            draws = (draw_agreement,) if is_similarity else (draw_confusion, draw_reliability)
+            draws = DRAWN[next(iter(answers.values())).task.answer.name]
             yield from (draw_panels(source, draw, answers, trials) for draw in draws)
 
 
@@ -74,7 +73,8 @@ def draw_confusion(axes: Axes, rows: PredictionRows, look: Look) -> None:
 
 
 def draw_agreement(axes: Axes, rows: PredictionRows, look: Look) -> None:
-    low, high = rows.task.range or (0.0, 1.0)
+    everything = np.concatenate([rows.targets, rows.values])
+    low, high = rows.task.answer.span(rows.task, everything)
     counts = count_pairs(rows, np.linspace(low, high, CELLS + 1)).T
     visible = np.where(counts > 0, np.log1p(counts), np.nan)
     extent = (low, high, low, high)
@@ -125,6 +125,12 @@ def draw_reliability(axes: Axes, rows: PredictionRows, look: Look) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
 
+DRAWN: dict[str, tuple[Draw, ...]] = {  # by kind of answer
+    "class": (draw_confusion, draw_reliability),
+    "value": (draw_agreement,),
+    "labels": (),  # the analysis of errors has a table of their F1
+    "tags": (),
+}
 CHARTS: dict[Draw, tuple[str, str, str]] = {  # group, title, caption
     draw_confusion: (
         "answers", "Confusion of classes",

@@ -19,6 +19,7 @@ from mops.evaluate.cost import tm_relative
 from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
 from mops.evaluate.metrics import EQUAL, Weights, overall_scores, score, soft_key
 from mops.evaluate.statistics import mcnemar_by_task, mean_covariance, row_covariance, row_noise
+from mops.kinds.metrics import as_bytes
 from mops.record import Record, read_record
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
@@ -131,7 +132,7 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
         rows = judged[name] = read_predictions(path, tasks[name])
         for problem in find_mismatches(rows, scores.tasks[name].get(on, {})):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
-        digest.update(f"{name}:".encode() + rows.values.tobytes())
+        digest.update(f"{name}:".encode() + as_bytes(rows.values))
     main = {name: scores.tasks[name][on][scores.main[name]] for name in judged}
     result = TrialResult(
         id=run.name,

@@ -1,0 +1,1 @@
+"""Kinds of tasks: what a task answers, how answers are read, decided, written and scored."""
