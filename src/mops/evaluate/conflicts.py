@@ -20,8 +20,8 @@ import numpy as np
 
 from mops.errors import UsageError
 from mops.evaluate.metrics import Values
-from mops.kinds.metrics import pearson
 from mops.evaluate.statistics import LEVEL, below_zero, holm
+from mops.kinds.metrics import pearson
 from mops.yaml_io import to_value
 
 Cells = tuple["CosineCell", ...]

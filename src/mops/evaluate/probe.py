@@ -21,7 +21,6 @@ import numpy as np
 from mops.data.schedule import generator
 from mops.evaluate.evaluate import Answerer
 from mops.evaluate.metrics import Values
-from mops.kinds.answers import CLASS
 from mops.kinds.classes import are_numbers
 from mops.tasks import Task
 from mops.yaml_io import read_yaml
