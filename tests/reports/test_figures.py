@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from mops.evaluate.conflicts import Conflicts, CosineCell
+from mops.evaluate.conflicts import Conflicts, CosineCell, OutputCell
 from mops.reports.cards import TASKS
 from mops.reports.figures import style
 from mops.reports.figures.conflicts import build_figure, draw_heatmap
@@ -306,6 +306,18 @@ def test_the_heat_map_as_files(tmp_path: Path) -> None:
     assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     first = [path.read_bytes() for path in (svg, png)]
     assert [path.read_bytes() for path in draw_heatmap(sample(), tmp_path)] == first
+
+
+def test_the_heat_map_names_the_correlation_of_the_outputs() -> None:
+    cells = [
+        OutputCell(tasks=("a", "c"), rows_of=task, rows=99, correlation=value, low=-1.0, high=1.0,
+                   own=(0.5, 0.6), is_clear=False)
+        for task, value in (("a", 0.25), ("c", -0.5))
+    ]  # fmt: skip
+    with house_style():
+        axes = build_figure(replace(sample(), outputs=tuple(cells))).axes
+    titles = [each.get_title(loc="left") for each in axes[:3]]
+    assert titles == ["a and b", "a and c (correlation of the outputs 0.25, -0.50)", "b and c"]
 
 
 def test_a_report_shows_the_conflicts_in_its_folder(source: Source, tmp_path: Path) -> None:
