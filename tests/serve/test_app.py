@@ -84,11 +84,13 @@ def test_an_error_belongs_to_its_item(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"", 422, "Field required"),
-        (b"{", 422, "JSON"),
+        (b"", 422, "the body must be a JSON object"),
+        (b"{", 422, "the body must be a JSON object"),
+        (b"3", 422, "the body must be a JSON object"),
         (b'{"items": [{}]}', 422, "items.0.text: Field required"),
         (b'{"items": [{"text": 3}]}', 422, "valid string"),
         (b'{"items": [], "more": 1}', 422, "more: Extra inputs"),
+        (b'{"items": [], "tasks": []}', 422, "tasks: List should have at least 1 item"),
         (b'{"items": [' + b", ".join([b'{"text": "a"}'] * 9) + b"]}", 413, "9 items; at most 8"),
         (b" " * 4001, 413, "over 4000 bytes"),
         (b'{"items": [{"text": "\\ud800"}]}', 422, ""),
@@ -98,6 +100,17 @@ def test_refusals(client: TestClient, body: bytes, status: int, words: str) -> N
     answer = client.post("/predict", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == status, answer.text
     assert words in answer.json()["error"]
+
+
+def test_a_body_of_another_type(client: TestClient) -> None:
+    answer = client.post("/predict", content=b'{"items": []}', headers={"content-type": "text/x"})
+    assert answer.status_code == 422
+    assert "content-type: application/json" in answer.json()["error"]
+
+
+def test_a_large_body_is_counted_too(client: TestClient) -> None:
+    assert client.post("/predict", content=b" " * 5000).status_code == 413
+    assert 'mops_requests_total{path="other",status="413"} 1.0' in client.get("/metrics").text
 
 
 def test_a_large_body_without_a_length(client: TestClient) -> None:
@@ -239,9 +252,13 @@ def test_the_api_key(predictor: Predictor) -> None:
     with TestClient(build_app(Service(predictor, LIMITS, api_key="käse"))) as client:
         assert client.get("/health").status_code == 200
         assert ask(client, {"text": "a"}).status_code == 401
-        for key, status in (("wrong", 401), ("käse", 200)):
-            headers = {"Authorization": f"Bearer {key}".encode()}
-            assert client.get("/tasks", headers=headers).status_code == status
+        for words, status in (
+            ("Bearer wrong", 401), ("käse", 401), ("Basic käse", 401), ("Bearer käse", 200),
+            ("bearer käse", 200),
+        ):  # fmt: skip
+            answer = client.get("/tasks", headers={"Authorization": words.encode()})
+            assert answer.status_code == status
+            assert answer.headers.get("www-authenticate") == (None if status == 200 else "Bearer")
 
 
 def test_the_page_loads_only_what_is_here(client: TestClient) -> None:

@@ -84,7 +84,9 @@ class Question(BaseModel):
         json_schema_extra={"examples": [{"items": [{"text": "A lovely film."}]}]},
     )
     items: list[Texts] = Field(description="what to answer, in order")
-    tasks: list[Text] | None = Field(None, description="default: all that fit an item's texts")
+    tasks: list[Text] | None = Field(
+        None, min_length=1, description="default: all that fit an item's texts"
+    )
 
 
 class Answered(BaseModel):
@@ -253,9 +255,9 @@ def build_app(service: Service) -> FastAPI:
     app.get("/docs", include_in_schema=False)(lambda: HTMLResponse(describe(app.openapi())))
     app.exception_handler(StarletteHTTPException)(refuse)
     app.exception_handler(RequestValidationError)(explain)
-    app.middleware("http")(partial(note, service.metrics.requests))
     limits = service.limits
     app.add_middleware(LimitBody, most=limits.max_body, timeout=limits.timeout)
+    app.middleware("http")(partial(note, service.metrics.requests))
     return app
 
 
@@ -264,9 +266,11 @@ def count_requests(registry: CollectorRegistry) -> Counter:
 
 
 def check_key(api_key: str, authorization: Annotated[str, Header()] = "") -> None:
-    given = authorization.removeprefix("Bearer ").encode("latin-1")  # as it came
-    if api_key and not hmac.compare_digest(given, api_key.encode()):
-        raise HTTPException(401, "send the API key as `Authorization: Bearer KEY`")
+    scheme, _, given = authorization.partition(" ")
+    is_right = hmac.compare_digest(given.encode("latin-1"), api_key.encode())  # as it came
+    if api_key and not (is_right and scheme.lower() == "bearer"):
+        message = "send the API key as `Authorization: Bearer KEY`"
+        raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
 
 async def note(requests: Counter, request: Request, answer: Endpoint) -> Response:
@@ -292,8 +296,12 @@ async def refuse(_: Request, error: StarletteHTTPException) -> Response:
 
 async def explain(_: Request, error: RequestValidationError) -> Response:
     """What is wrong with a body, without the body."""
-    problems = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors()[:3]]
-    return JSONResponse({"error": "; ".join(problems)}, 422)
+    errors = error.errors()
+    if any(len(e["loc"]) == 1 or e["type"] == "json_invalid" for e in errors):
+        message = "the body must be a JSON object, sent with `content-type: application/json`"
+    else:
+        message = "; ".join(f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in errors[:3])
+    return JSONResponse({"error": message}, 422)
 
 
 def read_item(

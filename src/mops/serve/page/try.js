@@ -223,7 +223,8 @@ async function answerRows(event) {
       $("progress").value = answers.length / items.length;
       say("");
     }
-    say(` in ${((performance.now() - start) / 1000).toFixed(1)} s`);
+    const wrong = answers.filter((row) => row.error).length;
+    say(` in ${((performance.now() - start) / 1000).toFixed(1)} s${wrong ? `; ${wrong} with an error, see the file` : ""}`);
   } catch (error) {
     say(`; then: ${error.message}`);
   }
@@ -233,11 +234,12 @@ async function answerRows(event) {
 
 function offer(answers) {
   const names = Object.keys(tasks).filter(name => answers.some(row => row[name]));
-  const columns = [...table.columns, ...names.map(name => "predicted " + name), "error"];
+  const wrong = answers.some((row) => row.error) ? ["error"] : [];
+  const columns = [...table.columns, ...names.map(name => "predicted " + name), ...wrong];
   const lines = answers.map((row, n) => [
     ...table.columns.map((_, k) => table.rows[n][k] ?? ""),
     ...names.map(name => row[name] ? String(row[name].prediction) : ""),
-    row.error || "",
+    ...wrong.map(() => row.error || ""),
   ]);
   const text = [columns, ...lines].map(cells => cells.map(quote).join(",")).join("\r\n") + "\r\n";
   const link = $("download");
