@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry
+from mops.data.columns import SPLIT_WORDS
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.files import file_digest
@@ -130,7 +131,7 @@ def read_task(
     if not entry.train_files:
         raise DataError(f"task {task.name!r}: no `train` file is named")
     file = entry.files()["train"]
-    train = read_split(entry, task, file, needs_label=True)
+    train = read_split(entry, task, file, "train")
     labels = {row.label for row in train.good}
     if len(labels) == 1:
         raise DataError(
@@ -149,7 +150,7 @@ def read_task(
         splits |= split_off(entry, train)
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
-            splits[split] = read_split(entry, task, file, needs_label=split == "validation")
+            splits[split] = read_split(entry, task, file, split)
     splits["train"] = add_files(entry, task, splits)
     return task, splits
 
@@ -163,7 +164,7 @@ def add_files(entry: TaskEntry, task: Task, splits: Mapping[str, RowsRead]) -> R
     scored = {row.content for n, read in splits.items() if n != "train" for row in read.rows}
     rows, notes, parts = [*train.rows], [*train.notes], [FileRows(len(train.good), weight)]
     for file, weight in further:
-        read = read_split(entry, task, file, needs_label=True)
+        read = read_split(entry, task, file, "train")
         kept = [row for row in read.good if row.content not in scored]
         if known := len(read.good) - len(kept):
             notes.append(f"{known:,} rows of {Path(file).name} left out: they are in another split")
@@ -172,9 +173,45 @@ def add_files(entry: TaskEntry, task: Task, splits: Mapping[str, RowsRead]) -> R
     return replace(train, rows=tuple(rows), notes=tuple(notes), parts=tuple(parts))
 
 
-def read_split(entry: TaskEntry, task: Task, file: str, *, needs_label: bool) -> RowsRead:
-    bad, columns = entry.on_bad_row, entry.columns
-    return read_rows(file, task, needs_label=needs_label, on_bad_row=bad, columns=columns)
+def read_split(entry: TaskEntry, task: Task, file: str, split: str) -> RowsRead:
+    """The rows of a file that belong to the split."""
+    read = read_rows(
+        file,
+        task,
+        needs_label=split != "test",
+        on_bad_row=entry.on_bad_row,
+        columns=entry.columns,
+        prepare=lambda table: prepare_split(table, entry, split),
+    )
+    if entry.split_column and not read.rows:
+        raise DataError(
+            f"{file}: no row has the split {split} in column {entry.split_column!r}; "
+            f"allowed: {', '.join(SPLIT_WORDS)}; remove `{split}` or correct the column"
+        )
+    return read
+
+
+def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
+    """The table with the rows of one split and with decimal points, where the entry says so."""
+    column, label = entry.split_column, entry.label
+    if column and column not in table.columns:
+        raise DataError(
+            f"{table.source}: no column {column!r} for `split_column`; found "
+            f"{', '.join(table.columns)}.{nearest(column, table.columns)}"
+        )
+
+    def records() -> Iterator[RawRow]:
+        for record in table.records():
+            values, problem = record.values, record.problem
+            there = SPLIT_WORDS.get(values[column].lower(), "") if column else split
+            if entry.decimal and label in values:
+                values = values | {label: values[label].replace(entry.decimal, ".")}
+            if not there and split == "train":  # it is reported once
+                problem = problem or f"has the unknown split {values[column or '']!r}"
+            if there == split or (not there and split == "train"):
+                yield RawRow(record.line, values, problem)
+
+    return replace(table, records=records) if column or entry.decimal else table
 
 
 def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
@@ -203,10 +240,11 @@ def read_rows(
     needs_label: bool,
     on_bad_row: str = "error",
     columns: tuple[str, ...] = (),
+    prepare: Callable[[DataTable], DataTable] = lambda table: table,
 ) -> RowsRead:
     """All rows of `source`; `columns` names the columns of a file that has no header line."""
     wanted = (*task.text, task.label) if needs_label else task.text
-    table = open_table(source, wanted, names=columns)
+    table = prepare(open_table(source, wanted, names=columns))
     rows = tuple(stream_rows(table, task, needs_label=needs_label))
     bad, notes = [f"{row.where} {row.problem}" for row in rows if row.problem], []
     is_hopeless = needs_label and len(bad) == len(rows)

@@ -2,10 +2,11 @@
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from mops.errors import DataError, nearest
 
 HUB = "hub:"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+WORD_ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2")  # one word per line
+CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+NO_WORD = re.compile(r"# |#$|-DOCSTART-|\d+[-.]\d+\t")  # comments, documents, parts of words
 Columns = tuple[str, ...]
 Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
 
@@ -45,7 +49,8 @@ class DataTable:
 def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> DataTable:
     """The table in `source`; `wanted` columns guide the detection and must not occur twice.
 
-    `names` are the columns of delimited text that has no header line.
+    `names` are the columns of delimited text that has no header line. Names with a dot lead into
+    the objects of JSON lines.
     """
     text = str(source)
     if text.startswith(HUB):
@@ -59,6 +64,8 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     _refuse_empty(lines.name, bool(first))
     if ending in JSON_ENDINGS or (path is None and first.lstrip().startswith(("{", "["))):
         return _json(lines, wanted)
+    if (names or ending in WORD_ENDINGS) and (width := words_width(lines)):
+        return _sentences(lines, names or default_names(width))
     return _delimited(lines, wanted, names)
 
 
@@ -103,6 +110,58 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
     return DataTable(lines.name, columns, str(dialect), records, lines.count)
 
 
+def words_width(lines: TextSource) -> int:
+    """The number of columns of a file with one word per line; 0 for another file.
+
+    A blank line ends a sentence, and no field contains white space.
+    """
+    sample = [line.rstrip("\r\n") for line in islice(lines.lines(), 1000)]
+    words = [_word_fields(line) for line in sample if line.strip() and not NO_WORD.match(line)]
+    ends = sum(not a.strip() and bool(b.strip()) for a, b in pairwise(sample))
+    widths = {len(fields) for fields in words}
+    is_spaced = sum(" " in field for fields in words for field in fields[:2]) > len(words) / 20
+    is_sentences = 0 < ends * 1.5 <= len(words) <= 200 * (ends + 1)
+    is_table = len(widths) == 1 and min(widths) > 1
+    return min(widths) if is_table and is_sentences and not is_spaced else 0
+
+
+def default_names(width: int) -> Columns:
+    return CONLL_U if width == len(CONLL_U) else tuple(f"column{n + 1}" for n in range(width))
+
+
+def _word_fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def _sentences(lines: TextSource, names: Columns) -> DataTable:
+    """One record per sentence; the words of a column are joined by spaces."""
+
+    def records() -> Iterator[RawRow]:
+        numbered = enumerate(lines.lines(), start=1)
+        for is_blank, block in groupby(numbered, key=lambda item: not item[1].strip()):
+            words = [
+                (n, _word_fields(line.rstrip("\r\n")))
+                for n, line in block
+                if not NO_WORD.match(line)
+            ]
+            if words and not is_blank:
+                yield _sentence(words, names)
+
+    return DataTable(lines.name, names, "one word per line", records)
+
+
+def _sentence(words: list[tuple[int, list[str]]], names: Columns) -> RawRow:
+    problem = ""
+    for number, fields in words:
+        if len(fields) != len(names):
+            problem = f"line {number} has {len(fields)} fields instead of {len(names)}"
+        elif not all(fields) or any(" " in field for field in fields[:2]):
+            problem = f"line {number} has a field that is empty or contains white space"
+    columns = zip_longest(*(fields for _, fields in words), fillvalue="")
+    values = dict(zip(names, map(" ".join, columns), strict=False))
+    return RawRow(words[0][0], dict.fromkeys(names, "") | values, problem)
+
+
 def _json(lines: TextSource, wanted: Columns) -> DataTable:
     is_list = lines.first_line().lstrip().startswith("[")
     read = partial(_json_list if is_list else _json_lines, lines)
@@ -112,8 +171,7 @@ def _json(lines: TextSource, wanted: Columns) -> DataTable:
             f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
             'objects; write lines like {"text": "...", "label": "..."}'
         )
-    columns = tuple(first)
-    records = partial(_object_rows, read, columns, wanted)
+    records = partial(_object_rows, read, columns := tuple(flat(first)), wanted or tuple(first))
     if is_list:
         return DataTable(lines.name, columns, "a JSON list", records)
     return DataTable(lines.name, columns, "JSON lines", records, lines.count)
@@ -139,14 +197,26 @@ def _json_list(lines: TextSource) -> Objects:
         ) from error
 
 
+def flat(value: dict[str, Any]) -> dict[str, Any]:
+    """The object, and under dotted names what its inner objects hold."""
+    inner = {
+        f"{name}.{key}": item
+        for name, part in value.items()
+        if isinstance(part, dict)
+        for key, item in flat(part).items()
+    }
+    return value | inner
+
+
 def _object_rows(
-    read: Callable[[], Objects], columns: Columns, wanted: Columns = ()
+    read: Callable[[], Objects], columns: Columns, needed: Columns
 ) -> Iterator[RawRow]:
     for number, value in read():
         values, problem = dict.fromkeys(columns, ""), "not a JSON object"
         if isinstance(value, dict):
-            values |= {name: _as_text(item) for name, item in value.items()}
-            missing = (f"no {name!r}" for name in wanted or columns if name not in value)
+            items = flat(value)
+            values |= {name: _as_text(item) for name, item in items.items()}
+            missing = (f"no {name!r}" for name in needed if name not in items)
             problem = next(missing, "")
         yield RawRow(number, values, problem)
 
@@ -162,7 +232,8 @@ def _parquet(path: Path) -> DataTable:
     parquet, place = _library("pyarrow.parquet", str(path), "pyarrow"), path.absolute()
     try:
         with parquet.ParquetFile(path) as file:
-            columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
+            names, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
+            first: Any = next((b.to_pylist() for b in file.iter_batches(batch_size=1)), [{}])
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(
             f"{path}: not a parquet file: {_first_line(error)}; allowed: csv, tsv, jsonl, parquet; "
@@ -175,7 +246,8 @@ def _parquet(path: Path) -> DataTable:
             batches = (batch.to_pylist() for batch in file.iter_batches())
             yield from enumerate(chain.from_iterable(batches), start=1)
 
-    records = partial(_object_rows, read, columns)
+    columns = tuple(dict.fromkeys((*names, *flat(first[0]))))
+    records = partial(_object_rows, read, columns, names)
     return DataTable(str(path), columns, "parquet", records, lambda: count)
 
 
@@ -196,8 +268,9 @@ def _hub(source: str) -> DataTable:
             "hub:NAME[:CONFIG]:SPLIT with a network; check the name or pass a local file"
         ) from error
     _refuse_empty(source, len(loaded) > 0)
-    columns = tuple(loaded.column_names)
-    records = partial(_object_rows, partial(enumerate, loaded, start=1), columns)
+    names = tuple(loaded.column_names)
+    columns = tuple(dict.fromkeys((*names, *flat(loaded[0]))))
+    records = partial(_object_rows, partial(enumerate, loaded, start=1), columns, names)
     return DataTable(source, columns, "hub data set", records, lambda: len(loaded))
 
 

@@ -89,7 +89,7 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
     if file_digest(file) != trial.record.meta_info.data_sha256[file]:
         raise RunError(f"{file} has changed since the training")
     if split in entry.files():
-        part = read_split(entry, task, file, needs_label=split == "validation")
+        part = read_split(entry, task, file, split)
     else:  # validation was split off the training rows
         part = read_task(entry, task, (split,))[1][split]
     return [part.rows[place].texts for place in rows.places]
