@@ -283,14 +283,19 @@ def test_inner_objects_of_json_have_dotted_columns(tmp_path: Path) -> None:
     assert [record.problem for record in wanted.records()] == ["", "no 'data.by.name'"]
 
 
-CONLL = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n# a comment\nPeter NNP B-PER\n. . O\n"
+CONLL = (
+    "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n"
+    "# a longer comment\n# NN O\nPeter NNP B-PER\n. . O\n"
+)
 
 
 @pytest.mark.parametrize("mark", [" ", "\t"])
 def test_one_word_per_line_is_one_record_per_sentence(tmp_path: Path, mark: str) -> None:
-    content = CONLL.replace(" ", mark).replace(f"#{mark}a{mark}", "# a ")
+    content = CONLL.replace(" ", mark).replace(
+        f"#{mark}a{mark}longer{mark}comment", "# a longer comment"
+    )
     named = open_table(write(tmp_path / "a.txt", content), names=("word", "pos", "tag"))
-    expected = [("EU rejects", "NNP VBZ", "B-ORG O"), ("Peter .", "NNP .", "B-PER O")]
+    expected = [("EU rejects", "NNP VBZ", "B-ORG O"), ("# Peter .", "NN NNP .", "O B-PER O")]
     assert values(named) == expected
     assert [record.line for record in named.records()] == [3, 7]
     by_ending = open_table(write(tmp_path / "a.conll", content))

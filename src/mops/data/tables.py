@@ -17,7 +17,8 @@ HUB = "hub:"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 WORD_ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2")  # one word per line
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-NO_WORD = re.compile(r"# |#$|-DOCSTART-|\d+[-.]\d+\t")  # comments, documents, parts of words
+NO_WORD = re.compile(r"-DOCSTART-|\d+[-.]\d+\t")  # a document, a range of words or an empty one
+COMMENT = "# "
 Columns = tuple[str, ...]
 Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
 
@@ -116,7 +117,8 @@ def words_width(lines: TextSource) -> int:
     A blank line ends a sentence, and no field contains white space.
     """
     sample = [line.rstrip("\r\n") for line in islice(lines.lines(), 1000)]
-    words = [_word_fields(line) for line in sample if line.strip() and not NO_WORD.match(line)]
+    lines_of_words = (line for line in sample if line.strip() and not line.startswith(COMMENT))
+    words = [_word_fields(line) for line in lines_of_words if not NO_WORD.match(line)]
     ends = sum(not a.strip() and bool(b.strip()) for a, b in pairwise(sample))
     widths = {len(fields) for fields in words}
     is_spaced = sum(" " in field for fields in words for field in fields[:2]) > len(words) / 20
@@ -136,14 +138,14 @@ def _word_fields(line: str) -> list[str]:
 def _sentences(lines: TextSource, names: Columns) -> DataTable:
     """One record per sentence; the words of a column are joined by spaces."""
 
+    def is_word(line: str) -> bool:
+        is_comment = line.startswith(COMMENT) and len(_word_fields(line)) != len(names)
+        return not (is_comment or NO_WORD.match(line))
+
     def records() -> Iterator[RawRow]:
-        numbered = enumerate(lines.lines(), start=1)
+        numbered = enumerate((line.rstrip("\r\n") for line in lines.lines()), start=1)
         for is_blank, block in groupby(numbered, key=lambda item: not item[1].strip()):
-            words = [
-                (n, _word_fields(line.rstrip("\r\n")))
-                for n, line in block
-                if not NO_WORD.match(line)
-            ]
+            words = [(number, _word_fields(line)) for number, line in block if is_word(line)]
             if words and not is_blank:
                 yield _sentence(words, names)
 
@@ -158,7 +160,9 @@ def _sentence(words: list[tuple[int, list[str]]], names: Columns) -> RawRow:
         elif not all(fields) or any(" " in field for field in fields[:2]):
             problem = f"line {number} has a field that is empty or contains white space"
     columns = zip_longest(*(fields for _, fields in words), fillvalue="")
-    values = dict(zip(names, map(" ".join, columns), strict=False))
+    # Every field stays one word, so that the columns of a sentence keep as many.
+    joined = (" ".join(field.replace(" ", "_") for field in column) for column in columns)
+    values = dict(zip(names, joined, strict=False))
     return RawRow(words[0][0], dict.fromkeys(names, "") | values, problem)
 
 
