@@ -277,9 +277,71 @@ LAYOUTS = (
         {"sorted": CLASS | {"label": "mood", "on_bad_row": "skip"}},
         comments=("5 of 60 rows have none", "5 of 60 rows cannot be used"),
     ),
+    Layout(
+        "label and its words",
+        parquet("train.parquet", rows(
+            40, text=T, label=values(40, 0, 1, 2), label_text=values(40, "bad", "so so", "good"))),
+        {"label": CLASS | {"label": "label"}},
+        comments=("label_text (3 values: bad, good, so so)",),
+    ),
+    Layout(
+        "sts benchmark without header",
+        lambda root: save(root / "sts-train.csv", delimited(rows(
+            40, a=values(40, "main-captions", "main-forums", "main-news"),
+            b=values(40, "MSRvid", "images"), c=values(40, "2012test", "2014"), d=range(40),
+            e=values(40, "0.000", "2.400", "5.000", "3.125"), f=T, g=U), "\t", header=False)),
+        {"sts": {"type": "similarity", "text": ["sentence1", "sentence2"], "label": "score",
+                 "range": [0, 5]}},
+    ),
+    Layout(
+        "goemotions without header",
+        lambda root: save(root / "train.tsv", delimited(rows(
+            40, a=T, b=values(40, "27", "2,27", "3", "2,3,27"), c=IDS), "\t", header=False)),
+        reasons=("lists separated by ',', 3 different items: 2, 27, 3: multilabel",),
+    ),
+    Layout(
+        "numbers that are missing",
+        table("a.csv", text=T, stars=values(40, 1, 2, 3, "NA", "")),
+        {"a": CLASS | {"labels": ["1", "2", "3"], "on_bad_row": "skip"}},
+    ),
+    Layout(
+        "chinese",
+        table("weibo.csv", review=[f"我喜欢这部电影{chr(0x4E00 + n)}" for n in range(40)],
+              kind=values(40, "好", "坏")),
+        {"weibo": CLASS | {"text": "review", "label": "kind"}},
+    ),
+    Layout(
+        "long classes",
+        lambda root: save(root / "c.csv", delimited(rows(
+            120, consumer_complaint_narrative=texts(120), product=values(
+                120, "Credit reporting, credit repair services, or other personal consumer reports",
+                "Debt collection", "Checking or savings account")))),
+        {"c": CLASS | {"text": "consumer_complaint_narrative", "label": "product"}},
+    ),
+    Layout(
+        "news: title and description",
+        table("news.csv", class_index=values(40, 1, 2, 3, 4), title=texts(40, 5),
+              description=texts(40, 6, 30)),
+        {"news": PAIR | {"text": ["title", "description"], "label": "class_index"}},
+        comments=("two columns of texts; could also be description alone",),
+    ),
+    Layout(
+        "shop reviews",
+        table("shop.tsv", "\t", marketplace=["US"] * 40, review_id=IDS,
+              product_parent=range(900, 940), star_rating=values(40, 1, 2, 3, 4, 5),
+              helpful_votes=values(40, *range(13)),
+              review_body=T, review_date=["2015-08-31"] * 39 + ["2015-08-30"]),
+        {"shop": CLASS | {"text": "review_body", "label": "star_rating"}},
+        comments=("helpful_votes (",),
+    ),
+    Layout(
+        "ids as texts",
+        table("a.csv", text=IDS, label=values(40, 0, 1)),
+        reasons=("text (ids, 40 different)",),
+    ),
     Layout("empty file", lambda root: save(root / "e.csv", ""), reasons=("e.csv: no rows",)),
     Layout(
-        "one column", table("lines.txt", text=T), reasons=("no label column beside text",)
+        "one column", table("lines.txt", text=T), reasons=("no label column",)
     ),
     Layout(
         "all texts equal",
@@ -289,7 +351,7 @@ LAYOUTS = (
     Layout(
         "constant label",
         table("constant.csv", text=T, label=["x"] * 40),
-        reasons=("no label column beside text; its columns: text", "label (only the value 'x')"),
+        reasons=("no label column; its columns: text", "label (only the value 'x')"),
     ),
     Layout(
         "ids and dates only",
@@ -313,6 +375,39 @@ LAYOUTS = (
         "thirty files",
         several(*(table(f"task-{n}.csv", text=T, label=values(40, 0, 1)) for n in range(30))),
         {f"task-{n}": CLASS for n in range(30)},
+    ),
+    Layout(
+        "parts of a download",
+        several(
+            *(parquet(f"train-{n:05d}-of-00003.parquet", rows(
+                40, text=texts(40, n), label=values(40, 0, 1))) for n in range(3)),
+            *(parquet(f"test-{n:05d}-of-00002.parquet", rows(
+                40, text=texts(40, n + 9), label=values(40, 0, 1))) for n in range(2)),
+        ),
+        {"parts": CLASS},
+        ("test-00001-of-00002.parquet: a further part of the test rows",),
+    ),
+    Layout(
+        "splits as folders",
+        several(*(
+            table(f"{split}/data.csv", words=T, mood=values(40, "sad", "glad"))
+            for split in ("train", "val", "test")
+        )),
+        {"data": CLASS | {"text": "words", "split": None}},
+    ),
+    Layout(
+        "a source and a target",
+        table("a.csv", message=T, source=values(40, "Daily News", "Evening Post", "Radio One"),
+              target=values(40, "very good", "very bad")),
+        {"a": CLASS | {"text": "message", "label": "target"}},
+        comments=("source (3 values: Daily News, Evening Post, Radio One)",),
+    ),
+    Layout(
+        "hundreds of texts",
+        several(*(
+            lambda root, n=n: save(root / f"pos/{n}.txt", texts(1, n)[0]) for n in range(99)
+        )),
+        reasons=("pos/0.txt and 98 more: no rows",),
     ),
     Layout(
         "files that are no tables",

@@ -155,13 +155,13 @@ def test_own_sub_folders_are_tasks(tmp_path: Path) -> None:
         ([str(n) for n in range(11)], {"type": "similarity", "range": [0, 10]}),
         (["1.0", "0.0", ""], {"type": "pair_classification"}),
         (["1.5", "no"], {"type": "pair_classification"}),
-        (["1", "nan"], {"type": "pair_classification"}),
+        (["1", "2", "nan"], {"type": "pair_classification", "labels": ["1", "2"]}),
     ],
 )
 def test_type_of_pairs_follows_from_their_labels(
     tmp_path: Path, labels: list[str], expected: dict[str, object]
 ) -> None:
-    rows = [f"a{n},b{n},{label}" for n, label in enumerate(labels * 2)]
+    rows = [f"a {n},b {n},{label}" for n, label in enumerate(labels * 2)]
     write(tmp_path / "pairs.csv", "question1,question2,target", *rows)
     entry = infer_tasks(tmp_path)[0]["pairs"].entry
     assert entry | expected == entry
@@ -176,14 +176,14 @@ def test_files_not_understood_are_listed_with_the_reason(tmp_path: Path) -> None
     write(tmp_path / "odd.csv", ",verse", "0,a", "1,b")
     write(tmp_path / "plain.csv", "text,x", "a,1")
     write(tmp_path / "same.csv", "text,label", "a,1", "b,1.0")
-    write(tmp_path / "price.csv", "text,score", *(f"a{n},{n}.5" for n in range(11)))
+    write(tmp_path / "price.csv", "text,score", *(f"a {n},{n}.5" for n in range(11)))
     tasks, skipped = infer_tasks(tmp_path)
     assert tasks == {}
     reasons = dict(line.split(": ", 1) for line in skipped)
     assert "not a table" in reasons["sheet.xlsx"]
     assert "no rows" in reasons["empty.csv"]
     assert "no training file" in reasons["lonely_test.csv"]
-    assert "no label column beside verse; its columns: (unnamed)" in reasons["odd.csv"]
+    assert "no label column; its columns: (unnamed)" in reasons["odd.csv"]
     assert "x (only the value '1')" in reasons["plain.csv"]
     assert "have the label '1'" in reasons["same.csv"]
     assert "from 0.5 to 10.5: regression" in reasons["price.csv"]

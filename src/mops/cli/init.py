@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mops.cli.options import PATH
+from mops.cli.screen import ERR
 from mops.data.dataset import SPLITS
 from mops.data.folders import infer_tasks
 from mops.data.inference import Proposal
@@ -34,7 +35,8 @@ def command(folder: Path, out: Path | None) -> None:
     path = out or folder / "mops.yaml"
     if path.exists():
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
-    tasks, skipped = infer_tasks(folder)
+    with ERR.status(f"reading {folder}"):
+        tasks, skipped = infer_tasks(folder)
     for reason in skipped:
         click.echo(f"skipped {reason}", err=True)
     if not tasks:
@@ -58,12 +60,19 @@ def starter(tasks: Mapping[str, Proposal], skipped: Sequence[str], folder: Path)
     for name, proposal in tasks.items():
         lines.append(commented(f'  "{name}":', proposal.why.get("", "")))
         for key, value in proposal.entry.items():
-            shown = os.path.relpath(str(value), folder.resolve()) if key in SPLITS else value
+            shown = value if key not in SPLITS else relative(value, folder.resolve())
             line = f"    {key}: {json.dumps(shown, ensure_ascii=False)}"
             lines.append(commented(line, proposal.why.get(key, "")))
     if skipped:
         lines += ["  # left out:\n", *(commented("  #  ", reason, "") for reason in skipped)]
     return "".join([HEAD, *lines, TAIL])
+
+
+def relative(value: object, folder: Path) -> object:
+    """A file, or several with their weights, as seen from the folder of the recipe."""
+    if isinstance(value, dict):
+        return {os.path.relpath(file, folder): weight for file, weight in value.items()}
+    return os.path.relpath(str(value), folder)
 
 
 def commented(line: str, comment: str, sign: str = "  # ") -> str:

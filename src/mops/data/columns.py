@@ -21,11 +21,14 @@ SPLIT_WORDS: dict[str, str] = {
 MANY_VALUES = 10  # more whole numbers than this are a scale, not classes
 MANY_CLASSES = 200
 SEPARATORS = ("|", ";", ",", "/", " ")
+MISSING = ("na", "n/a", "nan", "null", "none", "?", "-")
+NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?"
     r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2,8} \d{1,2}\b.*\d{4}"
 )
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u2e80-\U0003ffff]")  # Thai, Chinese, Japanese, ...
 LINK = re.compile(r"(https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.]+")
 ID_NAME = re.compile(r"|i?dx|id|index|guid|uuid|(unnamed: \d+)|.*[_ -](id|idx|key)|.*[a-z]Id")
 Parts = list[str]  # of a list
@@ -41,7 +44,14 @@ class Column:
 
     @cached_property
     def filled(self) -> Parts:
-        return [value for value in self.values if value]
+        """The values; among numbers, words like NA are missing ones."""
+        filled = [value for value in self.values if value]
+        told = [value for value in filled if value.lower() not in MISSING]
+        return told if len(told) < len(filled) and all(map(NUMBER.fullmatch, told)) else filled
+
+    @cached_property
+    def has_missing_words(self) -> bool:
+        return len(self.filled) < sum(map(bool, self.values))
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -108,7 +118,12 @@ class Column:
 
     @property
     def about(self) -> str:
-        """What it holds, in a few words."""
+        """Its name, and what it holds in a few words."""
+        name = self.name if len(self.name) <= 40 else f"{self.name[:39]}…"
+        return f"{name or '(unnamed)'} ({self.holds})"
+
+    @property
+    def holds(self) -> str:
         return ABOUT[self.role](self)
 
     def share(self, fits: Callable[[str], Any]) -> float:
@@ -167,7 +182,7 @@ def is_id(column: Column) -> bool:
     numbers, n, different = column.numbers, len(column.filled), len(column.counts)
     names = column.name, column.name.lower()
     has_name, is_unique = any(map(ID_NAME.fullmatch, names)), different == n
-    if (numbers and not column.is_whole) or is_text_name(column.name):
+    if numbers and not column.is_whole:
         return False
     if has_name and (is_unique or different > 50 or not column.name):
         return True
@@ -191,9 +206,11 @@ def is_class(column: Column) -> bool:
     """Few short values; under the name of a label they need not occur again."""
     if is_text_name(column.name) and column.words >= 2 and not column.numbers:
         return False
+    n, different = len(column.filled), len(column.counts)
     is_short = column.share(lambda value: len(value) <= 60) == 1 and column.words <= 4
+    is_frequent = n >= 10 * different and column.share(lambda value: len(value) <= 120) == 1
     is_few = column.is_repeated or is_label_name(column.name) or column.is_whole
-    return is_short and is_few and 2 <= len(column.counts) <= MANY_CLASSES
+    return (is_short or is_frequent) and is_few and 2 <= different <= MANY_CLASSES
 
 
 def is_text(column: Column) -> bool:

@@ -4,14 +4,15 @@ A new known data set is a new line in known_data_sets.yaml.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mops.data.columns import KNOWN, LABELS, SPLIT_WORDS, TEXTS
 from mops.data.dataset import SPLITS
-from mops.data.inference import Entry, Files, Proposal, infer_set
+from mops.data.decisions import Entry
+from mops.data.inference import Files, Proposal, infer_set
 from mops.data.tables import WORD_ENDINGS, open_table
 from mops.errors import DataError, UsageError
 
@@ -94,6 +95,7 @@ def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str =
 
 
 TABLES = (*ENDINGS, *WORD_ENDINGS)
+PART = re.compile(r"[-_.]?(part|shard|chunk)[-_.]?\d+$|[-_.]\d+-of-\d+(-[0-9a-f]{16})?$")
 NO_DATA = (".md", ".yaml", ".yml")  # what describes a folder
 Skipped = list[tuple[Path, str]]  # what is left out, and why
 
@@ -112,16 +114,18 @@ def infer_tasks(folder: str | Path) -> tuple[dict[str, Proposal], list[str]]:
     skipped = [(path, reason) for path in shown if (reason := _no_table(path, root, read))]
     left = [path for path in shown if path.is_file() and path.suffix.lower() in TABLES]
     left = [path for path in left if path not in {*read, *(path for path, _ in skipped)}]
-    for stem, files in _complete(_sets_of_files(root, left), skipped).items():
+    sets, parts = _sets_of_files(root, left)
+    for stem, files in _complete(sets, skipped).items():
         try:
-            proposals, reasons = infer_set(stem, files)
+            proposals, reasons = infer_set(stem, files, parts)
             skipped += [(Path(file), reason) for file, reason in reasons]
             for name, proposal in proposals:
                 long_name = name if name == stem or name not in tasks else f"{stem}-{name}"
                 why = {key: text.replace(f"{root}/", "") for key, text in proposal.why.items()}
                 tasks[_free_name(long_name, tasks)] = Proposal(proposal.entry, why)
-        except UsageError as error:
-            skipped += [(Path(path), str(error)) for path in files.values()]
+        except (UsageError, OSError) as error:
+            whole = [part for path in files.values() for part in (path, *parts.get(path, ()))]
+            skipped += [(Path(path), str(error)) for path in whole]
     return tasks, _grouped(root, skipped)
 
 
@@ -140,12 +144,15 @@ def _no_table(path: Path, root: Path, read: Mapping[Path, str]) -> str:
 
 def _grouped(root: Path, skipped: Skipped) -> list[str]:
     """`file: reason`; many files of a folder with one reason are one line."""
-    groups: dict[tuple[Path, str], list[Path]] = defaultdict(list)
+    groups: dict[tuple[Path, str], list[tuple[Path, str]]] = defaultdict(list)
+    crowded = {p for p, count in Counter(path.parent for path, _ in skipped).items() if count > 50}
     for path, reason in skipped:
-        groups[path.parent, reason.replace(f"{path}: ", "").replace(f"{root}/", "")].append(path)
+        told = reason.replace(f"{path}: ", "").replace(f"{root}/", "")
+        kind = told.partition(";")[0] if path.parent in crowded else told
+        groups[path.parent, kind].append((path, told))
     return [
-        f"{paths[0].relative_to(root)}{f' and {len(paths) - 1:,} more' if paths[1:] else ''}: {why}"
-        for (_, why), paths in groups.items()
+        f"{path.relative_to(root)}{f' and {len(more):,} more' if more else ''}: {told}"
+        for (path, told), *more in groups.values()
     ]
 
 
@@ -182,19 +189,27 @@ def _fit(train: str, files: Files) -> bool:
         return False
 
 
-def _sets_of_files(root: Path, paths: Iterable[Path]) -> dict[str, Files]:
-    """Name of the set -> split -> path: the split's word is removed from the file's name."""
+def _sets_of_files(
+    root: Path, paths: Iterable[Path]
+) -> tuple[dict[str, Files], dict[str, list[str]]]:
+    """Name of the set -> split -> path: the split's word is removed from the file's name.
+
+    Also the further parts of a file that was written in several (train-00001-of-00003).
+    """
     sets: dict[str, Files] = defaultdict(dict)
+    parts: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        words = re.split("[-_.]", path.stem)
+        stem = PART.sub("", path.stem)
+        words = re.split("[-_.]", stem if path.parent == root else f"{path.parent.name}-{stem}")
         splits = [word for word in words if word.lower() in SPLIT_WORDS]
-        rest = "-".join(word for word in words if word not in splits)
-        inside = "" if path.parent == root else path.parent.name
-        name = "-".join(filter(None, (inside, rest))) or root.name
+        name = "-".join(word for word in words if word not in splits) or root.name
         split = SPLIT_WORDS[splits[-1].lower()] if splits else "train"
+        if split in sets[name] and stem != path.stem:
+            parts[sets[name][split]].append(str(path))
+            continue
         name = str(path.relative_to(root)) if split in sets[name] else name
         sets[name][split] = str(path)
-    return sets
+    return sets, parts
 
 
 def _free_name(stem: str, taken: Mapping[str, Proposal]) -> str:

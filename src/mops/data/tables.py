@@ -128,6 +128,7 @@ def words_width(lines: TextSource) -> int:
 
 
 def default_names(width: int) -> Columns:
+    """Names for the columns of a file without a header line."""
     return CONLL_U if width == len(CONLL_U) else tuple(f"column{n + 1}" for n in range(width))
 
 
