@@ -190,6 +190,32 @@ def test_files_not_understood_are_listed_with_the_reason(tmp_path: Path) -> None
     assert len(reasons) == 7
 
 
+def test_long_files_are_sampled_and_read_whole_before_they_are_written(tmp_path: Path) -> None:
+    """The first rows all have one label, the range ends in the last row, and one row is bad."""
+    rows = [f"a {n},b {n},{n // 5500},{n % 40 / 10}" for n in range(7000)]
+    path = write(tmp_path / "long.csv", "one,other,mood,score", *rows, "x,y,1,9.5", "x,,0,1")
+    tasks, skipped = infer_tasks(tmp_path)
+    assert skipped == [] and list(tasks) == ["mood", "score"]
+    assert tasks["mood"].why["train"] == "decided by one row in 2 of about 7,003 rows"
+    assert tasks["score"].entry["range"] == [0, 10]
+    assert tasks["score"].entry["on_bad_row"] == "skip"
+    assert "long.csv: 1 rows cannot be used: long.csv:7003 other" in tasks["mood"].why["on_bad_row"]
+    Path(path).write_text("text,label\n" + "".join(f"a {n},{n % 2}\n" for n in range(5001)))
+    assert infer_tasks(tmp_path)[0]["long"].why["train"].startswith("decided by the first 5,000 of")
+
+
+def test_own_files_beside_known_ones_are_tasks_too(tmp_path: Path) -> None:
+    cs224n(tmp_path)
+    rows = ("text,label", "a,1", "b,0", "c,1")
+    write(tmp_path / "own.csv", *rows)
+    write(tmp_path / "CoLA/train.tsv", "sentence\tlabel", "a\t1")
+    write(tmp_path / "CoLA/dev_ood.tsv", "sentence\tlabel", "a\t1")
+    tasks, skipped = infer_tasks(tmp_path)
+    assert list(tasks) == ["sentiment", "paraphrase", "similarity", "movies", "cola", "own"]
+    assert tasks["cola"].entry == recognise(tmp_path)["cola"]
+    assert skipped == ["CoLA/dev_ood.tsv: not one of the files of the known cola"]
+
+
 def test_proposed_names_are_valid_and_differ(tmp_path: Path) -> None:
     rows = ("text,label", "a,1", "b,0", "c,1")
     for name in ("A b", "a-b", "a_b", "ä", "train-x", "x.train"):

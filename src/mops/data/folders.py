@@ -159,11 +159,12 @@ def _grouped(root: Path, skipped: Skipped) -> list[str]:
 def _complete(sets: Mapping[str, Files], skipped: Skipped) -> dict[str, Files]:
     """Sets without training file join the only set of their folder that has their columns.
 
-    out_of_domain_dev.tsv beside in_domain_train.tsv is such a file.
+    out_of_domain_dev.tsv beside in_domain_train.tsv is such a file; names decide between several.
     """
     done = {name: dict(files) for name, files in sets.items() if "train" in files}
     for name, files in sets.items():
-        hosts = [f for f in done.values() if "train" in f and _fit(f["train"], files)]
+        fitting = {n: f for n, f in done.items() if "train" in f and _fit(f["train"], files)}
+        hosts = [f for n, f in fitting.items() if len(fitting) == 1 or name.startswith(n)]
         if name in done or len(hosts) != 1:
             done.setdefault(name, files)
             continue

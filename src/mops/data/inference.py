@@ -80,16 +80,17 @@ def read_sample(file: str) -> Sample:
 
 def take_rows(file: str, names: tuple[str, ...] = ()) -> Sample:
     table = open_table(file, names=names)
-    rows, how = list(islice(table.records(), SAMPLE_ROWS + 1)), ""
-    is_constant = any(len({row.values[n] for row in rows}) == 1 for n in table.columns)
-    if len(rows) > SAMPLE_ROWS:
+    first, how = list(islice(table.records(), SAMPLE_ROWS + 1)), ""
+    rows = first[:SAMPLE_ROWS]
+    if len(first) > SAMPLE_ROWS:
         count = table.count() or sum(1 for _ in table.records())
         how = f"the first {SAMPLE_ROWS:,} of about {count:,} rows"
-        if is_constant:  # the rows may be sorted by their label
+        if any(len({row.values[name] for row in rows}) == 1 for name in table.columns):
+            # The rows may be sorted by their label.
             step = ceil(count / SAMPLE_ROWS)
             rows = list(islice(table.records(), 0, None, step))
             how = f"one row in {step:,} of about {count:,} rows"
-    rows, times = rows[:SAMPLE_ROWS], Counter(table.columns)
+    times = Counter(table.columns)
     columns = [
         Column(n, tuple(row.values[n] for row in rows), table.form.startswith("semicolon"))
         for n in table.columns
