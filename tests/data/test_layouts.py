@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data.layouts import LAYOUTS, Layout
+from layouts import LAYOUTS, Layout
 from mops.cli.init import starter
 from mops.config.recipe import to_recipe
 from mops.data.compose import relative_to

@@ -163,10 +163,12 @@ def _complete(sets: Mapping[str, Files], skipped: Skipped) -> dict[str, Files]:
     """
     done = {name: dict(files) for name, files in sets.items() if "train" in files}
     for name, files in sets.items():
+        if name in done:
+            continue
         fitting = {n: f for n, f in done.items() if "train" in f and _fit(f["train"], files)}
         hosts = [f for n, f in fitting.items() if len(fitting) == 1 or name.startswith(n)]
-        if name in done or len(hosts) != 1:
-            done.setdefault(name, files)
+        if len(hosts) != 1:
+            done[name] = files
             continue
         for split, file in files.items():
             if split in hosts[0]:
