@@ -174,19 +174,23 @@ def infer_set(
         texts = choose_texts(sample.columns)[0]
         missing = "no label column" if texts else "no text column"
         raise DataError(f"{missing}; its columns: {sample.about}")
-    keys, why = file_keys(sample, files, train)
-    others, skipped = other_files(sample, decisions, files, train)
-    keys |= others
-    for split, file in others.items():
-        skipped += [
-            (part, f"a further part of the {split} rows") for part in parts.get(str(file), ())
-        ]
-    keys["train"] = dict.fromkeys((train, *parts[train]), 1.0) if parts.get(train) else train
+    keys, why = file_keys(sample, files, [train, *parts.get(train, ())])
+    used = {name for decision in decisions for name in (*decision.text, *decision.label)}
+    others = [c.about for c in sample.columns if c.name not in {*used, keys.get("split_column")}]
+    why[""] = f"other columns: {'; '.join(others)}" if others else ""
+    further, skipped = other_files(
+        sample, decisions, {s: f for s, f in files.items() if f != train}
+    )
+    skipped += [
+        (part, f"a further part of the {split} rows")
+        for split, file in further.items()
+        for part in parts.get(file, ())
+    ]
     proposals = []
     for decision in decisions:
         column = "+".join(decision.label)
         try:
-            entry = to_entry(decision) | keys
+            entry = to_entry(decision) | keys | further
             proposal = finish(entry, {**why, **decision.why}, sample, decision.kind in RANGED)
             proposals.append((name if len(decisions) == 1 else column, proposal))
         except UsageError as error:
@@ -194,34 +198,30 @@ def infer_set(
     return proposals, skipped
 
 
-def file_keys(sample: Sample, files: Files, train: str) -> tuple[Entry, dict[str, str]]:
-    """The keys of an entry that say how its file is read."""
-    keys, why = Entry(), {"train": f"decided by {sample.how}" if sample.how else ""}
+def file_keys(sample: Sample, files: Files, train: Sequence[str]) -> tuple[Entry, dict[str, str]]:
+    """The keys of an entry that name its training files and say how they are read."""
+    keys: Entry = {"train": dict.fromkeys(train, 1.0) if len(train) > 1 else train[0]}
+    why = {"train": f"decided by {sample.how}" if sample.how else ""}
     if sample.names:
         keys["columns"] = list(sample.names)
         why["columns"] = "no header line: names for its columns, in their order"
     column = next((c for c in sample.columns if c.role == "split"), None)
-    if column and set(files.values()) == {train}:
+    if column and set(files.values()) == {train[0]}:
         splits = {SPLIT_WORDS[value.lower()] for value in column.counts}
-        keys |= {
-            "split_column": column.name,
-            **dict.fromkeys(sorted(splits, key=SPLITS.index), train),
-        }
+        named = sorted(splits, key=SPLITS.index)
+        keys = {"split_column": column.name, **dict.fromkeys(named, train[0]), **keys}
         why["split_column"] = column.about
     return keys, why
 
 
 def other_files(
-    sample: Sample, decisions: Sequence[Decision], files: Files, train: str
-) -> tuple[Entry, Reasons]:
+    sample: Sample, decisions: Sequence[Decision], files: Files
+) -> tuple[Files, Reasons]:
     """The validation and test files that have the columns of the tasks, and why others have not."""
-    kept, skipped = Entry(), Reasons()
+    kept, skipped = Files(), Reasons()
     texts = {name for decision in decisions for name in decision.text}
     labels = {name for decision in decisions for name in decision.label}
-    for split in ("validation", "test"):
-        file = files.get(split, train)
-        if file == train:
-            continue
+    for split, file in files.items():
         try:
             columns = set(open_table(file, names=sample.names).columns)
             needed = texts | labels if split == "validation" else texts
@@ -244,9 +244,6 @@ def finish(entry: Entry, why: Mapping[str, str], sample: Sample, needs_range: bo
     if "validation" not in entry:
         entry["split"] = 0.1
         why["split"] = "no validation file"
-    used = {entry.get("split_column"), *names_in(entry["text"]), *names_in(entry["label"])}
-    unused = [column.about for column in sample.columns if column.name not in used]
-    why[""] = f"other columns: {'; '.join(unused)}" if unused else ""
     try:
         read_all(entry, sample)
         problem = ""
@@ -258,10 +255,6 @@ def finish(entry: Entry, why: Mapping[str, str], sample: Sample, needs_range: bo
         why["on_bad_row"] = problem.partition(";")[0]
     order = {key: n for n, key in enumerate(TaskEntry.model_fields)}
     return Proposal(dict(sorted(entry.items(), key=lambda item: order[item[0]])), why)
-
-
-def names_in(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
 
 
 def read_all(entry: Entry, sample: Sample) -> None:
