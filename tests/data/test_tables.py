@@ -300,7 +300,7 @@ def test_one_word_per_line_is_one_record_per_sentence(tmp_path: Path, mark: str)
     assert [record.line for record in named.records()] == [3, 7]
     by_ending = open_table(write(tmp_path / "a.conll", content))
     assert values(by_ending) == expected
-    assert by_ending.columns == ("column1", "column2", "column3")
+    assert by_ending.columns == ("tokens", "column2", "tags")
 
 
 def test_parts_of_words_in_conll_u_are_no_words(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_parts_of_words_in_conll_u_are_no_words(tmp_path: Path) -> None:
 def test_words_with_other_columns_are_a_problem_of_their_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", CONLL + "\n" + CONLL * 600 + "\nlonely\nword O O\n")
     *_, last = open_table(path).records()
-    assert "has 1 fields instead of 3" in last.problem
+    assert "1 columns instead of 3" in last.problem
 
 
 def test_blank_lines_between_texts_are_still_no_content(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from mops.data.columns import KNOWN, LABELS, SPLIT_WORDS, TEXTS
 from mops.data.dataset import SPLITS
 from mops.data.decisions import Entry
 from mops.data.inference import Files, Proposal, infer_set
-from mops.data.tables import WORD_ENDINGS, open_table
+from mops.data.tables import TAGGED_ENDINGS, open_table
 from mops.errors import DataError, UsageError
 
 Names = Sequence[str]  # of columns, the preferred one first; a pair is written "one|other"
@@ -94,7 +94,7 @@ def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str =
     return {"train": files["validation"]} if set(files) == {"validation"} else files
 
 
-TABLES = (*ENDINGS, *WORD_ENDINGS)
+TABLES = (*ENDINGS, *TAGGED_ENDINGS)
 PART = re.compile(r"[-_.]?(part|shard|chunk)[-_.]?\d+$|[-_.]\d+-of-\d+(-[0-9a-f]{16})?$")
 NO_DATA = (".md", ".yaml", ".yml")  # what describes a folder
 Skipped = list[tuple[Path, str]]  # what is left out, and why

@@ -19,14 +19,14 @@ from mops.data.dataset import (
     read_task,
     stream_rows,
 )
-from mops.data.decisions import Columns, Decision, Entry, choose_texts, decide, find_tags
+from mops.data.decisions import Columns, Decision, Entry, choose_texts, decide
 from mops.data.readers import open_text
 from mops.data.tables import (
-    CONLL_U,
     JSON_ENDINGS,
+    TAGGED_ENDINGS,
     DataTable,
-    default_names,
     open_table,
+    tagged_names,
     words_width,
 )
 from mops.errors import DataError, RecipeError, UsageError
@@ -37,9 +37,7 @@ Files = dict[str, str]  # split -> path
 Reasons = list[tuple[str, str]]  # file, why it is left out
 SAMPLE_ROWS = 5_000
 RANGED = ("similarity", "regression")
-NEW_NAMES = {
-    "text": "text", "words": "words", "class": "label", "list": "label", "number": "score",
-}  # fmt: skip
+NEW_NAMES = {"text": "text", "class": "label", "list": "label", "number": "score"}
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,16 @@ class Sample:
 
 def read_sample(file: str) -> Sample:
     """The columns of a file by its first rows, or by rows from all of it."""
-    if Path(file).suffix.lower() in (*JSON_ENDINGS, ".parquet"):
+    if Path(file).suffix.lower() in (*JSON_ENDINGS, *TAGGED_ENDINGS, ".parquet"):
         return take_rows(file)
-    if names := default_names(words_width(open_text(Path(file)))):
-        sample = take_rows(file, names)
-        return sample if names == CONLL_U else name_columns(sample)
+    if width := words_width(open_text(Path(file))):
+        return take_rows(file, tagged_names(width))
     sample = take_rows(file)
     if has_header(sample.columns):
         return sample
-    return name_columns(take_rows(file, default_names(len(sample.columns))))
+    return name_columns(
+        take_rows(file, tuple(f"column{n + 1}" for n in range(len(sample.columns))))
+    )
 
 
 def take_rows(file: str, names: tuple[str, ...] = ()) -> Sample:
@@ -122,10 +121,8 @@ def name_columns(sample: Sample) -> Sample:
             set(fits[name].counts) == set(values) for name, values in known["values"].items()
         ):
             return renamed(sample, known["columns"])
-    taggings, roles = find_tags(columns), {c.name: c.role for c in columns}
+    roles = {c.name: c.role for c in columns}
     roles |= dict.fromkeys((c.name for c in choose_texts(columns)[0]), "text")
-    roles |= {tags.name: "class" for _, tags in taggings}
-    roles |= {words.name: "words" for words, _ in taggings}
     groups = defaultdict(list)
     for name, role in roles.items():
         groups[NEW_NAMES.get(role, "")].append(name)

@@ -3,10 +3,10 @@
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, groupby, islice, pairwise, zip_longest
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ from mops.errors import DataError, nearest
 
 HUB = "hub:"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
-WORD_ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2")  # one word per line
+TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-NO_WORD = re.compile(r"-DOCSTART-|\d+[-.]\d+\t")  # a document, a range of words or an empty one
-COMMENT = "# "
+NO_WORD = re.compile(r"\d+[-.]\d+\t")  # of CoNLL-U: a range of words, or an empty one
 Columns = tuple[str, ...]
 Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
 
@@ -63,10 +62,10 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     lines = open_text(path)
     first = lines.first_line()
     _refuse_empty(lines.name, bool(first))
+    if ending in TAGGED_ENDINGS or (names and words_width(lines)):
+        return _tagged(lines, names)
     if ending in JSON_ENDINGS or (path is None and first.lstrip().startswith(("{", "["))):
         return _json(lines, wanted)
-    if (names or ending in WORD_ENDINGS) and (width := words_width(lines)):
-        return _sentences(lines, names or default_names(width))
     return _delimited(lines, wanted, names)
 
 
@@ -111,60 +110,76 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
     return DataTable(lines.name, columns, str(dialect), records, lines.count)
 
 
+def _tagged(lines: TextSource, names: Columns) -> DataTable:
+    """A word and its columns on each line, a blank line between texts (CoNLL)."""
+    first = next((fields for _, fields in _word_lines(lines, len(names)) if fields), [])
+    _refuse_empty(lines.name, bool(first))
+    columns = names or tagged_names(len(first))
+
+    def records() -> Iterator[RawRow]:
+        words = _word_lines(lines, len(columns))
+        for is_text, group in groupby(words, key=lambda line: bool(line[1])):
+            if is_text:
+                yield _tagged_row(list(group), columns)
+
+    return DataTable(lines.name, columns, "CoNLL columns", records)
+
+
+def tagged_names(width: int) -> Columns:
+    """Names for the columns of words and tags."""
+    between = (f"column{n}" for n in range(2, width))
+    named = ("tokens", *between, "tags") if width > 1 else ("tokens",)
+    return CONLL_U if width == len(CONLL_U) else named
+
+
 def words_width(lines: TextSource) -> int:
     """The number of columns of a file with one word per line; 0 for another file.
 
-    A blank line ends a sentence, and no field contains white space.
+    A blank line ends a text, and fields contain no white space.
     """
-    sample = [line.rstrip("\r\n") for line in islice(lines.lines(), 1000)]
-    lines_of_words = (line for line in sample if line.strip() and not line.startswith(COMMENT))
-    words = [_word_fields(line) for line in lines_of_words if not NO_WORD.match(line)]
-    ends = sum(not a.strip() and bool(b.strip()) for a, b in pairwise(sample))
-    widths = {len(fields) for fields in words}
+    sample = [fields for _, fields in islice(_word_lines(lines, 0), 1000)]
+    words = [fields for fields in sample if fields]
+    ends = sum(bool(after) and not before for before, after in pairwise(sample))
     is_spaced = sum(" " in field for fields in words for field in fields[:2]) > len(words) / 20
-    is_sentences = 0 < ends * 1.5 <= len(words) <= 200 * (ends + 1)
+    is_texts = 0 < ends * 1.5 <= len(words) <= 200 * (ends + 1)
+    widths = {len(fields) for fields in words}
     is_table = len(widths) == 1 and min(widths) > 1
-    return min(widths) if is_table and is_sentences and not is_spaced else 0
+    return min(widths) if is_table and is_texts and not is_spaced else 0
 
 
-def default_names(width: int) -> Columns:
-    """Names for the columns of a file without a header line."""
-    return CONLL_U if width == len(CONLL_U) else tuple(f"column{n + 1}" for n in range(width))
+def _word_lines(lines: TextSource, width: int) -> Iterator[tuple[int, list[str]]]:
+    """The columns of each word; none between texts.
+
+    Comments are left out; `# O` of a file with `width` 2 is a word.
+    """
+    for number, line in enumerate(lines.lines(), start=1):
+        content = line.rstrip("\r\n") if "\t" in line else line.strip()
+        fields = content.split("\t" if "\t" in content else None)
+        is_comment = content.startswith("# ") and len(fields) != width
+        if content.startswith("-DOCSTART-"):
+            yield number, []
+        elif not (is_comment or NO_WORD.match(content)):
+            yield number, fields if content.strip() else []
 
 
-def _word_fields(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else line.split()
+def _tagged_row(words: Sequence[tuple[int, list[str]]], columns: Columns) -> RawRow:
+    problem = next(
+        (
+            f"{len(fields)} columns instead of {len(columns)} in line {number}"
+            for number, fields in words
+            if len(fields) != len(columns)
+        ),
+        "",
+    )
+    cells = zip(*(fields for _, fields in words), strict=not problem)
+    values = {n: _as_words(cell) for n, cell in zip(columns, cells, strict=not problem)}
+    return RawRow(words[0][0], dict.fromkeys(columns, "") | values, problem)
 
 
-def _sentences(lines: TextSource, names: Columns) -> DataTable:
-    """One record per sentence; the words of a column are joined by spaces."""
-
-    def is_word(line: str) -> bool:
-        is_comment = line.startswith(COMMENT) and len(_word_fields(line)) != len(names)
-        return not (is_comment or NO_WORD.match(line))
-
-    def records() -> Iterator[RawRow]:
-        numbered = enumerate((line.rstrip("\r\n") for line in lines.lines()), start=1)
-        for is_blank, block in groupby(numbered, key=lambda item: not item[1].strip()):
-            words = [(number, _word_fields(line)) for number, line in block if is_word(line)]
-            if words and not is_blank:
-                yield _sentence(words, names)
-
-    return DataTable(lines.name, names, "one word per line", records)
-
-
-def _sentence(words: list[tuple[int, list[str]]], names: Columns) -> RawRow:
-    problem = ""
-    for number, fields in words:
-        if len(fields) != len(names):
-            problem = f"line {number} has {len(fields)} fields instead of {len(names)}"
-        elif not all(fields) or any(" " in field for field in fields[:2]):
-            problem = f"line {number} has a field that is empty or contains white space"
-    columns = zip_longest(*(fields for _, fields in words), fillvalue="")
-    # Every field stays one word, so that the columns of a sentence keep as many.
-    joined = (" ".join(field.replace(" ", "_") for field in column) for column in columns)
-    values = dict(zip(names, joined, strict=False))
-    return RawRow(words[0][0], dict.fromkeys(names, "") | values, problem)
+def _as_words(cells: Sequence[str]) -> str:
+    """With blanks between, or a JSON list where a word has some itself."""
+    is_plain = all(len(cell.split()) == 1 for cell in cells)
+    return " ".join(cells) if is_plain else json.dumps(cells)
 
 
 def _json(lines: TextSource, wanted: Columns) -> DataTable:
