@@ -276,7 +276,7 @@ def find_range(entry: Entry) -> list[int]:
     numbers = []
     for split, table in open_splits(value):
         for record in table.records():
-            text = record.values.get(value.label, "")
+            text = record.values.get(str(value.label), "")
             if NUMBER.fullmatch(text) and (split, text) != ("test", UNLABELLED):
                 numbers.append(float(text))
     return [floor(min(numbers)), ceil(max(numbers))]
