@@ -230,6 +230,15 @@ LAYOUTS = (
         {"conll": TAGGING | {"text": "tokens", "label": "tags"}},
     ),
     Layout(
+        "conll-u",
+        lambda root: save(root / "en-train.conllu", "\n".join(
+            f"# text = {text}\n" + "\n".join(
+                "\t".join([str(n), word, word, "NX"[len(word) > 4], "_", "_", str(n - 1), *"d__"])
+                for n, word in enumerate(text.split(), start=1)
+            ) + "\n" for text in T)),
+        {"en": TAGGING | {"text": "form", "label": "upos"}},
+    ),
+    Layout(
         "json tokens",
         lines(
             "slots.jsonl",

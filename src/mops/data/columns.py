@@ -113,6 +113,12 @@ class Column:
         return [json_list(value) or [] for value in self.filled]
 
     @cached_property
+    def is_sequence(self) -> bool:
+        """Whether its values are two items or more on average, with blanks or commas between."""
+        marks = sum(value.count(" ") + value.count(",") for value in self.filled)
+        return marks >= len(self.filled) > 0
+
+    @cached_property
     def role(self) -> str:
         return next((role for role, fits in ROLES if fits(self)), "other")
 

@@ -1,7 +1,6 @@
 """The tasks of a table: which column is the text, which are labels and of what kind, and why."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -72,50 +71,48 @@ def without_versions(texts: Columns) -> list[Column]:
     return kept if len(texts) > 2 or len(kept) < len(texts) else list(texts)
 
 
-def find_tags(columns: Columns) -> list[tuple[Column, Column]]:
-    """(words, tags) of the columns that have as many items in every row.
+def find_tags(columns: Columns) -> tuple[Column | None, list[Column], list[Column]]:
+    """The words, the tags of words, and all columns that have as many items in every row.
 
     The words are the column with the most different items.
     """
     items = {
         c.name: [json_list(value) or value.split() for value in c.values]
         for c in columns
-        if c.role not in ("object", "date")
+        if c.role not in ("object", "date") and c.is_sequence
     }
     variety = {name: len({item for row in rows for item in row}) for name, rows in items.items()}
     for words in sorted(columns, key=lambda c: -variety.get(c.name, 0)):
         lengths = [len(row) for row in items.get(words.name, ())]
         if words.role != "class" and len(set(lengths)) > 1:
-            others = (c for c in columns if c.name in items and c is not words)
-            if tags := [c for c in others if are_tags(c, items[c.name], lengths)]:
-                return [(words, column) for column in tags]
-    return []
+            even = [c for c in columns if c.name in items and are_even(items[c.name], lengths)]
+            most = min(MANY_CLASSES, variety[words.name] / 2, sum(lengths) / 5)
+            tags = [c for c in even if 1 < variety[c.name] <= most and not is_counted(c, items)]
+            if tags:
+                return words, tags, even
+    return None, [], []
 
 
-def are_tags(column: Column, rows: Sequence[Sequence[str]], lengths: Sequence[int]) -> bool:
-    """Whether its rows have these lengths, and its items occur again and again."""
+def are_even(rows: Sequence[Sequence[str]], lengths: Sequence[int]) -> bool:
     even = sum(len(row) == length for row, length in zip(rows, lengths, strict=True))
-    different = Counter(item for row in rows for item in row)
-    are_repeated = 1 < len(different) <= min(MANY_CLASSES, sum(lengths) / 5)
-    are_numbers = column.role != "list" and all(item.isdigit() for item in different)
-    return (
-        even >= 0.98 * len(rows)
-        and sum(lengths) >= 2 * len(rows)
-        and (are_repeated and not are_numbers)
-    )
+    return even >= 0.98 * len(rows)
+
+
+def is_counted(column: Column, items: Mapping[str, Sequence[Sequence[str]]]) -> bool:
+    """Whether the items are numbers of words, as the heads of CoNLL-U are."""
+    return column.role != "list" and all(x.isdigit() for row in items[column.name] for x in row)
 
 
 def decide(columns: Columns) -> list[Decision]:
     """The tasks of a table: one for every label over the same text."""
-    taggings = find_tags(columns)
-    tagged = {c.name for _, c in taggings}
-    rest = [c for c in columns if c.name not in tagged]
+    words, tags, even = find_tags(columns)
+    rest = [c for c in columns if c is words or c not in even]
     texts, why, also = choose_texts(rest)
     labels = choose_labels([c for c in rest if c not in texts]) if texts else []
     flags = [c for c in labels if set(c.counts) <= {"0", "1", "0.0", "1.0", "0,0", "1,0"}]
     flags = flags if len(flags) >= FEW_FLAGS else []
     reasons = {"text": why + (f"; could also be {also}" if also else "")}
-    decisions = [tagging(words, tags) for words, tags in taggings]
+    decisions = [tagging(words, column) for column in tags] if words else []
     for column in labels:
         if column not in flags:
             decisions.append(by_role(texts, column, reasons))
