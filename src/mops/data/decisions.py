@@ -58,7 +58,7 @@ def choose_texts(columns: Columns) -> tuple[list[Column], str, str]:
         longest = max(texts, key=lambda c: c.words)
         return texts, "two columns of texts", f"{longest.name} alone"
     others = ", ".join(c.name for c in texts if c is not main)
-    return [main], main.holds, f"{others}" if others else ""
+    return [main], main.holds, others
 
 
 def without_versions(texts: Columns) -> list[Column]:
@@ -67,8 +67,7 @@ def without_versions(texts: Columns) -> list[Column]:
     def words(column: Column) -> set[str]:
         return set(re.findall(r"[a-z]+|\d+", column.name.lower()))
 
-    kept = [c for c in texts if not any(words(other) < words(c) for other in texts)]
-    return kept if len(texts) > 2 or len(kept) < len(texts) else list(texts)
+    return [c for c in texts if not any(words(other) < words(c) for other in texts)]
 
 
 def find_tags(columns: Columns) -> tuple[Column | None, list[Column], list[Column]]:
@@ -163,26 +162,15 @@ def tagging(words: Column, tags: Column) -> Decision:
 
 def by_role(texts: Columns, column: Column, reasons: Mapping[str, str]) -> Decision:
     """The task of a class, a number or a list over one text or a pair."""
-    is_pair, keys, also = len(texts) == 2, Entry(), list[str]()
-    kind = "pair_classification" if is_pair else "classification"
-    scale = "similarity" if is_pair else "regression"
-    if column.numbers and len(column.counts) > 2:
-        if column.role == "number" or (is_pair and len(column.counts) > MANY_VALUES):
-            also = [f"a {kind}"] if len(column.counts) <= MANY_LABELS else []
-            kind = scale
-        else:
-            low, high = floor(min(column.numbers)), ceil(max(column.numbers))
-            also = [f"{scale} with range: [{low}, {high}]"] if scale in TYPES else []
-            also.append("these classes with loss: ordinal")
-    if column.role == "list":
-        kind = "multilabel"
-        keys = {"separator": column.separator} if column.separator else {}
-        also = ["a classification of the whole field"] if column.is_repeated else []
+    kind, others = kind_of(column, is_pair=len(texts) == 2)
+    keys = Entry()
     if column.role == "class" and column.has_missing_words:
         keys["labels"] = sorted(column.counts, key=float)
+    if column.role == "list" and column.separator:
+        keys["separator"] = column.separator
     if column.role != "list" and column.has_commas:
         keys["decimal"] = ","
-    could = f"; could also be {' or '.join(also)}" if also else ""
+    could = f"; could also be {' or '.join(others)}" if others else ""
     missing = len(column.values) - len(column.filled)
     gaps = f"; {missing:,} of {len(column.values):,} rows have none" if missing else ""
     why = {
@@ -192,3 +180,18 @@ def by_role(texts: Columns, column: Column, reasons: Mapping[str, str]) -> Decis
         "labels": "other values mean that there is none",
     }
     return Decision(kind, names_of(texts), (column.name,), column.holds, keys, why)
+
+
+def kind_of(column: Column, *, is_pair: bool) -> tuple[str, list[str]]:
+    """The kind of task, and what it could be instead."""
+    classes = "pair_classification" if is_pair else "classification"
+    scale, different = "similarity" if is_pair else "regression", len(column.counts)
+    if column.role == "list":
+        return "multilabel", ["a classification of the whole field"] if column.is_repeated else []
+    if not column.numbers or different <= 2:
+        return classes, []
+    if column.role == "number" or (is_pair and different > MANY_VALUES):
+        return scale, [f"a {classes}"] if different <= MANY_LABELS else []
+    low, high = floor(min(column.numbers)), ceil(max(column.numbers))
+    measured = [f"{scale} with range: [{low}, {high}]"] if scale in TYPES else []
+    return classes, [*measured, "these classes with loss: ordinal"]
