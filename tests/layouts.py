@@ -115,7 +115,7 @@ LAYOUTS = (
         "tickets",
         table(
             "tickets.csv", ticket_id=IDS, body=T, urgency=values(40, "low", "high", "medium"),
-            tags=values(40, "billing", "login;printer", "printer;billing", "login"),
+            tags=values(40, "billing", "login; printer;", "printer;billing", "login"),
             created=[f"2024-03-{n % 28 + 1:02d}" for n in range(40)],
         ),
         {
@@ -318,6 +318,16 @@ LAYOUTS = (
         "numbers that are missing",
         table("a.csv", text=T, stars=values(40, 1, 2, 3, "NA", "")),
         {"a": CLASS | {"labels": ["1", "2", "3"], "on_bad_row": "skip"}},
+    ),
+    Layout(
+        "classes with a stroke or a comma",
+        table("news.csv", ";", story=T, topics=values(40, "World", "Sci/Tech", "Sports"),
+              level=values(40, "1,0", "2,0", "3,0", "n/a"), other=values(40, "a, b", "c, d")),
+        {
+            "topics": CLASS | {"label": "topics"},
+            "level": CLASS | {"label": "level", "decimal": ",", "on_bad_row": "skip"},
+            "other": CLASS | {"label": "other"},
+        },
     ),
     Layout(
         "chinese",

@@ -28,7 +28,7 @@ DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?"
     r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2,8} \d{1,2}\b.*\d{4}"
 )
-UNSPACED = re.compile(r"[\u0e00-\u0eff\u2e80-\U0003ffff]")  # Thai, Chinese, Japanese, ...
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # Thai, Japanese, Chinese
 LINK = re.compile(r"(https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.]+")
 ID_NAME = re.compile(r"|i?dx|id|index|guid|uuid|(unnamed: \d+)|.*[_ -](id|idx|key)|.*[a-z]Id")
 Parts = list[str]  # of a list
@@ -60,9 +60,7 @@ class Column:
     @cached_property
     def words(self) -> float:
         """Words of a value, on average; two characters of a script without spaces are a word."""
-        sizes = [
-            max(len(v.split()), sum(ord(char) > 0x2E80 for char in v) / 2) for v in self.counts
-        ]
+        sizes = [max(len(v.split()), len(UNSPACED.findall(v)) / 2) for v in self.counts]
         return sum(sizes) / max(len(sizes), 1)
 
     @cached_property
@@ -78,9 +76,8 @@ class Column:
     def has_commas(self) -> bool:
         """Whether its numbers are written with a decimal comma."""
         may = self.may_have_commas or is_named(self, "numbers")
-        return (
-            may and self.share(DECIMAL_COMMA.fullmatch) == 1 and any("," in v for v in self.counts)
-        )
+        has_some = any("," in value for value in self.counts)
+        return may and has_some and self.share(DECIMAL_COMMA.fullmatch) == 1
 
     @cached_property
     def is_whole(self) -> bool:
@@ -96,9 +93,8 @@ class Column:
     @cached_property
     def separator(self) -> str:
         """What separates the items of a list in one field; empty for JSON and for no list."""
-        return (
-            "" if self.is_json else next((mark for mark in SEPARATORS if separates(mark, self)), "")
-        )
+        marks = () if self.is_json else SEPARATORS
+        return next((mark for mark in marks if separates(mark, self)), "")
 
     @cached_property
     def is_json(self) -> bool:
@@ -109,7 +105,7 @@ class Column:
     def items(self) -> list[Parts]:
         """The items of each filled value of a list."""
         if self.separator:
-            return [[x.strip() for x in value.split(self.separator)] for value in self.filled]
+            return [split_list(value, self.separator) for value in self.filled]
         return [json_list(value) or [] for value in self.filled]
 
     @cached_property
@@ -163,22 +159,27 @@ def json_list(value: str) -> Parts | None:
     return [str(item) for item in items] if simple else None
 
 
+def split_list(value: str, mark: str) -> Parts:
+    return [item.strip() for item in value.split(mark) if item.strip()]
+
+
 def separates(mark: str, column: Column) -> bool:
     """Whether the mark separates short items that occur again in other combinations."""
-    lists = [[x.strip() for x in v.split(mark)] for v in column.counts]
+    lists = [split_list(value, mark) for value in column.counts]
     several = [items for items in lists if len(items) > 1]
     is_list_name = is_named(column, "lists")
     if column.numbers or len(several) < max(2 - is_list_name, 0.1 * len(lists)):
         return False
     found = Counter(item for items in lists for item in items)
     reused = sum(found[item] > 1 for items in several for item in items)
-    is_short = max(len(item) for item in found) <= 40 and min(map(len, found)) > 0
+    is_short = max(len(item) for item in found) <= 40
     is_set = all(len(set(items)) == len(items) for items in several)
     if not (is_short and is_set and len(found) <= MANY_CLASSES):
         return False
-    return is_list_name or (
-        mark != " " and column.words <= 6 and reused >= 0.5 * sum(map(len, several))
-    )
+    is_reused = column.words <= 6 and reused >= 0.5 * sum(map(len, several))
+    if is_list_name:
+        return is_reused or mark in "|;,"
+    return is_reused and mark != " "
 
 
 def is_id(column: Column) -> bool:
@@ -246,8 +247,12 @@ ROLES: tuple[tuple[str, Callable[[Column], bool]], ...] = (
 )
 
 
+def to_number(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
 def about_class(column: Column) -> str:
-    shown = sorted(column.counts, key=float) if column.numbers else sorted(column.counts)
+    shown = sorted(column.counts, key=to_number) if column.numbers else sorted(column.counts)
     order = ", ordered numbers" if len(shown) > 2 and column.numbers else ""
     more = ", ..." if len(shown) > 5 else ""
     return f"{len(shown)} values{order}: {', '.join(shown[:5])}{more}"

@@ -108,7 +108,7 @@ def decide(columns: Columns) -> list[Decision]:
     rest = [c for c in columns if c is words or c not in even]
     texts, why, also = choose_texts(rest)
     labels = choose_labels([c for c in rest if c not in texts]) if texts else []
-    flags = [c for c in labels if set(c.counts) <= {"0", "1", "0.0", "1.0", "0,0", "1,0"}]
+    flags = [c for c in labels if set(c.counts) <= {"0", "1", "0.0", "1.0"}]
     flags = flags if len(flags) >= FEW_FLAGS else []
     reasons = {"text": why + (f"; could also be {also}" if also else "")}
     decisions = [tagging(words, column) for column in tags] if words else []
@@ -165,7 +165,7 @@ def by_role(texts: Columns, column: Column, reasons: Mapping[str, str]) -> Decis
     kind, others = kind_of(column, is_pair=len(texts) == 2)
     keys = Entry()
     if column.role == "class" and column.has_missing_words:
-        keys["labels"] = sorted(column.counts, key=float)
+        keys["labels"] = [f"{number:g}" for number in sorted(set(column.numbers))]
     if column.role == "list" and column.separator:
         keys["separator"] = column.separator
     if column.role != "list" and column.has_commas:
