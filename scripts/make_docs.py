@@ -59,9 +59,9 @@ def recipe_page() -> str:
     parts = [
         "# The recipe\n",
         NOTE,
-        "A recipe is a YAML 1.2 file, `mops.yaml`. `mops init DIR` writes a commented one. Any key "
-        "can be set on the command line: `--set training.learning_rate=2e-5`. Unknown keys are "
-        "errors.\n",
+        "A recipe is a YAML 1.2 file, `mops.yaml`. `mops init DIR` writes a commented one "
+        "([how](data.md)). Any key can be set on the command line: "
+        "`--set training.learning_rate=2e-5`. Unknown keys are errors.\n",
     ]
     parts += [
         "## Named recipes\n",

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 import mops
+from layouts import LAYOUTS
 from mops.cli.main import COMMANDS
 from mops.yaml_io import format_yaml, parse_yaml
 from running import World, bundle_scores, run_python
@@ -174,6 +175,29 @@ def test_init_writes_a_recipe_that_check_and_train_take(
     assert run_cli("train", *words, *quick)[0] == 0
     code, _, err = run_cli("init", str(data))
     assert code == 2 and "exists already" in err
+
+
+def test_what_init_writes_is_checked_trained_and_verified_as_it_is(
+    run_cli: Any, made: World, tmp_path: Path
+) -> None:
+    """Columns by content, a split column, decimal commas, and a file that is no task."""
+    names = ("tickets", "split column", "excel, semicolons and decimal commas", "constant label")
+    for layout in LAYOUTS:
+        if layout.name in names:
+            layout.write(tmp_path)
+    code, out, err = run_cli("init", str(tmp_path))
+    assert code == 0 and "tasks: all, noten, urgency" in out
+    assert "skipped constant.csv: no label column" in err
+    config = ["--config", str(tmp_path / "mops.yaml")]
+    assert "# left out:\n  #  constant.csv: no label" in (tmp_path / "mops.yaml").read_text()
+    options = ["--encoder", str(made.encoder), "--set", "training.max_steps=2"]
+    code, out, _ = run_cli("check", *config, *options, "--json")
+    splits = json.loads(out)["tasks"]["all"]["splits"]
+    assert code == 0 and {split: read["rows"] for split, read in splits.items()} == {
+        "train": 20, "validation": 10, "test": 10
+    }  # fmt: skip
+    assert run_cli("train", *config, *options, "--out", str(tmp_path / "run"))[0] == 0
+    assert run_cli("eval", str(tmp_path / "run" / "model"), "--verify")[0] == 0
 
 
 def test_init_recognises_a_known_layout(run_cli: Any, made: World, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mops.data.dataset import RowsRead, read_rows, stream_rows
+from mops.config.training import TaskEntry
+from mops.data.dataset import SPLITS, RowsRead, read_rows, read_task, stream_rows
 from mops.data.tables import open_table
 from mops.errors import DataError
 from mops.tasks import Task
@@ -163,3 +164,44 @@ def test_sparse_keys_of_json_matter_only_to_the_task_that_reads_them(tmp_path: P
         tmp_path / "a.jsonl", '{"text": "a", "label": 1, "note": "x"}', '{"text": "b", "label": 0}'
     )
     assert problems(read(path)) == ["", ""]
+
+
+def splits_of(entry: dict[str, object]) -> dict[str, RowsRead]:
+    value = TaskEntry(**({"type": "classification", "text": "text", "label": "label"} | entry))  # type: ignore[arg-type]
+    return read_task(value, value.task("task"), SPLITS)[1]
+
+
+def test_split_column_divides_the_rows_of_one_file(tmp_path: Path) -> None:
+    lines = ("a,1,train", "b,0,Dev", "c,,test", "d,0,training", "e,1,valid")
+    file = str(write(tmp_path / "a.csv", "text,label,part", *lines))
+    both = {"train": file, "validation": file, "split_column": "part"}
+    found = splits_of({**both, "test": file})
+    assert {name: [row.texts[0] for row in read.rows] for name, read in found.items()} == {
+        "train": ["a", "d"], "validation": ["b", "e"], "test": ["c"]
+    }  # fmt: skip
+    assert [row.where for row in found["validation"].rows] == ["a.csv:3", "a.csv:6"]
+    assert [row.texts[0] for row in splits_of(both)["train"].rows] == ["a", "d"]
+    with pytest.raises(DataError, match=r"no column 'part' .*Did you mean 'parts'"):
+        other = str(write(tmp_path / "b.csv", "text,label,parts", *lines))
+        splits_of({"train": other, "validation": other, "split_column": "part"})
+
+
+def test_split_column_with_a_word_that_is_no_split_is_a_bad_row(tmp_path: Path) -> None:
+    file = str(write(tmp_path / "a.csv", "text,label,part", "a,1,train", "b,0,train", "c,1,later"))
+    entry = {"train": file, "split": 0.5, "split_column": "part"}
+    with pytest.raises(DataError, match=r"a\.csv:4 has the unknown split 'later'"):
+        splits_of(entry)
+    assert sum(len(read.good) for read in splits_of({**entry, "on_bad_row": "skip"}).values()) == 2
+    with pytest.raises(DataError, match="no row has the split test"):
+        splits_of({**entry, "on_bad_row": "skip", "test": file})
+
+
+def test_decimal_commas_of_a_label_are_points(tmp_path: Path) -> None:
+    lines = ("eins, zwei;b;2,5", "c;d;3", "e;f;0,25")
+    file = str(write(tmp_path / "a.csv", "x;y;note", *lines))
+    entry = {"type": "similarity", "text": ("x", "y"), "label": "note", "range": (0, 5)}
+    found = splits_of({**entry, "train": file, "validation": file, "decimal": ","})["train"]
+    assert [row.label for row in found.rows] == [2.5, 3.0, 0.25]
+    assert found.rows[0].texts == ("eins, zwei", "b")
+    with pytest.raises(DataError, match="'2,5' is not a number"):
+        splits_of({**entry, "train": file, "validation": file})

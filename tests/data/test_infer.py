@@ -112,11 +112,13 @@ def test_what_is_unknown_is_not_recognised(tmp_path: Path) -> None:
 
 
 def test_own_files_are_grouped_by_name(tmp_path: Path) -> None:
-    rows = ("Review,Stars", "good,5", "bad,1")
+    rows = ("Review,Stars", "good one,5", "bad one,1", "so so,3")
     train = write(tmp_path / "My Shop.training.csv", *rows)
     valid = write(tmp_path / "My Shop.valid.csv", *rows)
     test = write(tmp_path / "test_My Shop.csv", *rows)
-    assert infer_tasks(tmp_path)[0] == {
+    tasks, skipped = infer_tasks(tmp_path)
+    assert skipped == []
+    assert {name: proposal.entry for name, proposal in tasks.items()} == {
         "my-shop": {
             "type": "classification",
             "text": "Review",
@@ -129,21 +131,20 @@ def test_own_files_are_grouped_by_name(tmp_path: Path) -> None:
 
 
 def test_own_sub_folders_are_tasks(tmp_path: Path) -> None:
-    train = write(
-        tmp_path / "topics" / "train.jsonl", '{"text": "a", "label": "x"}', '{"label": "y"}'
-    )
+    rows = (f'{{"text": "row {n}", "label": "{"xy"[n % 2]}"}}' for n in range(9))
+    train = write(tmp_path / "topics" / "train.jsonl", *rows)
     write(tmp_path / ".hidden" / "train.csv", "text,label", "a,1")
-    write(tmp_path / "nli" / "dev.csv", "premise,hypothesis,label", "a,b,1", "a,c,0")
+    write(tmp_path / "nli" / "dev.csv", "premise,hypothesis,label", "a,b,1", "c,d,0", "e,f,0")
     tasks = infer_tasks(tmp_path)[0]
     assert list(tasks) == ["nli", "topics"]
-    assert tasks["topics"] == {
+    assert tasks["topics"].entry == {
         "type": "classification",
         "text": "text",
         "label": "label",
         "train": train,
         "split": 0.1,
     }
-    assert tasks["nli"]["type"] == "pair_classification"
+    assert tasks["nli"].entry["type"] == "pair_classification"
     assert list(infer_tasks(tmp_path / "topics")[0]) == ["topics"]
 
 
@@ -154,15 +155,15 @@ def test_own_sub_folders_are_tasks(tmp_path: Path) -> None:
         ([str(n) for n in range(11)], {"type": "similarity", "range": [0, 10]}),
         (["1.0", "0.0", ""], {"type": "pair_classification"}),
         (["1.5", "no"], {"type": "pair_classification"}),
-        (["1", "nan"], {"type": "pair_classification"}),
+        (["1", "2", "nan"], {"type": "pair_classification", "labels": ["1", "2"]}),
     ],
 )
 def test_type_of_pairs_follows_from_their_labels(
     tmp_path: Path, labels: list[str], expected: dict[str, object]
 ) -> None:
-    rows = [f"a,b,{label}" for label in labels]
+    rows = [f"a {n},b {n},{label}" for n, label in enumerate(labels * 2)]
     write(tmp_path / "pairs.csv", "question1,question2,target", *rows)
-    entry = infer_tasks(tmp_path)[0]["pairs"]
+    entry = infer_tasks(tmp_path)[0]["pairs"].entry
     assert entry | expected == entry
     assert ("range" in entry) == ("range" in expected)
 
@@ -172,25 +173,49 @@ def test_files_not_understood_are_listed_with_the_reason(tmp_path: Path) -> None
     write(tmp_path / "sheet.xlsx", "PK")
     write(tmp_path / "empty.csv", "")
     write(tmp_path / "lonely_test.csv", "text,label", "a,1", "b,0")
-    write(tmp_path / "odd.csv", ",verse,label", "0,a,1")
+    write(tmp_path / "odd.csv", ",verse", "0,a", "1,b")
     write(tmp_path / "plain.csv", "text,x", "a,1")
     write(tmp_path / "same.csv", "text,label", "a,1", "b,1.0")
-    write(tmp_path / "price.csv", "text,score", *(f"a,{n}.5" for n in range(11)))
     tasks, skipped = infer_tasks(tmp_path)
     assert tasks == {}
     reasons = dict(line.split(": ", 1) for line in skipped)
     assert "not a table" in reasons["sheet.xlsx"]
     assert "no rows" in reasons["empty.csv"]
     assert "no training file" in reasons["lonely_test.csv"]
-    assert "no text column among (unnamed), verse, label" in reasons["odd.csv"]
-    assert "no label column" in reasons["plain.csv"]
-    assert "holds 1 value" in reasons["same.csv"]
-    assert "no such task" in reasons["price.csv"]
-    assert len(reasons) == 7
+    assert "no label column; its columns: (unnamed)" in reasons["odd.csv"]
+    assert "x (only the value '1')" in reasons["plain.csv"]
+    assert "have the label '1'" in reasons["same.csv"]
+    assert len(reasons) == 6
+
+
+def test_long_files_are_sampled_and_read_whole_before_they_are_written(tmp_path: Path) -> None:
+    """The first rows all have one label, the range ends in the last row, and one row is bad."""
+    rows = [f"a {n},b {n},{n // 5500},{n % 40 / 10}" for n in range(7000)]
+    path = write(tmp_path / "long.csv", "one,other,mood,score", *rows, "x,y,1,9.5", "x,,0,1")
+    tasks, skipped = infer_tasks(tmp_path)
+    assert skipped == [] and list(tasks) == ["mood", "score"]
+    assert tasks["mood"].why["train"] == "decided by one row in 2 of about 7,003 rows"
+    assert tasks["score"].entry["range"] == [0, 10]
+    assert tasks["score"].entry["on_bad_row"] == "skip"
+    assert "long.csv: 1 rows cannot be used: long.csv:7003 other" in tasks["mood"].why["on_bad_row"]
+    Path(path).write_text("text,label\n" + "".join(f"a {n},{n % 2}\n" for n in range(5001)))
+    assert infer_tasks(tmp_path)[0]["long"].why["train"].startswith("decided by the first 5,000 of")
+
+
+def test_own_files_beside_known_ones_are_tasks_too(tmp_path: Path) -> None:
+    cs224n(tmp_path)
+    rows = ("text,label", "a,1", "b,0", "c,1")
+    write(tmp_path / "own.csv", *rows)
+    write(tmp_path / "CoLA/train.tsv", "sentence\tlabel", "a\t1")
+    write(tmp_path / "CoLA/dev_ood.tsv", "sentence\tlabel", "a\t1")
+    tasks, skipped = infer_tasks(tmp_path)
+    assert list(tasks) == ["sentiment", "paraphrase", "similarity", "movies", "cola", "own"]
+    assert tasks["cola"].entry == recognise(tmp_path)["cola"]
+    assert skipped == ["CoLA/dev_ood.tsv: not one of the files of the known cola"]
 
 
 def test_proposed_names_are_valid_and_differ(tmp_path: Path) -> None:
-    rows = ("text,label", "a,1", "b,0")
+    rows = ("text,label", "a,1", "b,0", "c,1")
     for name in ("A b", "a-b", "a_b", "ä", "train-x", "x.train"):
         write(tmp_path / f"{name}.csv", *rows)
     tasks = infer_tasks(tmp_path)[0]

@@ -151,10 +151,20 @@ def test_byte_order_mark_is_removed(tmp_path: Path) -> None:
     assert open_table(path).columns == ("text", "label")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_unicode_text_of_excel_is_read(tmp_path: Path, encoding: str) -> None:
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    path = write(tmp_path / "a.txt", mark + "text\tlabel\r\ngrün \u2028\t1\r\n".encode(encoding))
+    assert values(open_table(path)) == [("grün", "1")]
+    assert [record.line for record in open_table(path).records()] == [2]
+
+
 def test_what_is_not_utf_8_is_refused_with_its_line(tmp_path: Path) -> None:
     latin = refusal(write(tmp_path / "a.csv", "text,label\na,1\ncafé,2\n".encode("latin-1")))
     assert "a.csv:3" in latin and "0xe9" in latin and "iconv -f latin-1 -t utf-8" in latin
-    assert "not UTF-8" in refusal(write(tmp_path / "b.csv", "text\na\n".encode("utf-16")))
+    assert "not UTF-8" in refusal(write(tmp_path / "b.csv", "text\na\n".encode("utf-16-le")))
+    torn = refusal(write(tmp_path / "c.csv", "text\na\n".encode("utf-16")[:-1]))
+    assert "starts as UTF-16 text but is not, byte 14" in torn
     nul = refusal(write(tmp_path / "c.csv", b"text,label\na\0b,1\n"))
     assert "c.csv:2" in nul and "NUL" in nul
     assert "d.jsonl:2" in refusal(write(tmp_path / "d.jsonl", b'{"a": 1}\n{"a": "\xe9"}\n'))
@@ -259,3 +269,57 @@ def test_pipe_can_be_read(tmp_path: Path) -> None:
     writer.start()
     assert values(open_table(pipe)) == [("a", "1")]
     writer.join()
+
+
+def test_inner_objects_of_json_have_dotted_columns(tmp_path: Path) -> None:
+    rows = [{"id": 1, "data": {"text": "a", "by": {"name": "x"}}}, {"id": 2, "data": {"text": "b"}}]
+    table = open_table(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
+    assert table.columns == ("id", "data", "data.text", "data.by", "data.by.name")
+    first, second = table.records()
+    assert first.values["data.text"] == "a" and first.values["data.by.name"] == "x"
+    assert json.loads(first.values["data"]) == rows[0]["data"]
+    assert second.values["data.by.name"] == "" and not second.problem
+    wanted = open_table(tmp_path / "a.jsonl", ("data.by.name",))
+    assert [record.problem for record in wanted.records()] == ["", "no 'data.by.name'"]
+
+
+CONLL = (
+    "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n"
+    "# a longer comment\n# NN O\nPeter NNP B-PER\n. . O\n"
+)
+
+
+@pytest.mark.parametrize("mark", [" ", "\t"])
+def test_one_word_per_line_is_one_record_per_sentence(tmp_path: Path, mark: str) -> None:
+    content = CONLL.replace(" ", mark).replace(
+        f"#{mark}a{mark}longer{mark}comment", "# a longer comment"
+    )
+    named = open_table(write(tmp_path / "a.txt", content), names=("word", "pos", "tag"))
+    expected = [("EU rejects", "NNP VBZ", "B-ORG O"), ("# Peter .", "NN NNP .", "O B-PER O")]
+    assert values(named) == expected
+    assert [record.line for record in named.records()] == [3, 7]
+    by_ending = open_table(write(tmp_path / "a.conll", content))
+    assert values(by_ending) == expected
+    assert by_ending.columns == ("tokens", "column2", "tags")
+
+
+def test_parts_of_words_in_conll_u_are_no_words(tmp_path: Path) -> None:
+    def word(number: str, form: str, tag: str) -> str:
+        return "\t".join((number, form, "_", tag, *"______"))
+
+    one = [word("1-2", "zum", "_"), word("1", "zu", "ADP"), word("2", "dem", "DET"), ""]
+    path = write(tmp_path / "de.conllu", "\n".join(["# text = zum", *one, *one]))
+    found = [(row.values["form"], row.values["upos"]) for row in open_table(path).records()]
+    assert found == [("zu dem", "ADP DET")] * 2
+
+
+def test_words_with_other_columns_are_a_problem_of_their_sentence(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", CONLL + "\n" + CONLL * 600 + "\nlonely\nword O O\n")
+    *_, last = open_table(path).records()
+    assert "1 columns instead of 3" in last.problem
+
+
+def test_blank_lines_between_texts_are_still_no_content(tmp_path: Path) -> None:
+    lines = ["1\tA good day.", "", "0\tA bad day.", "1\tNot so bad.", "", "0\tBad again."]
+    table = open_table(write(tmp_path / "a.tsv", "\n".join(lines)), names=("label", "text"))
+    assert len(values(table)) == 4

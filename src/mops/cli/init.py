@@ -2,14 +2,16 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from mops.cli.options import PATH
+from mops.cli.screen import ERR
 from mops.data.dataset import SPLITS
-from mops.data.folders import infer_tasks, recognise
+from mops.data.folders import infer_tasks
+from mops.data.inference import Proposal
 from mops.errors import DataError, RecipeError
 from mops.files import write_text
 from mops.plans.catalog import DEFAULT, FIRST_LOOK
@@ -21,8 +23,10 @@ from mops.plans.catalog import DEFAULT, FIRST_LOOK
 def command(folder: Path, out: Path | None) -> None:
     """Write a commented starter recipe for a folder of data files.
 
-    Files are grouped by name (reviews-train.csv, reviews-dev.csv); columns and task types are
-    inferred. Read and correct the recipe, then run `mops check --config FOLDER/mops.yaml`.
+    Files are grouped by name (reviews-train.csv, reviews-dev.csv). What their columns hold decides
+    which are texts and labels, and what kind of task each label is. The recipe says why beside
+    each line, with alternatives, and names what it leaves out. Read and correct it, then run
+    `mops check --config FOLDER/mops.yaml`.
 
     \b
     Example:
@@ -31,30 +35,50 @@ def command(folder: Path, out: Path | None) -> None:
     path = out or folder / "mops.yaml"
     if path.exists():
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
-    tasks, skipped = recognise(folder), list[str]()
-    if not tasks:
+    with ERR.status(f"reading {folder}"):
         tasks, skipped = infer_tasks(folder)
     for reason in skipped:
         click.echo(f"skipped {reason}", err=True)
     if not tasks:
         raise DataError(
             f"{folder}: no file looks like a task; it needs csv, tsv, jsonl or parquet files with "
-            "a text column (text, sentence, sentence1/sentence2, ...) and a label column"
+            "a column of texts and a column of labels"
         )
-    write_text(path, starter(tasks, path.parent))
+    write_text(path, starter(tasks, skipped, path.parent))
+    for name, proposal in tasks.items():
+        about = proposal.why.get("label", proposal.why[""])
+        click.echo(
+            f"{name}: {proposal.entry['type']}, {proposal.entry['label']}: {about}", err=True
+        )
     click.echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
     click.echo(f"next: mops check --config {path}")
 
 
-def starter(tasks: dict[str, Any], folder: Path) -> str:
-    """The text of a recipe, with comments on what to change."""
+def starter(tasks: Mapping[str, Proposal], skipped: Sequence[str], folder: Path) -> str:
+    """The text of a recipe, with the reason for each line and what could be changed."""
     lines = []
-    for name, entry in tasks.items():
-        lines.append(f'  "{name}":\n')
-        for key, value in entry.items():
-            shown = os.path.relpath(value, folder.resolve()) if key in SPLITS else value
-            lines.append(f"    {key}: {json.dumps(shown, ensure_ascii=False)}\n")
+    for name, proposal in tasks.items():
+        lines.append(commented(f'  "{name}":', proposal.why.get("", "")))
+        for key, value in proposal.entry.items():
+            shown = value if key not in SPLITS else relative(value, folder.resolve())
+            line = f"    {key}: {json.dumps(shown, ensure_ascii=False)}"
+            lines.append(commented(line, proposal.why.get(key, "")))
+    if skipped:
+        lines += ["  # left out:\n", *(commented("  #  ", reason, "") for reason in skipped)]
     return "".join([HEAD, *lines, TAIL])
+
+
+def relative(value: object, folder: Path) -> object:
+    """A file, or several with their weights, as seen from the folder of the recipe."""
+    if isinstance(value, dict):
+        return {os.path.relpath(file, folder): weight for file, weight in value.items()}
+    return os.path.relpath(str(value), folder)
+
+
+def commented(line: str, comment: str, sign: str = "  # ") -> str:
+    """The line with a comment, which is free of line ends and of what YAML does not allow."""
+    shown = "".join(char if char.isprintable() else " " for char in comment)
+    return f"{line}{sign if shown else ''}{shown}\n"
 
 
 HEAD = """\
@@ -63,7 +87,7 @@ HEAD = """\
 #   mops train --config THIS     train the plan below
 encoder: minilm            # bundled; or a folder with config.json + model.safetensors
 
-tasks:                     # inferred from the files: correct what is wrong
+tasks:                     # inferred from the files, with reasons: correct what is wrong
 """
 TAIL = f"""
 plan: {DEFAULT}               # `mops plans` lists the others: {", ".join(FIRST_LOOK[1:])}, ...

@@ -95,6 +95,12 @@ class TaskEntry(Strict):
         None, "fraction of the training rows for validation when there is no such file"
     )
     columns: tuple[str, ...] = doc((), "column names of files without a header")
+    split_column: str | None = doc(
+        None,
+        "column that names the split of a row (train, dev or validation, test); `train`, "
+        "`validation` and `test` then name the same file, and each takes its rows",
+    )
+    decimal: Literal[","] | None = doc(None, "`,` where the label's numbers are written as 2,5")
     on_bad_row: Literal["error", "skip"] = doc("error", "how unusable rows are handled")
     separator: str = doc(";", "character between the labels in a cell of a multilabel")
     loss: str = doc(

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import count
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry, Training
+from mops.data.columns import SPLIT_WORDS
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.files import file_digest
@@ -176,7 +177,7 @@ def read_task(
     if not entry.train_files:
         raise DataError(f"task {task.name!r}: no `train` file is named")
     file = entry.files()["train"]
-    train = read_split(entry, task, file, needs_label=True, shared=shared)
+    train = read_split(entry, task, file, "train", shared)
     answers = [row.label for row in train.good if row.label is not None]
     if len(set(answers)) == 1:
         raise DataError(
@@ -191,8 +192,7 @@ def read_task(
         splits |= split_off(entry, train)
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
-            is_labelled = split == "validation"
-            splits[split] = read_split(entry, task, file, needs_label=is_labelled, shared=shared)
+            splits[split] = read_split(entry, task, file, split, shared)
     if shared and not shared.is_together:
         splits["train"] = replace(splits["train"], rows=splits["train"].labelled)
     splits["train"] = add_files(entry, task, splits, shared)
@@ -213,7 +213,7 @@ def add_files(
     scored = {row.content for n, read in splits.items() if n != "train" for row in read.rows}
     rows, notes, parts = [*train.rows], [*train.notes], [FileRows(len(train.good), weight)]
     for file, weight in further:
-        read = read_split(entry, task, file, needs_label=True, shared=shared)
+        read = read_split(entry, task, file, "train", shared)
         usable = read.good if shared and shared.is_together else read.labelled
         kept = [row for row in usable if row.content not in scored]
         if known := len(usable) - len(kept):
@@ -224,18 +224,50 @@ def add_files(
 
 
 def read_split(
-    entry: TaskEntry,
-    task: Task,
-    file: str,
-    *,
-    needs_label: bool,
-    shared: SharedFiles | None = None,
+    entry: TaskEntry, task: Task, file: str, split: str, shared: SharedFiles | None = None
 ) -> RowsRead:
-    bad, columns = entry.on_bad_row, entry.columns
-    table = shared.open(file, task, columns) if shared else None
-    return read_rows(
-        file, task, needs_label=needs_label, on_bad_row=bad, columns=columns, shared=table
+    """The rows of a file that belong to the split."""
+    table = shared.open(file, task, entry.columns) if shared else None
+    read = read_rows(
+        file,
+        task,
+        needs_label=split != "test",
+        on_bad_row=entry.on_bad_row,
+        columns=entry.columns,
+        shared=table,
+        prepare=lambda table: prepare_split(table, entry, split),
     )
+    if entry.split_column and not read.rows:
+        raise DataError(
+            f"{file}: no row has the split {split} in column {entry.split_column!r}; "
+            f"allowed: {', '.join(SPLIT_WORDS)}; remove `{split}` or correct the column"
+        )
+    return read
+
+
+def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
+    """The table with the rows of one split and with decimal points, where the entry says so."""
+    column = entry.split_column
+    labels = (entry.label,) if isinstance(entry.label, str) else entry.label
+    if column and column not in table.columns:
+        raise DataError(
+            f"{table.source}: no column {column!r} for `split_column`; found "
+            f"{', '.join(table.columns)}.{nearest(column, table.columns)}"
+        )
+
+    def records() -> Iterator[RawRow]:
+        for record in table.records():
+            values, problem = record.values, record.problem
+            there = SPLIT_WORDS.get(values[column].lower(), "") if column else split
+            if entry.decimal:
+                own = {name: values[name] for name in labels if name in values}
+                values |= {name: text.replace(entry.decimal, ".") for name, text in own.items()}
+            if not there and split == "train":  # it is reported once
+                problem = problem or f"has the unknown split {values[column or '']!r}"
+            if there == split or (not there and split == "train"):
+                yield RawRow(record.line, values, problem)
+
+    return replace(table, records=records) if column or entry.decimal else table
 
 
 def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
@@ -262,6 +294,7 @@ def read_rows(
     on_bad_row: str = "error",
     columns: tuple[str, ...] = (),
     shared: DataTable | None = None,
+    prepare: Callable[[DataTable], DataTable] = lambda table: table,
 ) -> RowsRead:
     """All rows of `source`; `columns` names the columns of a file that has no header line.
 
@@ -269,7 +302,7 @@ def read_rows(
     `skip` a wrong one is no label, so that all these tasks have the same rows.
     """
     wanted = (*task.text, *task.label_columns) if needs_label else task.text
-    table = shared or open_table(source, wanted, names=columns)
+    table = prepare(shared or open_table(source, wanted, names=columns))
     may_lack = (shared is not None) + (shared is not None and on_bad_row == "skip")
     rows = tuple(stream_rows(table, task, needs_label=needs_label, may_lack=may_lack))
     if needs_label and not any(row.label is not None or row.problem for row in rows):

@@ -3,24 +3,21 @@
 A new known data set is a new line in known_data_sets.yaml.
 """
 
-import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mops.data.tables import DataTable, open_table
-from mops.errors import DataError
-from mops.kinds.classes import are_numbers, canonical_label
-from mops.yaml_io import read_yaml
+from mops.data.columns import KNOWN, LABELS, SPLIT_WORDS, TEXTS
+from mops.data.dataset import SPLITS
+from mops.data.decisions import Entry
+from mops.data.inference import Files, Proposal, infer_set
+from mops.data.tables import TAGGED_ENDINGS, open_table
+from mops.errors import DataError, UsageError
 
-Entry = dict[str, object]  # of a task in a recipe
-Files = dict[str, str]  # split -> path
 Names = Sequence[str]  # of columns, the preferred one first; a pair is written "one|other"
 
-KNOWN = read_yaml(Path(__file__).with_name("known_data_sets.yaml"))
-TEXTS, LABELS = tuple(KNOWN["texts"]), tuple(KNOWN["labels"])
 ENDINGS = (".tsv", ".csv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
@@ -97,82 +94,128 @@ def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str =
     return {"train": files["validation"]} if set(files) == {"validation"} else files
 
 
-SPLIT_WORDS = {
-    "train": "train", "training": "train", "test": "test",
-    "dev": "validation", "val": "validation", "valid": "validation", "validation": "validation",
-}  # fmt: skip
-MANY_VALUES = 10
+TABLES = (*ENDINGS, *TAGGED_ENDINGS)
+PART = re.compile(r"[-_.]?(part|shard|chunk)[-_.]?\d+$|[-_.]\d+-of-\d+(-[0-9a-f]{16})?$")
+NO_DATA = (".md", ".yaml", ".yml")  # what describes a folder
+Skipped = list[tuple[Path, str]]  # what is left out, and why
 
 
-def infer_tasks(folder: str | Path) -> tuple[dict[str, Entry], list[str]]:
-    """A task for every set of files (train, dev, test) in the folder and in its sub-folders.
+def infer_tasks(folder: str | Path) -> tuple[dict[str, Proposal], list[str]]:
+    """The known tasks of a folder, and one or more for every other set of files in it.
 
-    Also `file: reason` for every file that is left out. Hidden files are ignored.
+    Files and sub-folders are read; a set is train, dev and test. Also `file: reason` for everything
+    that is left out. Hidden files are ignored.
     """
-    root = Path(folder).resolve()
+    root, known = Path(folder).resolve(), recognise(folder)
+    tasks = {name: Proposal(entry, {"": "a known data set"}) for name, entry in known.items()}
+    read = {Path(str(e[split])): n for n, e in known.items() for split in SPLITS if split in e}
     paths = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern))]
-    names = {path: path.relative_to(root) for path in paths if path.is_file()}
-    shown = [path for path, name in names.items() if not re.search(r"(^|/)\.", name.as_posix())]
-    tasks: dict[str, Entry] = {}
-    skipped = [
-        f"{names[path]}: not a table; export it as csv, tsv, jsonl or parquet"
-        for path in shown
-        if path.suffix.lower() not in (*ENDINGS, ".md", ".yaml", ".yml")
-    ]
-    for stem, files in _sets_of_files(root, shown).items():
+    shown = [path for path in paths if not re.search(r"(^|/)\.", str(path.relative_to(root)))]
+    skipped = [(path, reason) for path in shown if (reason := _no_table(path, root, read))]
+    left = [path for path in shown if path.is_file() and path.suffix.lower() in TABLES]
+    left = [path for path in left if path not in {*read, *(path for path, _ in skipped)}]
+    sets, parts = _sets_of_files(root, left)
+    for stem, files in _complete(sets, skipped).items():
         try:
-            tasks[_free_name(stem, tasks)] = _infer_entry(files)
-        except DataError as error:
-            skipped += [f"{names[Path(path)]}: {error}" for path in files.values()]
-    return tasks, skipped
+            proposals, reasons = infer_set(stem, files, parts)
+            skipped += [(Path(file), reason) for file, reason in reasons]
+            for name, proposal in proposals:
+                long_name = name if name == stem or name not in tasks else f"{stem}-{name}"
+                why = {key: text.replace(f"{root}/", "") for key, text in proposal.why.items()}
+                tasks[_free_name(long_name, tasks)] = Proposal(proposal.entry, why)
+        except (UsageError, OSError) as error:
+            whole = [part for path in files.values() for part in (path, *parts.get(path, ()))]
+            skipped += [(Path(path), str(error)) for path in whole]
+    return tasks, _grouped(root, skipped)
 
 
-def _sets_of_files(root: Path, paths: Iterable[Path]) -> dict[str, Files]:
-    """Name of the set -> split -> path: the split's word is removed from the file's name."""
+def _no_table(path: Path, root: Path, read: Mapping[Path, str]) -> str:
+    """Why a path is left out without looking into it; empty for others."""
+    if path.is_dir():
+        is_deep = path.parent != root and any(path.iterdir())
+        return "a folder in a sub-folder; run mops init on it" if is_deep else ""
+    if path in read or path.suffix.lower() in NO_DATA:
+        return ""
+    if path.suffix.lower() not in TABLES:
+        return "not a table; unpack it or export it as csv, tsv, jsonl or parquet"
+    beside = {name for file, name in read.items() if file.parent == path.parent != root}
+    return f"not one of the files of the known {', '.join(sorted(beside))}" if beside else ""
+
+
+def _grouped(root: Path, skipped: Skipped) -> list[str]:
+    """`file: reason`; many files of a folder with one reason are one line."""
+    groups: dict[tuple[Path, str], list[tuple[Path, str]]] = defaultdict(list)
+    crowded = {p for p, count in Counter(path.parent for path, _ in skipped).items() if count > 50}
+    for path, reason in skipped:
+        told = reason.replace(f"{path}: ", "").replace(f"{root}/", "")
+        kind = told.partition(";")[0] if path.parent in crowded else told
+        groups[path.parent, kind].append((path, told))
+    return [
+        f"{path.relative_to(root)}{f' and {len(more):,} more' if more else ''}: {told}"
+        for (path, told), *more in groups.values()
+    ]
+
+
+def _complete(sets: Mapping[str, Files], skipped: Skipped) -> dict[str, Files]:
+    """Sets without training file join the only set of their folder that has their columns.
+
+    out_of_domain_dev.tsv beside in_domain_train.tsv is such a file; names decide between several.
+    """
+    done = {name: dict(files) for name, files in sets.items() if "train" in files}
+    for name, files in sets.items():
+        if name in done:
+            continue
+        fitting = {n: f for n, f in done.items() if "train" in f and _fit(f["train"], files)}
+        hosts = [f for n, f in fitting.items() if len(fitting) == 1 or name.startswith(n)]
+        if len(hosts) != 1:
+            done[name] = files
+            continue
+        for split, file in files.items():
+            if split in hosts[0]:
+                train = Path(hosts[0]["train"]).name
+                skipped.append((Path(file), f"a further {split} file of {train}, which has one"))
+            else:
+                hosts[0][split] = file
+    return {name: done[name] for name in sets if name in done}
+
+
+def _fit(train: str, files: Files) -> bool:
+    """Whether files in the folder of a training file have as many columns, or those that it has."""
+    try:
+        known = set(open_table(train).columns)
+        return all(
+            Path(file).parent == Path(train).parent
+            and (len(there := open_table(file).columns) == len(known) or known > set(there))
+            for file in files.values()
+        )
+    except DataError:
+        return False
+
+
+def _sets_of_files(
+    root: Path, paths: Iterable[Path]
+) -> tuple[dict[str, Files], dict[str, list[str]]]:
+    """Name of the set -> split -> path: the split's word is removed from the file's name.
+
+    Also the further parts of a file that was written in several (train-00001-of-00003).
+    """
     sets: dict[str, Files] = defaultdict(dict)
+    parts: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        if path.suffix.lower() in ENDINGS:
-            words = re.split("[-_.]", path.stem)
-            splits = [word for word in words if word.lower() in SPLIT_WORDS]
-            rest = "-".join(word for word in words if word not in splits)
-            inside = "" if path.parent == root else path.parent.name
-            name = "-".join(filter(None, (inside, rest))) or root.name
-            split = SPLIT_WORDS[splits[-1].lower()] if splits else "train"
-            name = str(path.relative_to(root)) if split in sets[name] else name
-            sets[name][split] = str(path)
-    return sets
+        stem = PART.sub("", path.stem)
+        words = re.split("[-_.]", stem if path.parent == root else f"{path.parent.name}-{stem}")
+        splits = [word for word in words if word.lower() in SPLIT_WORDS]
+        name = "-".join(word for word in words if word not in splits) or root.name
+        split = SPLIT_WORDS[splits[-1].lower()] if splits else "train"
+        if split in sets[name] and stem != path.stem:
+            parts[sets[name][split]].append(str(path))
+            continue
+        name = str(path.relative_to(root)) if split in sets[name] else name
+        sets[name][split] = str(path)
+    return sets, parts
 
 
-def _free_name(stem: str, taken: dict[str, Entry]) -> str:
+def _free_name(stem: str, taken: Mapping[str, Proposal]) -> str:
     """The stem as a valid task name, with a number when it is taken."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
     return name if name not in taken else _free_name(f"{name}-2", taken)
-
-
-def _infer_entry(files: Files) -> Entry:
-    train = files.get("train", files.get("validation"))
-    if train is None:
-        raise DataError("there is no training file beside it")
-    others = {s: files[s] for s in ("validation", "test") if files.get(s, train) != train}
-    table = open_table(train)
-    text, label = first_known(TEXTS, table.columns), first_known(LABELS, table.columns)
-    for kind, columns, known in (("text", text, TEXTS), ("label", label, LABELS)):
-        if not columns:
-            there = ", ".join(column or "(unnamed)" for column in table.columns)
-            raise DataError(f"no {kind} column among {there}; known: {', '.join(known)}")
-    keys = _range(table, label[0], is_pair=len(text) == 2)
-    return task_entry(text, label[0], {"train": train, **others}, keys)
-
-
-def _range(table: DataTable, label: str, *, is_pair: bool) -> Entry:
-    """The range of a similarity; empty for classes."""
-    values = {canonical_label(record.values.get(label, "")) for record in table.records()} - {""}
-    if len(values) < 2:
-        raise DataError(f"column {label!r} holds {len(values)} value(s); two are needed")
-    numbers = [float(value) for value in values] if are_numbers(values) else []
-    has_fractions = any(not number.is_integer() for number in numbers)
-    if not is_pair and has_fractions and len(values) > MANY_VALUES:
-        raise DataError(f"{label!r} is a number for a single text; mops has no such task")
-    if is_pair and (has_fractions or len(numbers) > MANY_VALUES):
-        return {"range": [math.floor(min(numbers)), math.ceil(max(numbers))]}
-    return {}

@@ -1,5 +1,6 @@
 """Reads bytes as numbered lines of UTF-8, and delimited text as records of fields."""
 
+import codecs
 import csv
 import io
 import re
@@ -52,9 +53,22 @@ def open_text(path: Path | None) -> TextSource:
     """The lines of a file; standard input (None) and pipes are read once and kept in memory."""
     if path and path.is_file():
         place = path.absolute()  # other processes, in other folders, can open it too
-        return TextSource(str(path), lambda: place.open("rb"))
+        with place.open("rb") as stream:
+            is_utf_16 = stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        return TextSource(str(path), lambda: _from_utf_16(place) if is_utf_16 else place.open("rb"))
     content = path.read_bytes() if path else sys.stdin.buffer.read()
     return TextSource(str(path or "stdin"), lambda: io.BytesIO(content))
+
+
+def _from_utf_16(path: Path) -> BinaryIO:
+    """The whole file as UTF-8: Excel's "Unicode text" has at most a million rows."""
+    try:
+        return io.BytesIO(path.read_bytes().decode("utf-16").encode())
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: starts as UTF-16 text but is not, byte {error.start}: {error.reason}; "
+            "only UTF-8 and UTF-16 are read; export it again"
+        ) from error
 
 
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe"}

@@ -2,10 +2,11 @@
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from mops.errors import DataError, nearest
 
 HUB = "hub:"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
-TAGGED_ENDINGS = (".conll", ".iob", ".iob2", ".bio")
+TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
+CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+NO_WORD = re.compile(r"\d+[-.]\d+\t")  # of CoNLL-U: a range of words, or an empty one
 Columns = tuple[str, ...]
 Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
 
@@ -46,7 +49,8 @@ class DataTable:
 def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ()) -> DataTable:
     """The table in `source`; `wanted` columns guide the detection and must not occur twice.
 
-    `names` are the columns of delimited text that has no header line.
+    `names` are the columns of delimited text that has no header line. Names with a dot lead into
+    the objects of JSON lines.
     """
     text = str(source)
     if text.startswith(HUB):
@@ -58,7 +62,7 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     lines = open_text(path)
     first = lines.first_line()
     _refuse_empty(lines.name, bool(first))
-    if ending in TAGGED_ENDINGS:
+    if ending in TAGGED_ENDINGS or (names and words_width(lines)):
         return _tagged(lines, names)
     if ending in JSON_ENDINGS or (path is None and first.lstrip().startswith(("{", "["))):
         return _json(lines, wanted)
@@ -108,25 +112,54 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
 
 def _tagged(lines: TextSource, names: Columns) -> DataTable:
     """A word and its columns on each line, a blank line between texts (CoNLL)."""
-    first = next((fields for _, fields in _word_lines(lines) if fields), [])
+    first = next((fields for _, fields in _word_lines(lines, len(names)) if fields), [])
     _refuse_empty(lines.name, bool(first))
-    between = (f"column{n}" for n in range(2, len(first)))
-    columns = names or (("tokens", *between, "tags") if len(first) > 1 else ("tokens",))
+    columns = names or tagged_names(len(first))
 
     def records() -> Iterator[RawRow]:
-        for is_text, group in groupby(_word_lines(lines), key=lambda line: bool(line[1])):
+        words = _word_lines(lines, len(columns))
+        for is_text, group in groupby(words, key=lambda line: bool(line[1])):
             if is_text:
                 yield _tagged_row(list(group), columns)
 
     return DataTable(lines.name, columns, "CoNLL columns", records)
 
 
-def _word_lines(lines: TextSource) -> Iterator[tuple[int, list[str]]]:
-    """The columns of each word; none between texts."""
+def tagged_names(width: int) -> Columns:
+    """Names for the columns of words and tags."""
+    between = (f"column{n}" for n in range(2, width))
+    named = ("tokens", *between, "tags") if width > 1 else ("tokens",)
+    return CONLL_U if width == len(CONLL_U) else named
+
+
+def words_width(lines: TextSource) -> int:
+    """The number of columns of a file with one word per line; 0 for another file.
+
+    A blank line ends a text, and fields contain no white space.
+    """
+    sample = [fields for _, fields in islice(_word_lines(lines, 0), 1000)]
+    words = [fields for fields in sample if fields]
+    ends = sum(bool(after) and not before for before, after in pairwise(sample))
+    is_spaced = sum(" " in field for fields in words for field in fields[:2]) > len(words) / 20
+    is_texts = 0 < ends * 1.5 <= len(words) <= 200 * (ends + 1)
+    widths = {len(fields) for fields in words}
+    is_table = len(widths) == 1 and min(widths) > 1
+    return min(widths) if is_table and is_texts and not is_spaced else 0
+
+
+def _word_lines(lines: TextSource, width: int) -> Iterator[tuple[int, list[str]]]:
+    """The columns of each word; none between texts.
+
+    Comments are left out; `# O` of a file with `width` 2 is a word.
+    """
     for number, line in enumerate(lines.lines(), start=1):
-        content = line.strip()
-        is_mark = content.startswith(("-DOCSTART-", "# "))
-        yield number, [] if is_mark else content.split("\t" if "\t" in content else None)
+        content = line.rstrip("\r\n") if "\t" in line else line.strip()
+        fields = content.split("\t" if "\t" in content else None)
+        is_comment = content.startswith("# ") and len(fields) != width
+        if content.startswith("-DOCSTART-"):
+            yield number, []
+        elif not (is_comment or NO_WORD.match(content)):
+            yield number, fields if content.strip() else []
 
 
 def _tagged_row(words: Sequence[tuple[int, list[str]]], columns: Columns) -> RawRow:
@@ -158,8 +191,7 @@ def _json(lines: TextSource, wanted: Columns) -> DataTable:
             f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
             'objects; write lines like {"text": "...", "label": "..."}'
         )
-    columns = tuple(first)
-    records = partial(_object_rows, read, columns, wanted)
+    records = partial(_object_rows, read, columns := tuple(flat(first)), wanted or tuple(first))
     if is_list:
         return DataTable(lines.name, columns, "a JSON list", records)
     return DataTable(lines.name, columns, "JSON lines", records, lines.count)
@@ -185,14 +217,26 @@ def _json_list(lines: TextSource) -> Objects:
         ) from error
 
 
+def flat(value: dict[str, Any]) -> dict[str, Any]:
+    """The object, and under dotted names what its inner objects hold."""
+    inner = {
+        f"{name}.{key}": item
+        for name, part in value.items()
+        if isinstance(part, dict)
+        for key, item in flat(part).items()
+    }
+    return value | inner
+
+
 def _object_rows(
-    read: Callable[[], Objects], columns: Columns, wanted: Columns = ()
+    read: Callable[[], Objects], columns: Columns, needed: Columns
 ) -> Iterator[RawRow]:
     for number, value in read():
         values, problem = dict.fromkeys(columns, ""), "not a JSON object"
         if isinstance(value, dict):
-            values |= {name: _as_text(item) for name, item in value.items()}
-            missing = (f"no {name!r}" for name in wanted or columns if name not in value)
+            items = flat(value)
+            values |= {name: _as_text(item) for name, item in items.items()}
+            missing = (f"no {name!r}" for name in needed if name not in items)
             problem = next(missing, "")
         yield RawRow(number, values, problem)
 
@@ -208,7 +252,8 @@ def _parquet(path: Path) -> DataTable:
     parquet, place = _library("pyarrow.parquet", str(path), "pyarrow"), path.absolute()
     try:
         with parquet.ParquetFile(path) as file:
-            columns, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
+            names, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
+            first: Any = next((b.to_pylist() for b in file.iter_batches(batch_size=1)), [{}])
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(
             f"{path}: not a parquet file: {_first_line(error)}; allowed: csv, tsv, jsonl, parquet; "
@@ -221,7 +266,8 @@ def _parquet(path: Path) -> DataTable:
             batches = (batch.to_pylist() for batch in file.iter_batches())
             yield from enumerate(chain.from_iterable(batches), start=1)
 
-    records = partial(_object_rows, read, columns)
+    columns = tuple(dict.fromkeys((*names, *flat(first[0]))))
+    records = partial(_object_rows, read, columns, names)
     return DataTable(str(path), columns, "parquet", records, lambda: count)
 
 
@@ -242,8 +288,9 @@ def _hub(source: str) -> DataTable:
             "hub:NAME[:CONFIG]:SPLIT with a network; check the name or pass a local file"
         ) from error
     _refuse_empty(source, len(loaded) > 0)
-    columns = tuple(loaded.column_names)
-    records = partial(_object_rows, partial(enumerate, loaded, start=1), columns)
+    names = tuple(loaded.column_names)
+    columns = tuple(dict.fromkeys((*names, *flat(loaded[0]))))
+    records = partial(_object_rows, partial(enumerate, loaded, start=1), columns, names)
     return DataTable(source, columns, "hub data set", records, lambda: len(loaded))
 
 

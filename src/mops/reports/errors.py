@@ -93,7 +93,7 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
         raise RunError(f"{file} has changed since the training")
     shared = shared_files(trial.recipe.tasks).get(task.name)
     if split in entry.files():
-        part = read_split(entry, task, file, needs_label=split == "validation", shared=shared)
+        part = read_split(entry, task, file, split, shared)
     else:  # validation was split off the training rows
         part = read_task(entry, task, (split,), shared)[1][split]
     return [part.rows[place].texts for place in rows.places]
