@@ -28,6 +28,7 @@ def test_layout_is_decided_and_read_without_editing(layout: Layout, tmp_path: Pa
     others = [entry for name, entry in layout.tasks.items() if name not in trained]
     missing = [f": {entry['type']}, which mops does not train" for entry in others]
     assert found.keys() == trained.keys(), skipped
+    assert sum("which mops does not train" in reason for reason in skipped) == len(others)
     for name, expected in trained.items():
         assert {key: found[name].get(key) for key in expected} == expected
     text = starter(tasks, skipped, folder)

@@ -152,9 +152,10 @@ def _word_lines(lines: TextSource, width: int) -> Iterator[tuple[int, list[str]]
 
     Comments are left out; `# O` of a file with `width` 2 is a word.
     """
+    is_tabbed = any("\t" in line for line in islice(lines.lines(), 200))
     for number, line in enumerate(lines.lines(), start=1):
         content = line.rstrip("\r\n") if "\t" in line else line.strip()
-        fields = content.split("\t" if "\t" in content else None)
+        fields = content.split("\t" if is_tabbed else None)
         is_comment = content.startswith("# ") and len(fields) != width
         if content.startswith("-DOCSTART-"):
             yield number, []
