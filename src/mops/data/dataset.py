@@ -28,6 +28,10 @@ SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
 HALVES = ("a", "b")  # of the validation rows
 UNLABELLED = "-1"  # in place of a label in GLUE's test files
 SHOWN_ROWS = 3
+# Keys of an entry: tasks with the same values read the same rows.
+SAME_ROWS = (
+    "text", "train", "validation", "test", "split", "split_column", "columns", "on_bad_row",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +159,7 @@ def shared_files(
     """The files of each task that reads the same texts as another one."""
     groups: dict[str, list[str]] = {}
     for name, entry in entries.items():
-        keys = ("text", "train", "validation", "test", "split", "columns", "on_bad_row")
-        groups.setdefault(repr([getattr(entry, key) for key in keys]), []).append(name)
+        groups.setdefault(repr([getattr(entry, key) for key in SAME_ROWS]), []).append(name)
     turns = {stage.schedule or training.schedule for stage in training.stages} if training else {}
     is_together = not training or {training.schedule, *turns} <= {"together", "mixed"}
     shared: dict[str, SharedFiles] = {}
@@ -261,7 +264,8 @@ def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
             there = SPLIT_WORDS.get(values[column].lower(), "") if column else split
             if entry.decimal:
                 own = {name: values[name] for name in labels if name in values}
-                values |= {name: text.replace(entry.decimal, ".") for name, text in own.items()}
+                points = {name: text.replace(entry.decimal, ".") for name, text in own.items()}
+                values = values | points
             if not there and split == "train":  # it is reported once
                 problem = problem or f"has the unknown split {values[column or '']!r}"
             if there == split or (not there and split == "train"):
