@@ -56,7 +56,7 @@ EXTRAS: Mapping[str, dict[str, Any]] = {
     "distilbert": {"types": 0},
     "xlm-roberta": ROBERTA,
     "electra": {"embedding": 20},
-    "modernbert": {  # layers 1 and 2 see four tokens to each side; more than 16 are windows
+    "modernbert": {  # layers 1 and 2 see four tokens to each side; more than 24 are windows
         "types": 0, "epsilon": 1e-5, "has_bias": False, "is_gated": True, "norms_first": True,
         "rotary": 160000.0, "local_rotary": 10000.0, "reach": 4, "global_every": 3,
     },

@@ -195,6 +195,19 @@ def test_transformers_reads_what_is_written(
     assert masked_loss(load(tmp_path), batch()).item() == masked_loss(network, batch()).item()
 
 
+def test_a_modernbert_with_another_head_gets_a_new_one(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "source", "modernbert", "ModernBertForMaskedLM")
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_bias": False}), "utf-8")
+    source = EncoderSource("x", folder)
+    network = build(source).eval()
+    assert not load_head(word_head(network), source)
+    write_pretrained(tmp_path / "out", network, source)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    theirs = their_losses(model, batch()).mean()
+    torch.testing.assert_close(masked_loss(network, batch()), theirs, rtol=0, atol=1e-5)
+
+
 def test_what_mops_does_not_use_is_kept(tmp_path: Path) -> None:
     """The pooler and the second head of a BertForPreTraining; second copies of tied tensors go."""
     folder = write_encoder(tmp_path / "source", "bert", "BertForPreTraining")

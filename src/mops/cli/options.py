@@ -83,7 +83,7 @@ CONFIG = click.option("--config", metavar="FILE", type=PATH, help="A recipe (mop
 TASKS = click.option("--tasks", metavar="A,B", type=split_names, help="Only these tasks.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 ENCODER = click.option(
-    "--encoder", metavar="NAME_OR_DIR", help="'minilm', a folder, or a name on the hub."
+    "--encoder", metavar="NAME_OR_DIR", help="'minilm', a folder, or NAME[@REVISION] on the hub."
 )
 PLAN = click.option(
     "--plan", metavar="SHORT_OR_FILE", help=f"A sharing plan, for example {EXAMPLE}."

@@ -54,7 +54,7 @@ def refuse(model: TaskModel) -> None:
         raise UsageError(
             f"task {model.name!r} of plan {model.bundle.layout.plan.name!r} cannot be exported to "
             f"hf: a BERT of transformers has no place for {', '.join(missing)}; nothing was "
-            "written. `mops serve` and `mops predict` answer with every plan"
+            "written. `--to onnx`, `mops serve` and `mops predict` take every plan and encoder"
         )
 
 

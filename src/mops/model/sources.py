@@ -163,11 +163,15 @@ def read_shape(folder: Path) -> EncoderShape:
     """The shape that config.json describes."""
     path = folder / CONFIG
     try:
-        return parse_shape(json.loads(path.read_text(encoding="utf-8")), path)
+        return parse_shape(read_config(folder), path)
     except (OSError, ValueError, KeyError, TypeError) as cause:
         reason = f"it has no {cause}" if isinstance(cause, KeyError) else cause
         why = getattr(cause, "strerror", None) or reason
         raise EncoderError(f"{path} is not the config.json of an encoder: {why}") from cause
+
+
+def read_config(folder: Path) -> Any:
+    return json.loads((folder / CONFIG).read_text(encoding="utf-8"))
 
 
 def parse_shape(config: Any, path: Path) -> EncoderShape:

@@ -164,8 +164,8 @@ class Window(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def cut_windows(length: int, reach: int) -> tuple[Window, ...]:
-    """The windows in which a text of some tokens is computed; a short one is one window."""
-    if not reach or length <= 4 * reach:
+    """The windows of a text; up to six reaches one window is less work than several."""
+    if not reach or length <= 6 * reach:
         return (Window(0, 0, length, length),)
     ends = ((start, min(start + 2 * reach, length)) for start in range(0, length, 2 * reach))
     return tuple(Window(max(0, a - reach), a, b, min(b + reach, length)) for a, b in ends)

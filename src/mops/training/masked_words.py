@@ -24,7 +24,7 @@ from mops.model.blocks import ACTIVATIONS, Dense, build_norm
 from mops.model.encoder import encode
 from mops.model.network import Network
 from mops.model.packing import pack_segments
-from mops.model.sources import FAMILIES, Source, weights_file
+from mops.model.sources import FAMILIES, Source, read_config, weights_file
 from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
@@ -207,8 +207,11 @@ def head_tensors(head: nn.Module, family: str) -> dict[str, Tensor]:
 
 
 def load_head(head: nn.Module, source: Source) -> bool:
-    """Fill the head from the encoder's file; False, and unchanged, when it has no tied head."""
+    """Fill the head from the encoder's file; False, and unchanged, when it has no such head."""
     family = source.shape.family
+    config, known = read_config(source.folder), HEADS[family].get("only", {})
+    if any(config.get(key, value) != value for key, value in known.items()):
+        return False
     theirs = pretrained.read_weights(weights_file(source.folder), family)
     ours, shapes = head_tensors(head, family), {n: t.shape for n, t in theirs.items()}
     words = theirs[f"{FAMILIES[family]['weights']['embeddings.word'][0]}.weight"]

@@ -25,7 +25,7 @@ from mops.errors import UsageError
 from mops.files import atomic_write, holds, remove_drafts, write_text
 from mops.model import pretrained
 from mops.model.network import Network
-from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, Source, weights_file
+from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, Source, read_config, weights_file
 from mops.plans.catalog import DEFAULT
 from mops.record import read_curve
 from mops.training import masked_words
@@ -261,10 +261,10 @@ def write_encoder(folder: Path, network: Network, source: Source) -> None:
 
     The configuration is the source's, with another head, tied, in float32.
     """
-    config = json.loads((source.folder / CONFIG).read_text("utf-8"))
+    config, head = read_config(source.folder), HEADS[source.shape.family]
     present = {"dtype": "float32", "torch_dtype": "float32", "tie_word_embeddings": True}
     config |= {key: value for key, value in present.items() if key in config}
-    config["architectures"] = [HEADS[source.shape.family]["class"]]
+    config |= {**head.get("only", {}), "architectures": [head["class"]]}
     write_text(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     for name in TOKENIZER_FILES:
         if (source.folder / name).is_file():
