@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from mops.tasks import Task
 Ints = NDArray[np.int64]
 Values = NDArray[np.float64]
 Outputs = Mapping[str, NDArray[np.float32]]  # of each task
-DIGITS = 6  # decimals of a similarity: scores are computed from the values that are written
+DIGITS = 6  # decimals of what is written; scores are computed from the written similarities
 WINDOW = 4096  # rows of a task that are computed together; bounds memory
 PACK_TOKENS = 1024  # as fast as 2048 (6 x 384), with half of the memory
 
@@ -44,6 +45,17 @@ class Predictions:
         if self.task.is_similarity:
             return [repr(float(value)) for value in self.values]
         return [self.task.labels[int(index)] for index in self.values]
+
+    def as_data(self) -> list[dict[str, Any]]:
+        """The answers for programs: prediction, and the probability of each class."""
+        if self.task.is_similarity:
+            return [{"prediction": float(value)} for value in self.values]
+        rows = zip(self.as_strings(), self.probabilities.round(DIGITS).tolist(), strict=True)
+        labels = self.task.labels
+        return [
+            {"prediction": label, "probabilities": dict(zip(labels, row, strict=True))}
+            for label, row in rows
+        ]
 
     def confidences(self) -> list[float]:
         """The probability of each predicted class; empty for a similarity."""

@@ -173,11 +173,6 @@ def predict_items(predictor: "Predictor", items: Sequence[Item]) -> list[Answer]
     texts = {task: [items[number][task] for number in own] for task, own in places.items()}
     answers: list[Answer] = [{} for _ in items]
     for task, found in predictor.predict_tasks(texts).items():
-        strings, labels = found.as_strings(), found.task.labels
-        for row, number in enumerate(places[task]):
-            answer: dict[str, Any] = {"prediction": strings[row] if labels else float(strings[row])}
-            if labels:
-                shares = zip(labels, found.probabilities[row].tolist(), strict=True)
-                answer["probabilities"] = {label: round(share, 6) for label, share in shares}
+        for number, answer in zip(places[task], found.as_data(), strict=True):
             answers[number][task] = answer
     return answers

@@ -90,18 +90,10 @@ def csv_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> str
 
 
 def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> str:
-    texts = {name: answers.as_strings() for name, answers in predictions.items()}
-    out = io.StringIO()
-    for n, row_id in enumerate(ids):
-        line: dict[str, Any] = {"id": row_id}
-        for name, answers in predictions.items():
-            text, labels = texts[name][n], answers.task.labels
-            line[name] = {"prediction": text if labels else float(text)}
-            if labels:
-                shares = zip(labels, answers.probabilities[n].tolist(), strict=True)
-                line[name]["shares"] = {label: round(share, 6) for label, share in shares}
-        out.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return out.getvalue()
+    columns = (answers.as_data() for answers in predictions.values())
+    rows = zip(ids, zip(*columns, strict=True), strict=True)
+    lines = ({"id": row_id} | dict(zip(predictions, row, strict=True)) for row_id, row in rows)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def csv_header(tasks: Sequence[str]) -> str:
