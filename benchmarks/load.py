@@ -158,14 +158,7 @@ def make_work(folder: Path, bundle: Path, data: str) -> Work:
     command = [sys.executable, "-m", "mops", "predict", str(bundle), str(rows), "--json"]
     subprocess.run([*command, "--out", str(answers)], check=True)
     lines = map(json.loads, answers.read_text("utf-8").splitlines())
-    return Work(items, [as_served(line) for line in lines])
-
-
-def as_served(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The same facts under the server's names."""
-    names = {"shares": "probabilities"}
-    tasks = {task: answer for task, answer in line.items() if task != "id"}
-    return {task: {names.get(k, k): v for k, v in of.items()} for task, of in tasks.items()}
+    return Work(items, [{k: v for k, v in line.items() if k != "id"} for line in lines])
 
 
 @contextmanager

@@ -151,7 +151,7 @@ def test_json_lines_have_the_shares(run_cli: Any, made: World, model: str) -> No
     for line, row in zip(lines, rows, strict=True):
         assert line["id"] == row["id"]
         assert line["similarity"] == {"prediction": float(row["similarity"])}
-        shares = line["paraphrase"]["shares"]
+        shares = line["paraphrase"]["probabilities"]
         assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
         assert max(shares, key=shares.get) == line["paraphrase"]["prediction"] == row["paraphrase"]
 

@@ -342,6 +342,8 @@ def test_export_command(run_cli: Any, made: World, tmp_path: Path) -> None:
     code, text, _ = run_cli("export", bundle, "--to", "onnx", "--out", out, "--int8", "--force")
     assert code == 0 and text.strip() == out
     assert json.loads(Path(out, "config.json").read_text())["onnx"]["weights"] == "int8"
+    code, _, err = run_cli("eval", out, "--verify")
+    assert code == 2 and "has weights in 8 bits" in err
     code, _, err = run_cli("export", bundle, "--to", "onnx", "--out", str(made.data))
     assert code == 2 and "is not empty and holds no exported model" in err
 

@@ -165,6 +165,15 @@ def test_workers_need_linux(
     assert "several workers need Linux" in err
 
 
+def test_workers_need_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--port=0", "--workers=2", "--device=meta")
+    code, _, err = run_cli_with(monkeypatch, capsys)("serve", "nowhere", *words)
+    assert code == 2
+    assert "--workers 2 is for the cpu, found the device meta" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -13,7 +13,7 @@ from mops.cli.screen import ProgressBar, print_scores, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task, shared_files
-from mops.errors import DataError, RunError
+from mops.errors import DataError, RunError, UsageError
 from mops.evaluate.evaluate import answer_dataset, judge, score_table
 from mops.record import RunScores
 
@@ -47,6 +47,11 @@ def command(
     """
     predictor = load_predictor(model, device, backend)
     bundle = predictor.bundle
+    if verify and bundle.config.get("onnx", {}).get("weights") == "int8":
+        raise UsageError(
+            f"{model} has weights in 8 bits, and the stored scores are those of float32; leave out "
+            "--verify, README.md in the folder has the change of every score"
+        )
     scores = score_model(predictor, find_entries(bundle.entries, **files))
     respond(as_json, asdict(scores), print_scores, f"{bundle.layout.plan.name} ({model})", scores)
     if verify:

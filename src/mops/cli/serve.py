@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from mops.cli.options import BACKEND, COUNT, DEVICE, PATH, TIME, load_predictor
+import mops
+from mops.cli.options import BACKEND, COUNT, DEVICE, PATH, TIME, find_model
 from mops.errors import UsageError
 
 
@@ -68,14 +69,19 @@ def command(model: Path | None, survey: Path | None, workers: int, **options: An
     if survey is not None:
         return serve(build_survey_app(SurveyService(survey), api_key), **place)
     assert model is not None
-    where = options.pop("device"), options.pop("backend")
     if options["max_waiting"] < options["max_items"]:
         raise UsageError(
             f"--max-waiting {options['max_waiting']} is less than --max-items "
             f"{options['max_items']}: such a request would never be answered"
         )
+    found, device = find_model(model, options.pop("device"), options.pop("backend"))
+    if workers > 1 and device != "cpu":
+        raise UsageError(
+            f"--workers {workers} is for the cpu, found the device {device}, which one process "
+            "uses whole; add --device cpu, or leave out --workers"
+        )
     patience = math.ceil(options["timeout"]) + 1  # for requests that were accepted
-    service = Service(load_predictor(model, *where), Limits(**options), api_key)
+    service = Service(mops.load(found, device), Limits(**options), api_key)
     return serve(build_app(service), workers=workers, timeout_graceful_shutdown=patience, **place)
 
 

@@ -28,6 +28,7 @@ from mops.tasks import Task
 Ints = NDArray[np.int64]
 Values = NDArray[np.float64]
 Outputs = Mapping[str, NDArray[np.float32]]  # of each task
+DIGITS = 6  # decimals of probabilities in what programs read
 WINDOW = 4096  # rows of a task that are computed together; bounds memory
 PACK_TOKENS = 1024  # as fast as 2048 (6 x 384), with half of the memory
 
@@ -55,14 +56,14 @@ class Predictions:
         own = self.probabilities if self.task.answer.reads_words else ()
         return sum(int(np.isnan(shares).any(axis=1).sum()) for shares in own)
 
-    def as_data(self, shares: str) -> Iterator[dict[str, Any]]:
-        """Each prediction for JSON; under `shares` the probabilities of labels, if any."""
+    def as_data(self) -> Iterator[dict[str, Any]]:
+        """The answers for programs: prediction, and the probability of each label, if any."""
         has_shares = self.probabilities.ndim == 2 and self.probabilities.size > 0
         for label, own in zip(self.labels, self.probabilities, strict=True):
             answer = {"prediction": label}
             if has_shares:
-                named = zip(self.task.labels, own.round(6).tolist(), strict=True)
-                answer[shares] = dict(named)
+                named = zip(self.task.labels, own.round(DIGITS).tolist(), strict=True)
+                answer["probabilities"] = dict(named)
             yield answer
 
     def confidences(self) -> list[float]:

@@ -173,6 +173,6 @@ def predict_items(predictor: "Predictor", items: Sequence[Item]) -> list[Answer]
     texts = {task: [items[number][task] for number in own] for task, own in places.items()}
     answers: list[Answer] = [{} for _ in items]
     for task, found in predictor.predict_tasks(texts).items():
-        for number, answer in zip(places[task], found.as_data("probabilities"), strict=True):
+        for number, answer in zip(places[task], found.as_data(), strict=True):
             answers[number][task] = answer
     return answers

@@ -90,12 +90,10 @@ def csv_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> str
 
 
 def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> str:
-    columns = (answers.as_data("shares") for answers in predictions.values())
-    out = io.StringIO()
-    for row_id, *row in zip(ids, *columns, strict=True):
-        line = {"id": row_id, **dict(zip(predictions, row, strict=True))}
-        out.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return out.getvalue()
+    columns = (answers.as_data() for answers in predictions.values())
+    rows = zip(ids, zip(*columns, strict=True), strict=True)
+    lines = ({"id": row_id} | dict(zip(predictions, row, strict=True)) for row_id, row in rows)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def csv_header(tasks: Sequence[str]) -> str:
