@@ -12,7 +12,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,8 @@ class PlanCosts:
     flops_per_example: Mapping[str, float]
     flops_per_step: float
     train_seconds: float  # training steps only
+    latency_seconds: float | None = None  # of one request to all tasks; None: not measured
+    latency_by_task: Mapping[str, float] = field(default_factory=dict)  # of one to each alone
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,6 +186,7 @@ def measured(layout: Layout) -> dict[str, Any]:
         "train_seconds": STEPS * seconds,
         "encode_seconds": 0.0,
         "latency_seconds": 2e-7 * layout.parameters,
+        "latency_by_task": dict.fromkeys(layout.tasks, 1e-07 * layout.parameters),
         "throughput": 1e7 / layout.parameters,
         "peak_memory_bytes": 20 * layout.parameters,
         "disk_bytes": 4 * layout.parameters,

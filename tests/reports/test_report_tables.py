@@ -55,6 +55,16 @@ def test_the_decision_comes_first_and_nothing_is_empty(source: Source) -> None:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
 
 
+def test_latencies_of_single_tasks_stand_beside_that_of_all(
+    source: Source, tables: dict[str, Table]
+) -> None:
+    for name, row in rows_by_name(tables["costs"]).items():
+        costs = source.results[name].costs
+        assert row["latency"].key == costs.latency_seconds
+        for task in TASKS:
+            assert row[f"latency, {task}"].key == costs.latency_by_task[task] > 0
+
+
 def test_the_plans_have_the_numbers_of_the_summary(folder: Path, tables: dict[str, Table]) -> None:
     stored = json.loads((folder / "summary.json").read_text("utf-8"))
     found = rows_by_name(tables["plans"])

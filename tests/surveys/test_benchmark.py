@@ -52,6 +52,16 @@ def test_groups_at_different_times_are_scaled_to_the_baseline_of_all_groups() ->
     assert costs["early"]["throughput"] == pytest.approx(32 / 6.0)
 
 
+def test_latencies_of_single_tasks_are_scaled_like_that_of_all() -> None:
+    """The machine was half as fast in the candidate's second round."""
+    base, other = entry(1.0, 2.0, 1.0), entry(3.0, 6.0, 3.0)
+    for one, seconds in zip(other["rounds"], (0.5, 1.0, 0.5), strict=True):
+        one["latency/a"] = seconds
+    costs = settle({"base": base, "other": other}, "base")
+    assert costs["other"]["latency_by_task"] == pytest.approx({"a": 0.5})
+    assert costs["base"]["latency_by_task"] == {}
+
+
 def test_training_takes_its_steps_and_one_encoding() -> None:
     frozen = entry(0.5, 0.5)
     for one, seconds in zip(frozen["rounds"], (4.0, 8.0), strict=True):

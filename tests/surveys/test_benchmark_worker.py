@@ -20,12 +20,8 @@ import mops
 from mops.data.dataset import read_dataset
 from mops.errors import RunError
 from mops.surveys.benchmark import BenchmarkWorker, measure_costs
-from mops.surveys.benchmark_worker import (
-    CandidateBenchmark,
-    StageBenchmark,
-    make_request,
-    start_stopwatch,
-)
+from mops.surveys.benchmark_worker import CandidateBenchmark, StageBenchmark
+from mops.training.latency import make_request, start_stopwatch
 from mops.training.machine import peak_memory
 from running import SOURCE, world
 
@@ -67,7 +63,8 @@ def test_weights_do_not_change(tmp_path: Path) -> None:
     before = {name: weight.clone() for name, weight in here.trainer.network.weights().items()}
     here.warm()
     measured = here.round()
-    assert all(measured[what] > 0 for what in ("step", "latency", "batch", "peak", "clock"))
+    by_task = [f"latency/{task}" for task in here.ready.dataset.tasks]
+    assert all(measured[what] > 0 for what in ("step", "latency", "batch", "peak", *by_task))
     assert 0 <= measured["waited"] <= measured["clock"]
     after = here.trainer.network.weights()
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -95,6 +95,8 @@ def test_the_record_counts_what_the_layout_counts(made: World) -> None:
     assert costs.weight_bytes == 4 * layout.parameters
     assert costs.training_state_bytes == 12 * layout.parameters
     files = (made.run / "model").iterdir()
+    assert costs.latency_seconds and set(costs.latency_by_task) == set(layout.tasks)
+    assert all(seconds > 0 for seconds in costs.latency_by_task.values())
     assert costs.bundle_bytes == sum(file.stat().st_size for file in files)
 
 

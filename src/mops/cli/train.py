@@ -56,5 +56,9 @@ def show(run: mops.Run) -> None:
         f"({format_count(costs.trained_parameters)} trained), "
         f"peak memory {format_bytes(costs.peak_memory_bytes)}"
     )
+    if costs.latency_seconds is not None:
+        alone = (f"{task} {format_seconds(own)}" for task, own in costs.latency_by_task.items())
+        all_tasks = format_seconds(costs.latency_seconds)
+        OUT.print(f"latency of a row: all tasks {all_tasks}; alone: {', '.join(alone)}")
     print_warnings(record.warnings)
     click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.folder / 'model'}")

@@ -78,6 +78,8 @@ def list_facts(one: CandidateResult) -> dict[str, str]:
     for key, (name, *_) in COSTS.items():
         if text := cost_cell(key, getattr(one.costs, key)).text:
             facts[name] = text
+    for task, seconds in one.costs.latency_by_task.items():
+        facts[f"latency, {task}"] = cost_cell("latency_seconds", seconds).text
     return facts
 
 

@@ -29,7 +29,7 @@ from mops.errors import MopsError, RunError
 from mops.record import processor_name
 from mops.surveys.ledger import Candidate, SurveyWatcher, content_id, read_json, write_json
 
-FORMAT = 2  # of the entries in costs.json; others are measured again
+FORMAT = 3  # of the entries in costs.json; others are measured again
 ROUNDS = 7
 # Where other programs slow the pass down by more than SLACK, it ends early, after FEWEST_ROUNDS.
 FEWEST_ROUNDS, SLACK = 3, 1.3
@@ -90,13 +90,14 @@ def settle(entries: CostEntries, baseline: str) -> CostEntries:
     return settled
 
 
-def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
+def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, Any]:
     """Each round counts as if the baseline had taken its median time in it."""
     rounds: Rounds = entry["rounds"]
     reference = {(facts["group"], facts["round"]): facts for facts in beside}
 
     def usual_time(what: str) -> float:
-        by = "step" if what == "encode" else what  # the baseline may have nothing to encode
+        # The baseline may have nothing to encode.
+        by = "step" if what == "encode" else what.partition("/")[0]
         usual = median([facts[by] for facts in beside] or [1.0])
         bases = (reference.get((facts["group"], facts["round"]), {by: usual}) for facts in rounds)
         return median(usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True))
@@ -107,6 +108,9 @@ def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, float]:
         "encode_seconds": encode,
         "train_seconds": entry["planned_steps"] * step + encode,
         "latency_seconds": usual_time("latency"),
+        "latency_by_task": {
+            what.partition("/")[2]: usual_time(what) for what in rounds[0] if "latency/" in what
+        },
         "throughput": BATCH / usual_time("batch"),
         # After as many rounds as the others: the baseline takes part in several groups.
         "peak_memory_bytes": [f["peak"] for f in rounds if f["group"] == rounds[0]["group"]][-1],

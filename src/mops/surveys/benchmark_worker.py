@@ -1,17 +1,16 @@
 """One candidate in a process of its own: training steps, encoding, requests, memory."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
-from typing import Any, TypeVar
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from mops.config.recipe import Recipe
 from mops.data.batches import Segment, make_segments
-from mops.data.dataset import Dataset
 from mops.data.schedule import PlannedStage
 from mops.evaluate.cost import analytic_costs
 from mops.predict.bundle import Bundle, Predictor
@@ -24,35 +23,19 @@ from mops.training.feature_cache import (
     reused_rows,
     token_chunks,
 )
+from mops.training.latency import (
+    make_request,
+    measure_latency,
+    quantiles,
+    start_stopwatch,
+    time_request,
+)
 from mops.training.machine import peak_memory
 from mops.training.prepare import build_trainer, prepare
 from mops.training.step import compute_losses, take_step
 from mops.training.trainer import Trainer
 
-REQUESTS = 3  # of a round, after one that is not counted
 SIZED_STEPS, MEASURED_STEPS = 100, 4  # steps of a stage whose size is looked at; that are timed
-Value = TypeVar("Value")
-Request = dict[str, list[tuple[str, ...]]]  # task -> texts of its rows
-
-
-def start_stopwatch(device: str) -> Callable[[], float]:
-    """A function that returns the seconds since now.
-
-    On the processor the CPU time, if it is shorter than the clock's: then other programs had the
-    cores. With one thread this is the time on an idle machine.
-    """
-    clock, work = time.perf_counter(), time.process_time()
-
-    def seconds() -> float:
-        elapsed = time.perf_counter() - clock
-        return min(elapsed, time.process_time() - work) if device == "cpu" else elapsed
-
-    return seconds
-
-
-def quantiles(values: Sequence[Value], count: int) -> list[Value]:
-    """`count` of the sorted values, at the middles of equal parts."""
-    return [values[(2 * n + 1) * len(values) // (2 * count)] for n in range(count)]
 
 
 class StageBenchmark:
@@ -143,8 +126,8 @@ class CandidateBenchmark:
             stage.enter()
             stage.fill_cache()
             stage.time_step(stage.largest)  # it creates the optimizer's moments
-        self.time_request(self.row)
-        self.time_request(self.batch)
+        for request in (self.row, self.batch):
+            time_request(self.predictor, request, self.ready.device)
         trainer = self.trainer
         tables = {name: data.tokens for name, data in trainer.objective.data.items()}
         weights = sum(tensor.nbytes for tensor in trainer.network.weights().values())
@@ -156,7 +139,8 @@ class CandidateBenchmark:
         }
 
     def round(self) -> dict[str, float]:
-        """Seconds of a mean step, of encoding the frozen prefix, of one request, of a batch.
+        """Seconds of a mean step, of encoding the frozen prefix, of one request to all tasks and to
+        each alone, of a batch.
 
         `peak` is the peak memory so far: it grows over the first steps by fragmentation. `clock`
         are the seconds of the whole round, `waited` those that other programs had the cores.
@@ -170,27 +154,11 @@ class CandidateBenchmark:
             share = len(stage.stage) / len(self.trainer.schedule)
             step += share * fmean(map(stage.time_step, stage.steps))
             encode += stage.time_encoding()
-        self.time_request(self.row)
-        latency = median(self.time_request(self.row) for _ in range(REQUESTS))
-        times = {"step": step, "encode": encode, "latency": latency}
-        times["batch"] = self.time_request(self.batch)
+        device = self.ready.device
+        latency = measure_latency(self.predictor, self.row, device)
+        by_task = {f"latency/{task}": own for task, own in latency["latency_by_task"].items()}
+        times = {"step": step, "encode": encode, "latency": latency["latency_seconds"], **by_task}
+        times["batch"] = time_request(self.predictor, self.batch, device)
         clock = time.perf_counter() - start
         waited = max(0.0, clock - seconds())
         return times | {"clock": clock, "waited": waited, "peak": peak_memory()}
-
-    def time_request(self, request: Request) -> float:
-        seconds = start_stopwatch(self.ready.device)
-        self.predictor.predict_tasks(request)
-        return seconds()
-
-
-def make_request(dataset: Dataset, rows: int) -> Request:
-    """Validation rows for all tasks, evenly spread over all lengths; pairs if any task has pairs.
-
-    Single-text tasks take the first text of a pair. One row has the median length.
-    """
-    tasks = dataset.tasks
-    source = max(tasks, key=lambda name: tasks[name].is_pair)  # the first pair task, if any
-    texts = [row.texts for row in dataset.splits[source]["validation"].good]
-    chosen = quantiles(sorted(texts, key=lambda row: len("".join(row))), rows)
-    return {name: [row[: len(task.text)] for row in chosen] for name, task in tasks.items()}

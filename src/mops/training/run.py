@@ -35,6 +35,7 @@ from mops.record import (
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group
 from mops.training.grow import prepare_growth
+from mops.training.latency import make_request, measure_latency
 from mops.training.machine import peak_memory, restored_threads
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
 from mops.training.tracking import Label, Tell, Watcher, final_scores
@@ -181,7 +182,11 @@ def conclude(
     training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
     facts |= {"warnings": warnings, "training": training}
     write_facts(folder, trainer.network.layout, facts)
-    record = build_record(ready, trainer, scores, warnings)
+    latency = {}
+    if answering is Predictor:  # not one of many networks on one encoder
+        row = make_request(ready.dataset, 1)
+        latency = measure_latency(Predictor(bundle, ready.device), row, ready.device)
+    record = build_record(ready, trainer, scores, warnings, latency)
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)
@@ -261,7 +266,11 @@ def cross_fit(
 
 
 def build_record(
-    ready: Prepared, trainer: Trainer, scores: RunScores, warnings: Sequence[str]
+    ready: Prepared,
+    trainer: Trainer,
+    scores: RunScores,
+    warnings: Sequence[str],
+    latency: Mapping[str, Any],
 ) -> Record:
     recipe, training = ready.recipe, train_info(trainer)
     planned, untrained = PlannedRun(recipe, ready.layout, trainer.schedule), scores.untrained
@@ -278,7 +287,7 @@ def build_record(
         ),
         train_info=training,
         scores=scores,
-        costs=run_costs(trainer, training),
+        costs=run_costs(trainer, training, latency),
         warnings=(
             *warnings,
             *(f"{name}: no training step was taken for it" for name in untrained),
@@ -329,11 +338,12 @@ def train_info(trainer: Trainer) -> TrainInfo:
     )
 
 
-def run_costs(trainer: Trainer, training: TrainInfo) -> RunCosts:
+def run_costs(trainer: Trainer, training: TrainInfo, latency: Mapping[str, Any]) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
     tables = {name: data.tokens for name, data in trainer.objective.data.items()}
     return RunCosts(
         **analytic_costs(trainer.network.layout, trainer.schedule, tables),
+        **latency,
         train_seconds=training.train_seconds,
         step_seconds_median=training.step_seconds_median,
         peak_memory_bytes=peak_memory(),

@@ -52,13 +52,12 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateCosts(PlanCosts):
-    """What one candidate costs. Only the cost pass measures what may be None."""
+    """What one candidate costs. Throughput and noise are of the cost pass alone."""
 
     step_seconds: float
     peak_memory_bytes: int  # of a training
     disk_bytes: int
     source: str  # of the times: the cost pass, or the records of the trainings
-    latency_seconds: float | None = None  # of one request to all tasks
     throughput: float | None = None  # rows per second
     encode_seconds: float | None = None  # of the frozen prefix, once before the training
     noise: float | None = None  # relative spread of the baseline's own step time

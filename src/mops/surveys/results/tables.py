@@ -138,19 +138,25 @@ def gain_table(results: Results) -> Table:
 def cost_table(results: Results) -> Table:
     """Costs that were measured for at least one candidate."""
     known = [key for key in COSTS if any(getattr(c.costs, key) for c in results.candidates)]
+    asked = [
+        t for t in results.tasks if any(t in c.costs.latency_by_task for c in results.candidates)
+    ]
     rows = tuple(
         (
             Cell(one.name),
             *(cost_cell(key, getattr(one.costs, key)) for key in known),
+            *(cost_cell("latency_seconds", one.costs.latency_by_task.get(t)) for t in asked),
             number_cell(one.tm_relative, "{:.3f}"),
         )
         for one in results.candidates
     )
     note = (
-        "Memory: peak of a training. Training: steps only. TM: score x time x memory (weights), "
-        f"each relative to {results.baseline}, whose own is 1."
+        "Memory: peak of a training. Training: steps only. Latency: of a row to all tasks in one "
+        "request; then to one task alone. TM: score x time x memory (weights), each relative to "
+        f"{results.baseline}, whose own is 1."
     )
-    columns = ("candidate", *(COSTS[key][0] for key in known), "TM")
+    latencies = (f"latency, {task}" for task in asked)
+    columns = ("candidate", *(COSTS[key][0] for key in known), *latencies, "TM")
     return Table("costs", "Costs", columns, rows, note)
 
 
