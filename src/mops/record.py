@@ -9,10 +9,13 @@ Keys of the file are the names of the fields.
 """
 
 import json
+import os
 import platform
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -169,6 +172,7 @@ class MetaInfo:
     encoder_shape: Mapping[str, int | float | str]  # the fields of an EncoderShape
     data_sha256: Mapping[str, str]
     data_notes: tuple[str, ...]
+    commit: str = ""  # of the checkout that the package was run from; "-dirty" if it was changed
     base_sha256: str = ""  # of the weights of the model that these tasks joined
 
 
@@ -226,7 +230,33 @@ def machine_info() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor_name(),
         "command": " ".join(["mops", *sys.argv[1:]]),
+        "commit": checkout_commit(Path(__file__).parents[2]),
     }
+
+
+@cache
+def checkout_commit(root: Path) -> str:
+    """The commit of this checkout, with "-dirty" if tracked files differ; empty elsewhere.
+
+    The package is in its `src`. No hook and no monitor of git runs, and git writes nothing.
+    """
+    if not (root / ".git").exists():
+        return ""
+    words = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath="]
+    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+
+    def ask(*more: str) -> str:
+        answer = subprocess.run(
+            [*words, *more], cwd=root, env=own, timeout=10, check=True, capture_output=True
+        )
+        return answer.stdout.decode().strip()
+
+    try:
+        commit = ask("rev-parse", "--verify", "HEAD")
+        is_dirty = bool(ask("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):  # no git, or one that refuses this folder
+        return ""
+    return f"{commit}-dirty" if is_dirty else commit
 
 
 def processor_name() -> str:

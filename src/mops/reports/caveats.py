@@ -21,7 +21,7 @@ from mops.tables import Cell, Table, number_cell
 from mops.yaml_io import read_yaml
 
 DATA_NOTE = "Rows that were trained with and scored. `mops check` also looks for duplicates."
-MACHINE = ("processor", "platform", "device", "threads", "python")
+MACHINE = ("processor", "platform", "device", "threads", "python", "commit")
 STATISTICS = (
     "Standard errors include the sampling of rows (the same rows for all candidates) and the "
     "variation between runs (over seeds, pooled over candidates).",
@@ -78,6 +78,7 @@ def describe_machines(source: Source) -> tuple[list[str], Table]:
         (Cell(name), Cell(value), number_cell(count, "{:,}"))
         for name, values in counts.items()
         for value, count in values.most_common()
+        if value
     )
     table = Table("machine", "Machine and versions", ("fact", "value", "trials"), rows)
     if not records:
