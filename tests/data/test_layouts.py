@@ -13,7 +13,7 @@ from mops.config.recipe import to_recipe
 from mops.data.compose import relative_to
 from mops.data.dataset import read_dataset
 from mops.data.folders import infer_tasks
-from mops.tasks import TYPES
+from mops.tasks import KINDS
 from mops.yaml_io import parse_yaml
 
 
@@ -24,7 +24,7 @@ def test_layout_is_decided_and_read_without_editing(layout: Layout, tmp_path: Pa
     layout.write(folder)
     tasks, skipped = infer_tasks(folder)
     found = {name: proposal.entry for name, proposal in tasks.items()}
-    trained = {name: entry for name, entry in layout.tasks.items() if entry["type"] in TYPES}
+    trained = {name: entry for name, entry in layout.tasks.items() if entry["type"] in KINDS}
     others = [entry for name, entry in layout.tasks.items() if name not in trained]
     missing = [f": {entry['type']}, which mops does not train" for entry in others]
     assert found.keys() == trained.keys(), skipped

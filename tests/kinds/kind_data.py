@@ -30,6 +30,8 @@ def make_row(draw: np.random.Generator, number: int) -> dict[str, Any]:
         "moods": json.dumps(sorted({vowel for vowel in found if vowel in "aei"})),
         "tags": " ".join("B-X" if v == "a" else "I-X" if v == "e" else "O" for v in found),
         "odd": str(number % 2),
+        "other": " ".join(reversed(chosen)) if number % 3 else str(draw.choice(known[other])),
+        "closeness": round(float(draw.uniform(0.7, 1) if number % 3 else draw.uniform(0, 0.3)), 3),
     }
 
 
@@ -39,7 +41,10 @@ TASKS: Mapping[str, dict[str, Any]] = {
     "moods": {"type": "multilabel", "label": "moods"},
     "spans": {"type": "tagging", "label": "tags"},
     "odd": {"type": "classification", "label": "odd", "score": "macro_f1"},
-}
+    "closeness": {
+        "type": "similarity", "text": ["text", "other"], "label": "closeness", "range": [0, 1],
+    },
+}  # fmt: skip
 
 
 def write_rows(path: Path, count: int, seed: int = 0) -> Path:
@@ -58,7 +63,7 @@ def kinds_recipe(
         write_rows(train, 60)
         write_rows(dev, 30, seed=1)
     tasks = {
-        name: {**TASKS[name], "text": "text", "train": str(train), "validation": str(dev)}
+        name: {"text": "text", **TASKS[name], "train": str(train), "validation": str(dev)}
         for name in names or TASKS
     }
     given = {key.replace("__", "."): value for key, value in settings.items()}

@@ -123,12 +123,26 @@ def test_the_tasks_of_a_row_are_on_one_side_of_a_split(encoder: Path, tmp_path: 
     assert sides[0] == sides[1] == sides[2] and 20 < len(sides[0]) < 60
 
 
-def test_tasks_with_another_text_or_file_share_nothing(encoder: Path, tmp_path: Path) -> None:
+def test_tasks_with_other_texts_take_rows_of_their_own(encoder: Path, tmp_path: Path) -> None:
     entries = kinds_recipe(tmp_path, encoder, *THREE).tasks
-    assert set(shared_files(entries)) == set(THREE)
+    assert {one.leader for one in shared_files(entries).values()} == {"topic"}
     other = entries["price"].model_copy(update={"text": "topic"})
-    assert set(shared_files({**entries, "price": other})) == {"topic", "moods"}
+    shared = shared_files({**entries, "price": other})
+    assert {name: one.leader for name, one in shared.items() if one.is_together} == {
+        "topic": "topic", "moods": "topic",
+    }  # fmt: skip
+    assert not shared["price"].is_together  # its rows may lack a label all the same
     assert shared_files({"topic": entries["topic"]}) == {}
+
+
+def test_rows_that_only_tasks_with_other_texts_label(encoder: Path, tmp_path: Path) -> None:
+    recipe = kinds_recipe(tmp_path, encoder, "topic", "closeness")
+    for name in ("train", "dev"):
+        remove_labels(tmp_path / f"{name}.jsonl", "closeness", range(12))
+    splits = read_dataset(recipe).splits
+    assert len(splits["closeness"]["train"].rows) == 48 and len(splits["topic"]["train"].rows) == 60
+    run = mops.train(recipe, tmp_path / "run")
+    assert run.scores.tasks["closeness"]["report"]["rows"] == 18
 
 
 def test_one_pass_takes_each_row_once(encoder: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(facts, seconds=float(facts.reached > 0))
 
     monkeypatch.setattr(Ledger, "progress", progress)
-    even = TrialEstimate("", 8, 1, 1, 1.0, 0.0, 0.0, "")
+    even = TrialEstimate("", 8, 1, 1, 1.0, 0.0, 0.0, "", ())
     monkeypatch.setattr(Estimator, "estimate", lambda _, name, recipe: replace(even, name=name))
 
 

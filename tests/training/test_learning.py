@@ -139,8 +139,11 @@ def test_loss_weights(weights: Any) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_loss(loss: str) -> None:
     """Each loss on the task whose answers it fits."""
-    task = {"mse": "similarity", "binary_cross_entropy": "paraphrase"}.get(loss, "sentiment")
+    of_values = dict.fromkeys(("mse", "mae", "huber"), "similarity")
+    task = {**of_values, "binary_cross_entropy": "paraphrase"}.get(loss, "sentiment")
     changes: dict[str, Any] = {task: {"loss": loss}}
+    if task == "similarity":
+        changes[task]["type"] = "regression"
     if task == "sentiment":
         changes[task]["labels"] = ("0", "1", "2", "3", "4")
     assert_all_fall(train_on_one_batch(tasks=tasks_with(**changes)))

@@ -156,15 +156,19 @@ class SharedFiles:
 def shared_files(
     entries: Mapping[str, TaskEntry], training: Training | None = None
 ) -> dict[str, SharedFiles]:
-    """The files of each task that reads the same texts as another one."""
+    """The files of each task that reads a file of another one; the same texts are a group."""
     groups: dict[str, list[str]] = {}
+    readers = Counter(file for entry in entries.values() for file in entry.train_files)
     for name, entry in entries.items():
         groups.setdefault(repr([getattr(entry, key) for key in SAME_ROWS]), []).append(name)
     turns = {stage.schedule or training.schedule for stage in training.stages} if training else {}
     is_together = not training or {training.schedule, *turns} <= {"together", "mixed"}
     shared: dict[str, SharedFiles] = {}
-    for names in (names for names in groups.values() if len(names) > 1):
-        shared |= dict.fromkeys(names, SharedFiles(names[0], is_together))
+    for names in groups.values():
+        if len(names) > 1:
+            shared |= dict.fromkeys(names, SharedFiles(names[0], is_together))
+        elif any(readers[file] > 1 for file in entries[names[0]].train_files):
+            shared[names[0]] = SharedFiles(names[0], is_together=False)
     return shared
 
 

@@ -179,14 +179,14 @@ def conclude(
     facts["scores"] = {**known.get("scores", {}), **by_task}
     facts["main_scores"] = {**known.get("main_scores", {}), **scores.main}
     facts["untrained"] = [*known.get("untrained", ()), *untrained]
-    training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
-    facts |= {"warnings": warnings, "training": training}
-    write_facts(folder, trainer.network.layout, facts)
     latency = {}
     if answering is Predictor:  # not one of many networks on one encoder
         row = make_request(ready.dataset, 1)
         latency = measure_latency(Predictor(bundle, ready.device), row, ready.device)
     record = build_record(ready, trainer, scores, warnings, latency)
+    training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
+    facts |= {"warnings": record.warnings, "training": training}
+    write_facts(folder, trainer.network.layout, facts)
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)
@@ -246,8 +246,7 @@ def cross_fit(
     """The validation rows, each answered by the state that the other half of them has chosen.
 
     So no row judges a state, or a threshold, that was chosen on it. Mostly all choose the same
-    state, whose
-    predictions are known: those of the bundle.
+    state, whose predictions are known: those of the bundle.
     """
     best, joined = trainer.state.best, {n: answers for n, (_, answers) in validation.items()}
     for half, chooser in zip(HALVES, reversed(HALVES), strict=True):
