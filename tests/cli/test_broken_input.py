@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Callable[[Place], Any], tuple[str, ...]]] = {
     "vocabulary of another size": (lambda p: change_config(p, vocab_size=50), ("50",)),
     "vocabulary larger than the weights": (lambda p: change_config(p, vocab_size=90), ("90",)),
     "config.json of another kind": (
-        lambda p: change_config(p, model_type="llama"), ("'llama'", "bert, distilbert, electra, modernbert, roberta, xlm-roberta"),
+        lambda p: change_config(p, model_type="llama"), ("'llama'", "bert, distilbert, electra"),
     ),
     "no such encoder": (
         lambda p: p.change(lambda r: r.update(encoder="./nowhere")), ("nowhere", "minilm"),

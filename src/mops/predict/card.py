@@ -54,7 +54,7 @@ def format_card(layout: Layout, config: Config, usage: Usage | None = None) -> s
         "Data": "\n".join(data_table(tasks, config)),
         "Costs": "\n".join(f"- {line}" for line in costs(layout, tasks, config)),
         **({"Bias probe": probe_section(config["probe"])} if "probe" in config else {}),
-        "Limits": "\n".join(f"- {line}" for line in limits(layout, tasks, config)),
+        "Limits": "\n".join(f"- {line}" for line in dict.fromkeys(limits(layout, tasks, config))),
         "Encoder": f"`{encoder_name(config)}`, licence: {licence or 'not known to mops'}. The "
         "data files have licences of their own.",
     }

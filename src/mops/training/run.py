@@ -179,14 +179,15 @@ def conclude(
     facts["scores"] = {**known.get("scores", {}), **by_task}
     facts["main_scores"] = {**known.get("main_scores", {}), **scores.main}
     facts["untrained"] = [*known.get("untrained", ()), *untrained]
+    warnings += training_warnings(ready, trainer, untrained)
+    training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
+    facts |= {"warnings": warnings, "training": training}
+    write_facts(folder, trainer.network.layout, facts)
     latency = {}
     if answering is Predictor:  # not one of many networks on one encoder
         row = make_request(ready.dataset, 1)
         latency = measure_latency(Predictor(bundle, ready.device), row, ready.device)
     record = build_record(ready, trainer, scores, warnings, latency)
-    training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
-    facts |= {"warnings": record.warnings, "training": training}
-    write_facts(folder, trainer.network.layout, facts)
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)
@@ -272,7 +273,6 @@ def build_record(
     latency: Mapping[str, Any],
 ) -> Record:
     recipe, training = ready.recipe, train_info(trainer)
-    planned, untrained = PlannedRun(recipe, ready.layout, trainer.schedule), scores.untrained
     started = trainer.folder / "state" / "started"
     return Record(
         run_info=RunInfo(
@@ -287,15 +287,21 @@ def build_record(
         train_info=training,
         scores=scores,
         costs=run_costs(trainer, training, latency),
-        warnings=(
-            *warnings,
-            *(f"{name}: no training step was taken for it" for name in untrained),
-            *planned_warnings(planned, untrained),
-            *([BEST_LAST] if training.is_best_last else ()),
-            *([BEST_FIRST] if training.is_best_first else ()),
-        ),
+        warnings=tuple(warnings),
         meta_info=meta_info(ready),
     )
+
+
+def training_warnings(ready: Prepared, trainer: Trainer, untrained: Sequence[str]) -> list[str]:
+    """What was planned, and how the training went, as far as a reader should be warned."""
+    training = train_info(trainer)
+    planned = PlannedRun(ready.recipe, ready.layout, trainer.schedule)
+    return [
+        *(f"{name}: no training step was taken for it" for name in untrained),
+        *planned_warnings(planned, untrained),
+        *([BEST_LAST] if training.is_best_last else ()),
+        *([BEST_FIRST] if training.is_best_first else ()),
+    ]
 
 
 def train_info(trainer: Trainer) -> TrainInfo:
