@@ -19,7 +19,9 @@ from mops.yaml_io import format_yaml, read_yaml, to_value
 class Recipe(Strict):
     """Tasks, data, encoder, plan and training of one run."""
 
-    encoder: str = Field("minilm", description="the bundled one, a folder, or a hub name (`name@revision`)")
+    encoder: str = Field(
+        "minilm", description="the bundled one, a folder, or NAME[@REVISION] on the hub"
+    )
     tasks: dict[str, TaskEntry] = Field(description="by name")
     plan: str | dict[str, Any] = Field(DEFAULT, description="a short form, a YAML file, or rows")
     training: Training = Field(default_factory=Training, description="how it is trained")
