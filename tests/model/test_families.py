@@ -202,6 +202,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("modernbert", {"attention_bias": True}, "attention_bias is True"),
     ("modernbert", {"mlp_bias": True}, "mlp_bias is True"),
     ("modernbert", {"rope_parameters": YARN}, "the rope_type of full_attention is 'yarn'"),
+    ("modernbert", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "is 'linear'"),
     ("modernbert", {"layer_types": ["sliding_attention"] * 4}, "layer_types is ['sliding"),
     ("modernbert", {"local_attention": "far"}, "is not the config.json of an encoder"),
     ("electra", {"position_embedding_type": "relative_key"}, "is 'relative_key'"),

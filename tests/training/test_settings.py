@@ -196,10 +196,9 @@ def test_class_weights_change_the_loss(run_with: Any, tmp_path: Path) -> None:
 
 
 @safe_bfloat16
-def test_bfloat16_rounds_the_products_of_a_training_step_and_nothing_else(
-    run_with: Any, tmp_path: Path
-) -> None:
-    dense = Dense(64, 48)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_bfloat16_rounds_the_products_of_a_training_step(has_bias: bool) -> None:
+    dense = Dense(64, 48, has_bias)
     dense.has_bfloat16 = True
     input_RN = torch.randn(20, 64)
     exact = torch.nn.functional.linear(input_RN, dense.weight, dense.bias)
@@ -209,6 +208,10 @@ def test_bfloat16_rounds_the_products_of_a_training_step_and_nothing_else(
     assert torch.equal(rounded, rounded.bfloat16().float())
     assert not torch.equal(rounded, exact)
     torch.testing.assert_close(rounded, exact, rtol=0.02, atol=0.02)
+
+
+@safe_bfloat16
+def test_bfloat16_changes_nothing_but_products(run_with: Any, tmp_path: Path) -> None:
     plain = run_with(training__max_steps=4)
     recipe = world().recipe("shared", training__max_steps=4, training__bf16=True)
     fast = mops.train(recipe, tmp_path / "fast")

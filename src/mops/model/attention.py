@@ -77,9 +77,21 @@ def make_buckets(
     places, tokens = np.repeat(padded_starts, counts) + numbers, np.repeat(firsts, counts) + numbers
     sources = np.repeat(firsts[order], padded[order])
     sources[places] = tokens
-    is_token = np.zeros(len(sources), dtype=np.bool_)
-    is_token[places] = True
     is_own = (np.repeat(own_firsts, counts) <= tokens) & (tokens < np.repeat(own_ends, counts))
+    others = to_device(places[~is_own], device), to_device(tokens[~is_own], device)
+    return Buckets(
+        places_T=to_device(places[is_own], device),
+        sources_P=to_device(sources, device),
+        items=make_items(padded, places, device, reach),
+        copies=() if is_own.all() else (others,),
+        turns=turns,
+    )
+
+
+def make_items(padded: Ints, places: Ints, device: Device, reach: int) -> tuple[Bucket, ...]:
+    """The buckets of windows with these padded lengths, whose tokens are at these places."""
+    is_token = np.zeros(padded.sum(), dtype=np.bool_)
+    is_token[places] = True
     is_token_P = to_device(is_token, device)
     items, first = [], 0
     for length, count in zip(*np.unique(padded, return_counts=True), strict=True):
@@ -87,14 +99,7 @@ def make_buckets(
         has_padding = not is_token[rows].all()
         mask = make_mask(is_token_P[rows].view(-1, int(length)), has_padding, reach)
         items.append(Bucket(rows, int(length), mask))
-    copies = [to_device(values[~is_own], device) for values in (places, tokens)]
-    return Buckets(
-        places_T=to_device(places[is_own], device),
-        sources_P=to_device(sources, device),
-        items=tuple(items),
-        copies=() if is_own.all() else ((copies[0], copies[1]),),
-        turns=turns,
-    )
+    return tuple(items)
 
 
 def make_mask(is_token_BL: Tensor, has_padding: bool, reach: int) -> Tensor | None:

@@ -1,4 +1,6 @@
-"""The blocks of BERT and its kin on packed tokens; each is one owner of the bank.
+"""The blocks of encoders on packed tokens; each is one owner of the bank.
+
+Those of BERT (Devlin et al. 2019), and what ModernBERT changes in them (Warner et al. 2024).
 
 Shapes: T tokens of the pack, D width, E three widths (queries, keys, values), I the inner width of
 the feed-forward, J that of its first product (twice I where it is gated).

@@ -204,7 +204,8 @@ def rotary_sizes(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     bases = {}
     for ours, theirs, old, usual in ROTARY:
         given = (config.get("rope_parameters") or {}).get(theirs, {})
-        kind = (config.get("rope_scaling") or given).get("rope_type", "default")
+        scaling = config.get("rope_scaling") or given
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
         if kind != "default":
             refuse(path, f"the rope_type of {theirs}", kind, "'default'")
         bases[ours] = float(given.get("rope_theta", config.get(old, usual)))

@@ -242,10 +242,11 @@ class Layout:
     @cached_property
     def trunk(self) -> Mapping[str, tuple[str, Layers]]:
         """Owner of pretrained weights -> its part, and the layers that it serves."""
-        places: dict[str, tuple[str, Layers]] = {}
-        for owner, part, layer in chain(*(route.trunk for route in self.routes.values())):
-            places[owner] = part, (*places.get(owner, (part, ()))[1], layer)
-        return places
+        places = dict.fromkeys(chain(*(route.trunk for route in self.routes.values())))
+        trunk: dict[str, tuple[str, Layers]] = {}
+        for owner, part, layer in places:
+            trunk[owner] = part, (*trunk.get(owner, (part, ()))[1], layer)
+        return trunk
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
