@@ -143,6 +143,7 @@ class PlanCosts:
     flops_per_example: Mapping[str, float]
     flops_per_step: float
     train_seconds: float  # training steps only
+    train_joules: float | None = None  # of all processors meanwhile; None: no counter was read
     latency_seconds: float | None = None  # of one request to all tasks; None: not measured
     latency_by_task: Mapping[str, float] = field(default_factory=dict)  # of one to each alone
 
@@ -189,7 +190,10 @@ class Record:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        """What was not measured is left out of the costs."""
+        data = asdict(self)
+        data["costs"] = {key: own for key, own in data["costs"].items() if own is not None}
+        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_record(path: str | Path) -> Record:

@@ -21,8 +21,8 @@ from mops.data.dataset import read_dataset
 from mops.errors import RunError
 from mops.surveys.benchmark import BenchmarkWorker, measure_costs
 from mops.surveys.benchmark_worker import CandidateBenchmark, StageBenchmark
-from mops.training.latency import make_request, start_stopwatch
 from mops.training.machine import peak_memory
+from mops.training.meters import make_request, start_stopwatch
 from running import SOURCE, world
 
 FROZEN = "frozen+late:SIS"

@@ -103,10 +103,13 @@ def times(entry: Mapping[str, Any], beside: Rounds) -> dict[str, Any]:
         return median(usual * f[what] / base[by] for f, base in zip(rounds, bases, strict=True))
 
     step, encode = usual_time("step"), usual_time("encode")
-    return {
+    training = entry["planned_steps"] * step + encode
+    watts = [facts["watts"] for facts in rounds if "watts" in facts]
+    energy = {"train_joules": median(watts) * training} if len(watts) == len(rounds) else {}
+    return energy | {
         "step_seconds": step,
         "encode_seconds": encode,
-        "train_seconds": entry["planned_steps"] * step + encode,
+        "train_seconds": training,
         "latency_seconds": usual_time("latency"),
         "latency_by_task": {
             what.partition("/")[2]: usual_time(what) for what in rounds[0] if "latency/" in what

@@ -1,5 +1,6 @@
 """One candidate in a process of its own: training steps, encoding, requests, memory."""
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -23,14 +24,15 @@ from mops.training.feature_cache import (
     reused_rows,
     token_chunks,
 )
-from mops.training.latency import (
+from mops.training.machine import peak_memory
+from mops.training.meters import (
     make_request,
     measure_latency,
     quantiles,
+    start_energy,
     start_stopwatch,
     time_request,
 )
-from mops.training.machine import peak_memory
 from mops.training.prepare import build_trainer, prepare
 from mops.training.step import compute_losses, take_step
 from mops.training.trainer import Trainer
@@ -142,11 +144,12 @@ class CandidateBenchmark:
         """Seconds of a mean step, of encoding the frozen prefix, of one request to all tasks and to
         each alone, of a batch.
 
-        `peak` is the peak memory so far: it grows over the first steps by fragmentation. `clock`
-        are the seconds of the whole round, `waited` those that other programs had the cores.
+        `watts` is the mean power of the steps, where it is known. `peak` is the peak memory so far:
+        it grows over the first steps by fragmentation. `clock` are the seconds of the whole round,
+        `waited` those that other programs had the cores.
         """
         start, seconds = time.perf_counter(), start_stopwatch(self.ready.device)
-        step = encode = 0.0
+        joules, step, encode = start_energy(), 0.0, 0.0
         for stage in self.stages:
             if len(self.stages) > 1:
                 stage.enter()
@@ -154,6 +157,8 @@ class CandidateBenchmark:
             share = len(stage.stage) / len(self.trainer.schedule)
             step += share * fmean(map(stage.time_step, stage.steps))
             encode += stage.time_encoding()
+        watts = joules() / (time.perf_counter() - start)  # NaN where no counter can be read
+        power = {} if math.isnan(watts) else {"watts": watts}
         device = self.ready.device
         latency = measure_latency(self.predictor, self.row, device)
         by_task = {f"latency/{task}": own for task, own in latency["latency_by_task"].items()}
@@ -161,4 +166,4 @@ class CandidateBenchmark:
         times["batch"] = time_request(self.predictor, self.batch, device)
         clock = time.perf_counter() - start
         waited = max(0.0, clock - seconds())
-        return times | {"clock": clock, "waited": waited, "peak": peak_memory()}
+        return times | power | {"clock": clock, "waited": waited, "peak": peak_memory()}

@@ -34,6 +34,7 @@ from mops.training.features import (
     training_rows,
 )
 from mops.training.machine import restored_threads
+from mops.training.meters import start_energy
 from mops.training.prepare import Prepared, prepare, selection_data, start_trainer
 from mops.training.run import Paused, Run
 from mops.training.step import StepFacts
@@ -253,7 +254,7 @@ class BatchedRuns:
         step, schedule = runs[0].state.step, runs[0].schedule
         if runs != self.runs:  # the first step, or one has stopped or failed
             self.join(runs, step)
-        started = time.perf_counter()
+        joules, started = start_energy(), time.perf_counter()
         vectors, targets, tokens_N = {}, {}, np.zeros(len(runs), np.int64)
         before = schedule.rows_before(step)
         for task, count in schedule.steps[step].items():
@@ -264,9 +265,9 @@ class BatchedRuns:
             targets[task] = torch.from_numpy(table.targets[rows_NR])
             tokens_N += table.lengths_R[rows_NR].sum(1)
         facts = self.ensemble.take_step(vectors, targets, schedule.scale(step), step)
-        seconds = (time.perf_counter() - started) / len(runs)
+        seconds, share = (time.perf_counter() - started) / len(runs), joules() / len(runs)
         return [
-            replace(own, seconds=seconds, tokens=tokens)
+            replace(own, seconds=seconds, joules=share, tokens=tokens)
             for own, tokens in zip(facts, tokens_N.tolist(), strict=True)
         ]
 

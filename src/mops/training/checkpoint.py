@@ -26,6 +26,7 @@ class TrainerState:
 
     step: int = 0  # steps taken
     seconds: float = 0.0  # of training steps only
+    joules: float = 0.0  # of training steps only; NaN: unknown
     run_seconds: float = 0.0  # of all work, at the last save
     tokens: int = 0
     best: dict[str, tuple[float, int]] = field(default_factory=dict)  # chooser -> score, step

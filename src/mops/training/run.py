@@ -1,5 +1,6 @@
 """A run: from a recipe to a folder with a record, predictions and a bundle."""
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -35,8 +36,8 @@ from mops.record import (
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group
 from mops.training.grow import prepare_growth
-from mops.training.latency import make_request, measure_latency
 from mops.training.machine import peak_memory, restored_threads
+from mops.training.meters import make_request, measure_latency
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
 from mops.training.tracking import Label, Tell, Watcher, final_scores
 from mops.training.trainer import Trainer
@@ -346,10 +347,12 @@ def train_info(trainer: Trainer) -> TrainInfo:
 def run_costs(trainer: Trainer, training: TrainInfo, latency: Mapping[str, Any]) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
     tables = {name: data.tokens for name, data in trainer.objective.data.items()}
+    joules = trainer.state.joules
     return RunCosts(
         **analytic_costs(trainer.network.layout, trainer.schedule, tables),
         **latency,
         train_seconds=training.train_seconds,
+        train_joules=None if math.isnan(joules) else joules,
         step_seconds_median=training.step_seconds_median,
         peak_memory_bytes=peak_memory(),
         bundle_bytes=sum(file.stat().st_size for file in (trainer.folder / "model").iterdir()),

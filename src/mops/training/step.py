@@ -97,6 +97,7 @@ class StepFacts:
     weights: Mapping[str, float] = field(default_factory=dict)  # of the losses of all tasks
     tokens: int = 0
     seconds: float = field(default=0.0, compare=False)
+    joules: float = field(default=math.nan, compare=False)  # NaN: unknown
 
     @property
     def is_finite(self) -> bool:

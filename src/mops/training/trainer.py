@@ -30,6 +30,7 @@ from mops.model.network import Network
 from mops.training import checkpoint
 from mops.training.checkpoint import STATE, TrainerState
 from mops.training.machine import give_back_memory, prefetch, stop_requests
+from mops.training.meters import start_energy
 from mops.training.optim import rate_factor
 from mops.training.step import Learner, StepFacts, check_reach, gradient_shares, take_step
 from mops.training.tracking import Curve, Tell, Watcher
@@ -130,13 +131,14 @@ class Trainer:
 
     def take_step(self, batch: Batch) -> StepFacts:
         """Update the network by itself."""
-        stage, started = self.schedule.stage_at(self.state.step), time.perf_counter()
+        stage, joules = self.schedule.stage_at(self.state.step), start_energy()
+        started = time.perf_counter()
         facts = take_step(self.learner, batch, stage, self.state.step, self.objective.losses)
         seconds = time.perf_counter() - started
         tokens = self.learner.group.sum({"": sum(len(s.ids) for s in batch.segments)})[""]
         if (self.state.step + 1) % TRIM_STEPS == 0:
             give_back_memory()
-        return replace(facts, tokens=int(tokens), seconds=seconds)
+        return replace(facts, tokens=int(tokens), seconds=seconds, joules=joules())
 
     def note_step(self, facts: StepFacts) -> None:
         """Check and count the step that was taken; now and then log it."""
@@ -153,6 +155,7 @@ class Trainer:
             shares = self.measure_shares()
         now.step += 1
         now.seconds += facts.seconds
+        now.joules += facts.joules
         now.tokens += facts.tokens
         now.step_seconds = [*now.step_seconds, facts.seconds][-KEPT_TIMES:]
         if now.step % LOG_STEPS == 0 or now.step == 1:

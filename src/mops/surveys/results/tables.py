@@ -6,7 +6,16 @@ from mops.evaluate.joint import Difference, Estimate
 from mops.evaluate.metrics import SOFT
 from mops.surveys.results.recommend import FRONT, Decision, percent
 from mops.surveys.results.results import CandidateResult, Results
-from mops.tables import EMPTY, Cell, Table, format_bytes, format_count, format_seconds, number_cell
+from mops.tables import (
+    EMPTY,
+    Cell,
+    Table,
+    format_bytes,
+    format_count,
+    format_joules,
+    format_seconds,
+    number_cell,
+)
 
 COSTS = {  # cost -> (column, format)
     "parameters": ("parameters", format_count),
@@ -15,6 +24,7 @@ COSTS = {  # cost -> (column, format)
     "peak_memory_bytes": ("memory", format_bytes),
     "step_seconds": ("a step", format_seconds),
     "train_seconds": ("training", format_seconds),
+    "train_joules": ("energy", format_joules),
     "latency_seconds": ("latency", format_seconds),
     "throughput": ("rows / s", "{:,.0f}".format),
 }
@@ -150,10 +160,14 @@ def cost_table(results: Results) -> Table:
         )
         for one in results.candidates
     )
+    said = {
+        "train_joules": "Energy: of the CPUs while training, other programs included. ",
+        "latency_seconds": "Latency: of a row to all tasks in one request, then to one alone. ",
+    }
     note = (
-        "Memory: peak of a training. Training: steps only. Latency: of a row to all tasks in one "
-        "request; then to one task alone. TM: score x time x memory (weights), each relative to "
-        f"{results.baseline}, whose own is 1."
+        f"Memory: peak of a training. Training: steps only. "
+        f"{''.join(text for key, text in said.items() if key in known)}"
+        f"TM: score x time x memory (weights), each relative to {results.baseline}, whose own is 1."
     )
     latencies = (f"latency, {task}" for task in asked)
     columns = ("candidate", *(COSTS[key][0] for key in known), *latencies, "TM")

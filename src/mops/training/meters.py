@@ -1,7 +1,10 @@
-"""Requests to a trained network, and how long it takes to answer them."""
+"""What work costs: processor time, energy, and the latency of requests to a trained network."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
@@ -9,6 +12,8 @@ from mops.data.dataset import Dataset
 from mops.predict.bundle import Predictor
 
 REQUESTS = 3  # that are timed, after one that is not
+# A counter of microjoules for each processor, on Linux; older kernels let everybody read it.
+COUNTERS = Path("/sys/class/powercap")
 Value = TypeVar("Value")
 Request = dict[str, list[tuple[str, ...]]]  # task -> texts of its rows
 
@@ -26,6 +31,34 @@ def start_stopwatch(device: str) -> Callable[[], float]:
         return min(elapsed, time.process_time() - work) if device == "cpu" else elapsed
 
     return seconds
+
+
+def read_energy() -> dict[Path, int]:
+    """The counters (RAPL) of all processors, in microjoules; empty where none can be read."""
+    counters = {}
+    for folder in COUNTERS.glob("intel-rapl:*"):  # of AMD's processors too
+        if folder.name.count(":") == 1:  # the others are parts of these
+            with suppress(OSError, ValueError):
+                counters[folder] = int((folder / "energy_uj").read_text())
+    return counters
+
+
+def start_energy() -> Callable[[], float]:
+    """A function that returns the joules of all processors since now; NaN where it is unknown.
+
+    It counts what other programs do too. Call it at least once in the minutes that a counter
+    takes to wrap around.
+    """
+    before = read_energy()
+
+    def joules() -> float:
+        after, spent = read_energy(), 0
+        for folder, count in before.items():
+            wraps_at = int((folder / "max_energy_range_uj").read_text())
+            spent += (after.get(folder, count) - count) % wraps_at
+        return spent / 1e6 if before and before.keys() == after.keys() else math.nan
+
+    return joules
 
 
 def quantiles(values: Sequence[Value], count: int) -> list[Value]:
