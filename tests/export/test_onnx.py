@@ -328,7 +328,7 @@ def test_serve_answers_with_the_graph(
     from fastapi.testclient import TestClient
 
     apps: list[Any] = []
-    monkeypatch.setattr("uvicorn.run", lambda app, **_: apps.append(app))
+    monkeypatch.setattr("mops.serve.workers.serve", lambda app, **_: apps.append(app))
     assert run_cli("serve", str(exported), "--port", "0")[0] == 0
     with TestClient(apps[0]) as client:
         item = {"text": "ban bat", "text_pair": "bet ben"}

@@ -226,6 +226,14 @@ def test_the_description_for_people(client: TestClient) -> None:
     assert not re.search(r"https?://|<script", page)
 
 
+def test_no_connection_is_kept_at_the_end(service: Service) -> None:
+    app = build_app(service)
+    with TestClient(app) as client:
+        assert "connection" not in client.get("/health").headers
+        app.state.is_ending = lambda: True
+        assert client.get("/health").headers["connection"] == "close"
+
+
 def test_an_unexpected_error_says_nothing(service: Service, client: TestClient) -> None:
     def fail(_: Any) -> Any:
         raise RuntimeError("/secret/path")

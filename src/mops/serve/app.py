@@ -282,6 +282,8 @@ async def note(requests: Counter, request: Request, answer: Endpoint) -> Respons
         log.exception("a request failed")
         response = JSONResponse({"error": "internal error"}, 500)
     response.headers.update(HEADERS)
+    if getattr(request.app.state, "is_ending", bool)():
+        response.headers["Connection"] = "close"  # uvicorn forgets connections that come now
     path = getattr(request.scope.get("route"), "path", "other")
     requests.labels(path, response.status_code).inc()
     took = (time.perf_counter() - start) * 1000

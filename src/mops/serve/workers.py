@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import uvicorn
@@ -58,25 +58,33 @@ LOGGING: Mapping[str, Any] = {
 
 def serve(app: FastAPI, *, workers: int = 1, **options: Any) -> None:
     """Answer requests until a signal; then finish what was accepted."""
-    options |= {"access_log": False, "log_config": dict(LOGGING)}
-    if workers == 1:
-        uvicorn.run(app, **options)
-    else:
-        run_workers(uvicorn.Config(app, **options), workers)
+    config = uvicorn.Config(app, access_log=False, log_config=dict(LOGGING), **options)
+    if not (run(config) if workers == 1 else run_workers(config, workers)):
+        raise RunError("the server could not start; the log says why")
 
 
-def run_workers(config: uvicorn.Config, count: int) -> None:
-    """Keep so many workers until a signal; one that dies is replaced."""
-    with config.bind_socket() as probe:  # refuses a port that is taken; chooses one for 0
+def run(config: uvicorn.Config, sockets: list[socket.socket] | None = None) -> bool:
+    """Answer requests in this process; whether that has begun."""
+    server = uvicorn.Server(config)
+    config.app.state.is_ending = lambda: server.should_exit  # type: ignore[union-attr]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    with suppress(KeyboardInterrupt):  # when all has been answered
+        server.run(sockets)
+    return server.started
+
+
+def run_workers(config: uvicorn.Config, count: int) -> bool:
+    """Keep so many workers until a signal; one that dies is replaced. False: one cannot begin."""
+    with config.bind_socket() as probe:  # chooses a port for 0
         address = probe.family, probe.getsockname()[:2]
     fork = multiprocessing.get_context("fork")
 
-    def start() -> ForkProcess:
+    def start() -> BaseProcess:
         process = fork.Process(target=work, args=(config, *address, count))
         process.start()
         return process
 
-    def replace_dead(process: ForkProcess) -> ForkProcess:
+    def replace_dead(process: BaseProcess) -> BaseProcess:
         if process.is_alive():
             return process
         log.error("worker %s has died: %s", process.pid, process.exitcode)
@@ -85,19 +93,18 @@ def run_workers(config: uvicorn.Config, count: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP)  # they wait until somebody can handle them
     gc.freeze()  # a collection would write to the memory of every object
     processes = [start() for _ in range(count)]
-    has_failed = False
-    while not (has_failed or signal.sigtimedwait(STOP, LOOK)):
-        has_failed = any(each.exitcode == FAILED for each in processes)  # so would all others
+    can_begin = True
+    while can_begin and not signal.sigtimedwait(STOP, LOOK):
+        can_begin = all(each.exitcode != FAILED for each in processes)
         processes = [replace_dead(each) for each in processes]
-    for end in (ForkProcess.terminate, ForkProcess.join):
+    for end in (BaseProcess.terminate, BaseProcess.join):
         for each in processes:
             end(each)
-    if has_failed:
-        raise RunError("a worker could not start; the log says why")
+    return can_begin
 
 
 def work(config: uvicorn.Config, family: int, address: tuple[str, int], count: int) -> None:
-    """Runs in a worker: answer requests until a signal.
+    """Runs in a worker.
 
     Each has a socket of its own: of a common one, the first to look takes all new connections.
     """
@@ -106,12 +113,7 @@ def work(config: uvicorn.Config, family: int, address: tuple[str, int], count: i
     from mops.training.machine import own_cores
 
     torch.set_num_threads(max(1, own_cores() // count))
-    server = uvicorn.Server(config)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)
     backlog = config.backlog
-    with (
-        suppress(KeyboardInterrupt),  # raised again when all has been answered
-        socket.create_server(address, family=family, backlog=backlog, reuse_port=True) as own,
-    ):
-        server.run([own])
-    sys.exit(0 if server.started else FAILED)
+    with socket.create_server(address, family=family, backlog=backlog, reuse_port=True) as own:
+        sys.exit(0 if run(config, [own]) else FAILED)
