@@ -27,6 +27,10 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def format_flops(flops: float) -> str:
+    return f"{flops / 1e9:,.2f} G"
+
+
 def format_joules(joules: float) -> str:
     return f"{joules:.1f} J" if joules < 1000 else f"{joules / 3600:,.2f} Wh"
 

@@ -136,7 +136,8 @@ class Maker:
         }
         table = score_table(dataset.tasks, scores)
         best = {"best_step": STEPS // 2, "best_score": table.overall["validation"]["overall"]}
-        train = {"steps": STEPS, "evaluations": EVALUATIONS, **best}
+        shares = {task: (n + trial.seed) / 10 for n, task in enumerate(dataset.tasks)}
+        train = {"steps": STEPS, "evaluations": EVALUATIONS, "gradient_shares": shares, **best}
         skill = Skill(train=train, costs=costs, warnings=self.warnings)
         made = made_record(trial.recipe, scores, skill)
         return replace(

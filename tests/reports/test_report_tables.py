@@ -8,10 +8,12 @@ import json
 import os
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
+from mops.record import Record
 from mops.reports.page import render_latex
 from mops.reports.report import make_tables
 from mops.reports.source import Source, read_source
@@ -48,21 +50,50 @@ def test_the_decision_comes_first_and_nothing_is_empty(source: Source) -> None:
     tables = make_tables(source)
     names = [table.name for table in tables]
     assert names == [
-        "decision", "plans", "differences", "gains", "mcnemar", "costs", "convergence",
+        "decision", "plans", "differences", "gains", "tasks", "mcnemar", "costs", "convergence",
         "front",
     ]  # fmt: skip
     for table in tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
 
 
-def test_latencies_of_single_tasks_stand_beside_that_of_all(
+def test_the_table_of_tasks_is_made_of_records(source: Source, tables: dict[str, Table]) -> None:
+    """Every number again from the records of the trials."""
+    table, results = tables["tasks"], source.results
+    rows = {
+        (str(row[0].key), str(row[1].key)): dict(zip(table.columns, row, strict=True))
+        for row in table.rows
+    }
+    assert set(rows) == {(one.name, task) for one in results.candidates for task in one.tasks}
+    records: dict[str, list[Record]] = {}
+    for trial in source.trials:
+        records.setdefault(trial.candidate, []).append(trial.record)
+    for (name, task), row in rows.items():
+        own, one = records[name], results[name]
+        scored = [record.scores.tasks[task][results.on] for record in own]
+        for metric in ("accuracy", "precision", "recall", "f1", "matthews", "pearson", "spearman"):
+            if metric in scored[0]:
+                assert row[metric].key == pytest.approx(fmean(s[metric] for s in scored))
+            else:
+                assert row[metric].text == ""
+        for column, other in (("change", "shared"), ("change from separate", "separate")):
+            ratio = one.scores[task].mean / results[other].scores[task].mean
+            wanted = "" if other == name else pytest.approx(100 * (ratio - 1))
+            assert row[column].key == wanted
+        shares = [record.train_info.gradient_shares[task] for record in own]
+        assert row["gradient"].key == pytest.approx(fmean(shares))
+        assert row["FLOPs / row"].key == own[0].costs.flops_per_example[task]
+        assert row["latency"].key == one.costs.latency_by_task[task]
+
+
+def test_changes_in_per_cent_are_those_of_the_overall_scores(
     source: Source, tables: dict[str, Table]
 ) -> None:
+    scores = {one.name: one.overall.mean for one in source.results.candidates}
+    for name, row in rows_by_name(tables["differences"]).items():
+        assert row["change"].key == pytest.approx(100 * (scores[name] / scores["shared"] - 1))
     for name, row in rows_by_name(tables["costs"]).items():
-        costs = source.results[name].costs
-        assert row["latency"].key == costs.latency_seconds
-        for task in TASKS:
-            assert row[f"latency, {task}"].key == costs.latency_by_task[task] > 0
+        assert row["FLOPs / step"].key == source.results[name].costs.flops_per_step
 
 
 def test_the_plans_have_the_numbers_of_the_summary(folder: Path, tables: dict[str, Table]) -> None:

@@ -106,6 +106,7 @@ def make_tables(source: Source) -> tuple[Table, ...]:
         *([transfer_table(source.survey, source.folder)] if source.survey else []),
         judged.difference_table(results),
         judged.gain_table(results),
+        judged.task_table(results),
         judged.mcnemar_table(results),
         judged.cost_table(results),
         convergence_table(source),

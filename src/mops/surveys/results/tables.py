@@ -1,6 +1,8 @@
 """The tables of `Results`, for the screen and the report."""
 
 from collections.abc import Iterable
+from itertools import chain
+from statistics import fmean
 
 from mops.evaluate.joint import Difference, Estimate
 from mops.evaluate.metrics import SOFT
@@ -12,6 +14,7 @@ from mops.tables import (
     Table,
     format_bytes,
     format_count,
+    format_flops,
     format_joules,
     format_seconds,
     number_cell,
@@ -21,6 +24,7 @@ COSTS = {  # cost -> (column, format)
     "parameters": ("parameters", format_count),
     "trained_parameters": ("trained", format_count),
     "weight_bytes": ("weights", format_bytes),
+    "flops_per_step": ("FLOPs / step", format_flops),
     "peak_memory_bytes": ("memory", format_bytes),
     "step_seconds": ("a step", format_seconds),
     "train_seconds": ("training", format_seconds),
@@ -102,6 +106,7 @@ def difference_table(results: Results) -> Table:
         (
             Cell(one.name),
             difference_cell(one.against.get("overall"), INTERVAL),
+            percent_cell(one, "overall", one.reference, results),
             number_cell(one.against["overall"].p, "{:.2g}"),
             *(difference_cell(one.against.get(key), PLAIN) for key in keys),
         )
@@ -109,11 +114,12 @@ def difference_table(results: Results) -> Table:
         if one.against
     )
     note = (
-        f"Minus {results.baseline}, on the same rows. Intervals (95 %) and p are simultaneous over "
-        "all candidates for each score (Dunnett); * significant. Soft: overall with the mean "
-        "probability of the right class in place of accuracies."
+        f"Minus {results.baseline}, on the same rows; change: in per cent of its score. Intervals "
+        "(95 %) and p are simultaneous over all candidates for each score (Dunnett); * "
+        "significant. Soft: overall with the mean probability of the right class in place of "
+        "accuracies."
     )
-    columns = ("candidate", "overall", "p", "normalised", "soft", *results.tasks)
+    columns = ("candidate", "overall", "change", "p", "normalised", "soft", *results.tasks)
     return Table("differences", "Differences", columns, rows, note)
 
 
@@ -145,32 +151,75 @@ def gain_table(results: Results) -> Table:
     return Table("gains", "Gains over a model per task", columns, rows, note)
 
 
+def task_table(results: Results) -> Table:
+    """All that is known of each candidate on each task: a row for both."""
+    pairs = [(one, task) for one in results.candidates for task in one.tasks]
+    found = (trial.metrics.get(t, {}).get(results.on, {}) for c, t in pairs for trial in c.trials)
+    metrics = [key for key in dict.fromkeys(chain(*found)) if key not in ("rows", "stderr")]
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(task),
+            *(number_cell(mean_of(one.values(task, results.on, key)), "{:.3f}") for key in metrics),
+            *(percent_cell(one, task, name, results) for name in (one.reference, results.single)),
+            number_cell(
+                mean_of(
+                    share
+                    for trial in one.trials
+                    if (share := trial.train_info.gradient_shares.get(task)) is not None
+                ),
+                "{:.2f}",
+            ),
+            cost_cell("flops_per_step", one.costs.flops_per_example.get(task)),
+            cost_cell("latency_seconds", one.costs.latency_by_task.get(task)),
+        )
+        for one, task in pairs
+    )
+    others = [n for n in (results.baseline, results.single) if n and n in results]
+    note = (
+        "Means over seeds, on the rows that judge. Change: of the task's score, in per cent of "
+        f"that of {' and of '.join(others)}. Precision, recall and F1: of the second of two "
+        "classes, else the mean over classes. Gradient: the task's share of the gradient of shared "
+        "weights. FLOPs and latency: of one row to this task alone."
+    )
+    changes = ("change", f"change from {results.single}")
+    columns = ("candidate", "task", *metrics, *changes, "gradient", "FLOPs / row", "latency")
+    return Table("tasks", "Tasks", columns, rows, note).without_empty_columns()
+
+
+def mean_of(values: Iterable[float]) -> float | None:
+    return fmean(known) if (known := list(values)) else None
+
+
+def percent_cell(one: CandidateResult, key: str, other: str | None, results: Results) -> Cell:
+    """How much higher a score is than that of another candidate, in per cent of that."""
+    base = results[other].scores.get(key) if other and other in results else None
+    if base is None or base.mean <= 0 or other == one.name:
+        return EMPTY
+    return number_cell(100 * (one.scores[key].mean / base.mean - 1), "{:+.1f} %")
+
+
 def cost_table(results: Results) -> Table:
     """Costs that were measured for at least one candidate."""
     known = [key for key in COSTS if any(getattr(c.costs, key) for c in results.candidates)]
-    asked = [
-        t for t in results.tasks if any(t in c.costs.latency_by_task for c in results.candidates)
-    ]
     rows = tuple(
         (
             Cell(one.name),
             *(cost_cell(key, getattr(one.costs, key)) for key in known),
-            *(cost_cell("latency_seconds", one.costs.latency_by_task.get(t)) for t in asked),
             number_cell(one.tm_relative, "{:.3f}"),
         )
         for one in results.candidates
     )
     said = {
         "train_joules": "Energy: of the CPUs while training, other programs included. ",
-        "latency_seconds": "Latency: of a row to all tasks in one request, then to one alone. ",
+        "latency_seconds": "Latency: of a row to all tasks in one request. ",
     }
     note = (
         f"Memory: peak of a training. Training: steps only. "
         f"{''.join(text for key, text in said.items() if key in known)}"
         f"TM: score x time x memory (weights), each relative to {results.baseline}, whose own is 1."
     )
-    latencies = (f"latency, {task}" for task in asked)
-    columns = ("candidate", *(COSTS[key][0] for key in known), *latencies, "TM")
+    columns = ("candidate", *(COSTS[key][0] for key in known), "TM")
     return Table("costs", "Costs", columns, rows, note)
 
 
