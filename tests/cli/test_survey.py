@@ -143,6 +143,7 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
         (["--encoder", "minilm"], "a design of its own, which encoder would change"),
         (["--only", "shared"], "--only belongs to --more-seeds"),
         (["--seeds", "4"], "a design of its own, which seeds would change"),
+        (["--values", "training.dropout=0,0.1"], "a design of its own, which values would change"),
         (["--more-seeds", "1", "--only", "sharde"], "Did you mean 'shared'"),
     ],
 )

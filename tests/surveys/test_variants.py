@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from designs import RATES, STAGES, names, recipe, survey
+from designs import BOTH, RATES, STAGES, names, recipe, survey
 
+from mops.cli.options import parse_values
 from mops.errors import MopsError
 from mops.plans.catalog import read_plan
 from mops.surveys.experiments import named_survey
@@ -21,6 +22,40 @@ def test_other_plans_replace_the_axis(tmp_path: Path) -> None:
     assert names(changed) == ["hybrid:2", "hybrid:1"]
     assert (changed.baseline, changed.single) == ("hybrid:2", None)
     assert found.with_plans(["shared", "hybrid:2", "separate"]).baseline == "separate"
+
+
+def test_values_are_compared_where_a_key_varies_or_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = {"axes": {"plan": ["shared"], RATES: [1e-5, 1e-4]}}
+    found = survey(blocks=[rates, {"axes": {"plan": ["separate"]}}])
+    changed = found.with_values({RATES: [2e-5, 3e-5]}).candidates()
+    assert [(c.recipe.plan, c.recipe.training.learning_rate) for c in changed] == [
+        ("shared", 2e-5), ("shared", 3e-5), ("separate", 5e-5),
+    ]  # fmt: skip
+    both = found.with_values({"training.dropout": [0.0, 0.2]})
+    assert len(both.candidates()) == 2 * len(found.candidates())
+    linked = survey({"plan": ["shared"], BOTH: [1e-5]}).with_values({RATES: [2e-5]}).candidates()
+    assert linked[0].recipe.training.head_learning_rate == 2e-5
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)  # where the survey goes on is another matter
+    encoders = survey().with_values({"encoder": ["minilm", "mine"]}).candidates()
+    assert {c.recipe.encoder for c in encoders} == {"minilm", str(tmp_path / "mine")}
+    with pytest.raises(MopsError, match="is written --plan A --plan B"):
+        found.with_values({"plan": ["shared"]})
+    with pytest.raises(MopsError, match=r"unknown key 'training\.dropot'\. Did you mean 'dropout'"):
+        found.with_values({"training.dropot": [0.1]})
+
+
+def test_the_encoders_of_the_experiment_are_given() -> None:
+    given = {"encoder": ["minilm", "other/encoder"]}
+    found = named_survey("encoders", recipe()).with_values(given)
+    assert names(found) == [
+        f"{plan}, encoder={name}"
+        for plan in ("shared", "separate")
+        for name in ("minilm", "encoder")
+    ]
+    assert found.baseline == "shared, encoder=minilm"
 
 
 def test_settings_hold_for_all_candidates() -> None:
@@ -103,3 +138,22 @@ def test_other_plans_join_the_blocks_of_their_family() -> None:
     assert rates["late:SI"] == own["shared"]
     assert rates["frozen+separate"] == own["frozen+shared"]
     assert rates["frozen+late:SI"] == own["frozen+late:SSS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("encoder=minilm,some/folder", ("encoder", ["minilm", "some/folder"])),
+        ("training.dropout = 0, 1e-1", ("training.dropout", [0, 0.1])),
+        ("training.features=[concat],[sum]", ("training.features", [["concat"], ["sum"]])),
+        ("training.augment=null,{swap: [a]}", ("training.augment", [None, {"swap": ["a"]}])),
+    ],
+)
+def test_values_are_read_as_yaml(text: str, expected: tuple[str, list[object]]) -> None:
+    assert parse_values(text) == expected
+
+
+@pytest.mark.parametrize("text", ["encoder", "encoder=", "=a,b", "x=[1"])
+def test_values_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(MopsError, match="--values"):
+        parse_values(text)

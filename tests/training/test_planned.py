@@ -224,5 +224,6 @@ def test_check_and_record_say_it(run_cli: Any, tmp_path: Path) -> None:
 def test_a_dry_run_names_the_candidates(run_cli: Any) -> None:
     data = ("--data", str(world().data), "--encoder", str(world().encoder))
     plans = ("--plan", "shared", "--plan", "separate")
-    _, _, err = run_cli("survey", "first-look", *data, *IDLE, *plans, "--dry-run")
-    assert f"warning: shared, separate: {TOLD}" in err
+    words = ("survey", "first-look", *data, "--set", "training.gradients=pcgrad", "--dry-run")
+    assert f"warning: separate: {TOLD}" in run_cli(*words, *plans)[2]
+    assert f"warning: all candidates: {TOLD}" in run_cli(*words, *plans[2:])[2]

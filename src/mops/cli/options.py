@@ -37,6 +37,20 @@ def parse_setting(setting: str) -> tuple[str, Any]:
         raise UsageError(f"--set {setting!r}: the value is not valid YAML; quote it") from cause
 
 
+def parse_values(text: str) -> tuple[str, list[Any]]:
+    """`training.learning_rate=1e-5,1e-4` -> the key and the values to compare, read as YAML."""
+    key, sign, listed = text.partition("=")
+    try:
+        values = parse_yaml(f"[{listed}]")
+    except YAMLError as cause:
+        raise UsageError(f"--values {text!r}: not valid YAML values; quote them") from cause
+    if not sign or not key.strip() or not isinstance(values, list) or not values:
+        raise UsageError(
+            f"--values {text!r}: write KEY=A,B, for example training.learning_rate=1e-5,1e-4"
+        )
+    return key.strip(), values
+
+
 def parse_file(given: str) -> tuple[str, str, float]:
     """`sentiment=phrases.csv@0.5` -> the task, the file and its weight (1 without one)."""
     task, sign, rest = given.partition("=")

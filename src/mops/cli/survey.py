@@ -15,6 +15,7 @@ from mops.cli.options import (
     JSON,
     PATH,
     TIME,
+    parse_values,
     read_recipe,
     source_options,
     stack,
@@ -73,6 +74,9 @@ PLANS = click.option(
 @source_options
 @DEVICE
 @PLANS
+@click.option("--values", metavar="KEY=A,B", type=parse_values, multiple=True,
+              help="Compare these values of a key of the recipe, for example encoder=minilm,DIR. "
+                   "Repeatable: all combinations.")  # fmt: skip
 @click.option("--seeds", metavar="N|A,B", type=parse_seeds,
               help="The number of seeds, or the seeds.")  # fmt: skip
 @click.option("--max-steps", type=COUNT, help="Steps of every trial.")
@@ -124,6 +128,7 @@ def command(
     Example:
       mops survey --data sample --budget 10m
       mops survey trunks --data my-data/ --seeds 3 --dry-run
+      mops survey encoders --values encoder=minilm,bert-base/ --dry-run
       mops survey my-survey.yaml --jobs 2
       mops survey surveys/everything --more-seeds 2 --only shared --only hybrid:3
       mops survey surveys/everything --pack everything.mops
@@ -222,6 +227,7 @@ def vary(
     *,
     plans: tuple[str, ...],
     max_steps: int | None,
+    values: tuple[tuple[str, list[Any]], ...] = (),
     settings: tuple[tuple[str, Any], ...] = (),
     seeds: int | list[int] | None = None,
     budget: float | None = None,
@@ -231,6 +237,7 @@ def vary(
             "--budget and --seeds give the number of steps, and so does --max-steps; leave out one"
         )
     survey = survey.with_plans(plans) if plans else survey
+    survey = survey.with_values(dict(values)) if values else survey
     survey = survey.with_settings(dict(settings)) if settings else survey
     survey = survey.changed(seeds=seeds) if seeds is not None else survey
     survey = survey.changed(steps=max_steps) if max_steps else survey
@@ -273,7 +280,10 @@ def show_forecast(forecast: Forecast) -> None:
     for trial in forecast.candidates:
         for warning in trial.warnings:
             candidates.setdefault(warning, []).append(trial.name)
-    print_warnings([f"{list_names(names)}: {text}" for text, names in candidates.items()])
+    for text, names in candidates.items():
+        is_general = len(names) == len(forecast.candidates)
+        who = "all candidates" if is_general else list_names(names, "; ")
+        print_warnings([f"{who}: {text}"])
 
 
 def list_experiments(as_json: bool) -> None:

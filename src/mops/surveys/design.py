@@ -152,6 +152,20 @@ class Survey(Strict):
         blocks = [self.blocks[n].with_axis("plan", rows) for n, rows in sorted(members.items())]
         return self.changed(blocks=blocks)
 
+    def with_values(self, values: Mapping[str, Sequence[Any]]) -> Survey:
+        """Other values of keys: in the blocks that vary a key, in all of them if none does."""
+        blocks = list(self.blocks)
+        for key, given in values.items():
+            if key == "plan":
+                raise RecipeError("--values plan=A,B is written --plan A --plan B")
+            # A survey may be continued from another folder.
+            known = [local_folder(value) if key == "encoder" else value for value in given]
+            varies = [block.varies(key) for block in blocks]
+            chosen = varies if any(varies) else [True] * len(blocks)
+            pairs = zip(blocks, chosen, strict=True)
+            blocks = [block.with_axis(key, known) if own else block for block, own in pairs]
+        return self.changed(blocks=blocks)
+
     def with_settings(self, settings: Mapping[str, Any]) -> Survey:
         """Keys that hold for every candidate and override those of the survey."""
         varied = [key for key in settings if any(block.varies(key) for block in self.blocks)]
@@ -253,6 +267,12 @@ def base_recipe(given: Any, recipe: Recipe | None, folder: Path, where: str) -> 
     if recipe is None:
         raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give --data")
     return recipe.to_data()
+
+
+def local_folder(encoder: Any) -> Any:
+    """The complete path of a folder; other encoders unchanged."""
+    is_folder = isinstance(encoder, str) and Path(encoder).is_dir()
+    return str(Path(encoder).resolve()) if is_folder else encoder
 
 
 def plan_rows(given: Any, folder: Path) -> Any:
