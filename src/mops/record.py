@@ -170,7 +170,7 @@ class MetaInfo:
     threads: int
     encoder: str
     encoder_sha256: str
-    encoder_shape: Mapping[str, int | float | str]  # the fields of an EncoderShape
+    encoder_shape: Mapping[str, bool | int | float | str]  # the fields of an EncoderShape
     data_sha256: Mapping[str, str]
     data_notes: tuple[str, ...]
     commit: str = ""  # of the checkout that the package was run from; "-dirty" if it was changed
@@ -189,11 +189,14 @@ class Record:
     meta_info: MetaInfo
     format: int = FORMAT
 
-    def to_json(self) -> str:
+    def to_data(self) -> dict[str, Any]:
         """What was not measured is left out of the costs."""
         data = asdict(self)
         data["costs"] = {key: own for key, own in data["costs"].items() if own is not None}
-        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+        return data
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_data(), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_record(path: str | Path) -> Record:

@@ -18,7 +18,7 @@ from running import StopAt, run_cli_with
 
 MAIN = {
     "topic": "accuracy", "price": "pearson", "moods": "micro_f1", "spans": "entity_f1",
-    "odd": "macro_f1",
+    "odd": "macro_f1", "closeness": "pearson",
 }  # fmt: skip
 
 
@@ -31,10 +31,12 @@ def test_every_plan_trains_all_kinds(encoder: Path, tmp_path: Path, plan: str) -
         report = run.scores.tasks[name]["report"]
         assert judged[name].mean == pytest.approx(report[score]) and report["rows"] == 30
     model = mops.load(tmp_path / "run" / "model")
-    texts = [json.loads(line)["text"] for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
-    together = model.predict_tasks(dict.fromkeys(TASKS, texts))
+    rows = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
+    texts = {name: [row["text"] for row in rows] for name in TASKS}
+    texts["closeness"] = [(row["text"], row["other"]) for row in rows]
+    together = model.predict_tasks(texts)
     for name in TASKS:
-        assert together[name].labels == model.predict(name, texts)
+        assert together[name].labels == model.predict(name, texts[name])
 
 
 @pytest.mark.parametrize(

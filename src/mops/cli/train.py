@@ -1,6 +1,5 @@
 """`mops train`"""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
         return
     with TrainingScreen(recipe.sharing_plan().name) as screen:
         run = mops.train(recipe, folder, screen)
-    respond(as_json, asdict(run.record), show, run)
+    respond(as_json, run.record.to_data(), show, run)
 
 
 def show(run: mops.Run) -> None:
