@@ -1,6 +1,5 @@
 """`mops add-task`"""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,4 +67,4 @@ def command(
     keep_freed_memory()
     with TrainingScreen(recipe.sharing_plan().name) as screen:
         run = mops.train(recipe, out or run_folder(recipe), screen)
-    respond(as_json, asdict(run.record), show, run)
+    respond(as_json, run.record.to_data(), show, run)
