@@ -160,6 +160,12 @@ def test_what_nobody_waits_for_is_not_computed(service: Service, client: TestCli
     assert batches == [8, 1]
 
 
+def test_requests_that_were_given_up_are_not_counted_for_ever(service: Service) -> None:
+    service.metrics.waiting.set(5)
+    service.rest()
+    assert b"mops_waiting_items 0.0" in service.metrics.show()
+
+
 async def ask_and_leave(service: Service) -> list[Any]:
     """The status of the answer to a client that closes the connection after its request."""
     body = b'{"items": [{"text": "a"}]}'

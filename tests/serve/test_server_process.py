@@ -179,22 +179,18 @@ def test_a_port_that_is_taken_is_refused(
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in err
 
 
-def test_workers_need_linux(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("platform", "device"), [("darwin", "cpu"), ("linux", "meta")])
+def test_workers_need_a_process_that_can_be_forked(
+    platform: str,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("sys.platform", "darwin")
-    code, _, err = run_cli_with(monkeypatch, capsys)("serve", "nowhere", "--port=0", "--workers=2")
-    assert code == 2
-    assert "several workers need Linux" in err
-
-
-def test_workers_need_the_cpu(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("--port=0", "--workers=2", "--device=meta")
+    monkeypatch.setattr("sys.platform", platform)
+    words = ("--port=0", "--workers=2", f"--device={device}")
     code, _, err = run_cli_with(monkeypatch, capsys)("serve", "nowhere", *words)
     assert code == 2
-    assert "--workers 2 is for the cpu, found the device meta" in err
+    assert f"found {platform} and {device}" in err
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,11 @@ def command(model: Path | None, survey: Path | None, workers: int, **options: An
         )
     place = {"host": options.pop("host"), "port": options.pop("port")}
     refuse_taken(**place)
-    if workers > 1:
-        prepare_workers(workers)
+    if model is not None:
+        refuse_limits(**options)
+        where = find_model(model, options.pop("device"), options.pop("backend"))
+        if workers > 1:
+            prepare_workers(workers, where[1])
     try:
         from mops.serve.app import Limits, Service, build_app
         from mops.serve.survey import SurveyService, build_survey_app
@@ -68,21 +71,9 @@ def command(model: Path | None, survey: Path | None, workers: int, **options: An
     api_key = os.environ.get("MOPS_API_KEY", "")
     if survey is not None:
         return serve(build_survey_app(SurveyService(survey), api_key), **place)
-    assert model is not None
-    if options["max_waiting"] < options["max_items"]:
-        raise UsageError(
-            f"--max-waiting {options['max_waiting']} is less than --max-items "
-            f"{options['max_items']}: such a request would never be answered"
-        )
-    found, device = find_model(model, options.pop("device"), options.pop("backend"))
-    if workers > 1 and device != "cpu":
-        raise UsageError(
-            f"--workers {workers} is for the cpu, found the device {device}, which one process "
-            "uses whole; add --device cpu, or leave out --workers"
-        )
     patience = math.ceil(options["timeout"]) + 1  # for requests that were accepted
-    service = Service(mops.load(found, device), Limits(**options), api_key)
-    return serve(build_app(service), workers=workers, timeout_graceful_shutdown=patience, **place)
+    app = build_app(Service(mops.load(*where), Limits(**options), api_key))
+    return serve(app, workers=workers, timeout_graceful_shutdown=patience, **place)
 
 
 def refuse_taken(host: str, port: int) -> None:
@@ -99,12 +90,21 @@ def refuse_taken(host: str, port: int) -> None:
         ) from cause
 
 
-def prepare_workers(count: int) -> None:
-    """Where the counters of all workers meet; prometheus_client reads it when it is imported."""
-    if sys.platform != "linux":
+def refuse_limits(*, max_waiting: int, max_items: int, **_: Any) -> None:
+    if max_waiting < max_items:
         raise UsageError(
-            f"--workers {count}: several workers need Linux, where a process with torch can be "
-            f"forked, found {sys.platform}; start a server for each port instead"
+            f"--max-waiting {max_waiting} is less than --max-items {max_items}: such a request "
+            "would never be answered"
+        )
+
+
+def prepare_workers(count: int, device: str) -> None:
+    """Where the counters of all workers meet; prometheus_client reads it when it is imported."""
+    if sys.platform != "linux" or device != "cpu":
+        raise UsageError(
+            f"--workers {count}: several workers need Linux and the device cpu, where a process "
+            f"with torch can be forked, found {sys.platform} and {device}; start a server for "
+            "each port instead"
         )
     folder = TemporaryDirectory(prefix="mops-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = click.get_current_context().with_resource(folder)

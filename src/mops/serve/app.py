@@ -140,7 +140,7 @@ class Service:
             max_waiting=limits.max_waiting,
             wait=limits.wait,
             longest=predictor.bundle.layout.reading.max_length,
-            rest=give_back_memory,
+            rest=self.rest,
         )
 
     def compute(self, items: Sequence[Item]) -> list[Answer]:
@@ -151,6 +151,11 @@ class Service:
             self.give_back_memory()
             self.gave_back = time.monotonic()
         return answers
+
+    def rest(self) -> None:
+        """Called when nobody has asked for a while; requests may have been given up."""
+        self.metrics.waiting.set(self.batcher.waiting_items)
+        self.give_back_memory()
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
