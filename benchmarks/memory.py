@@ -133,7 +133,8 @@ def our_answers(bundle: Path, batch: Batch) -> Run:
 
     def forward() -> object:
         with torch.inference_mode():
-            vectors_SD, places = pool_segments(network, batch.segments, network.layout.tasks, pack)
+            tasks = network.layout.tasks
+            vectors_SD, places, _ = pool_segments(network, batch.segments, tasks, pack)
             return {
                 task: network.task_outputs(task, vectors_SD[places[task][own]])
                 for task, own in by_task.items()
@@ -144,7 +145,8 @@ def our_answers(bundle: Path, batch: Batch) -> Run:
 
 def exported_answers(folder: Path, batch: Batch) -> Run:
     """The same from an exported model in 8 bits."""
-    return partial(load_exported(folder).network.answer, batch.segments, segments_by_task(batch))
+    answer, numbers = load_exported(folder).network.answer, segments_by_task(batch)
+    return partial(answer, batch.segments, numbers, slice(None))
 
 
 def segments_by_task(batch: Batch) -> dict[str, NDArray[np.int64]]:
