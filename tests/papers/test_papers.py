@@ -290,7 +290,7 @@ def test_the_screen_shows_tables_findings_and_differences() -> None:
     from mops.cli.report import print_paper
 
     with OUT.capture() as shown:
-        print_paper(compare_with("progressive", *material(candidate("progressive"))))
+        print_paper(compare_with("progressive", *material(candidate("progressive-norm"))))
     text = shown.get()
     assert "Shared Layer" in text and "0.591" in text
     assert "Of 8 findings: 8 not in this survey." in text
