@@ -5,13 +5,11 @@ pass and the row's number alone, so a resumed run sees the same texts.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +18,6 @@ from tokenizers import Tokenizer
 
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
-from mops.errors import EncoderError
 from mops.kinds.metrics import Answers, known
 from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
@@ -82,30 +79,6 @@ class TokenTable:
     def row_lengths(self) -> NDArray[np.int64]:
         """Tokens of each row, over all of its sequences."""
         return self.lengths.reshape(-1, self.per_row).sum(axis=1)
-
-
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of an encoder folder or a bundle, without its own padding and truncation."""
-    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
-
-    fast, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
-    if fast.is_file():
-        try:
-            tokenizer = Tokenizer.from_file(str(fast))
-        except Exception as cause:  # the library raises plain Exception
-            raise EncoderError(f"{fast} cannot be read: {cause}") from cause
-    elif vocabulary.is_file():
-        config = folder / "tokenizer_config.json"
-        settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-        is_lower_case = bool(settings.get("do_lower_case", True))  # as BERT's uncased models
-        wordpiece = BertWordPieceTokenizer(str(vocabulary), lowercase=is_lower_case)
-        tokenizer = Tokenizer.from_str(wordpiece.to_str())
-    else:
-        raise EncoderError(f"{folder} has neither tokenizer.json nor vocab.txt; add one of them")
-    # The bundled MiniLM's file pads and truncates to 128; here the recipe decides about both.
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
 
 
 def tokenise(
