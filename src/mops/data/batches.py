@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
+from mops.data.tokenizer import panics_as_errors
 from mops.kinds.metrics import Answers, known
 from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
@@ -98,7 +99,8 @@ def tokenise(
         rows = [
             tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
         ]
-        encodings = tokenizer.encode_batch(list_inputs(rows, apart))
+        with panics_as_errors("the tokenizer cannot read a text"):
+            encodings = tokenizer.encode_batch(list_inputs(rows, apart))
         if has_words:
             chunk = texts[start : start + CHUNK]
             pairs = zip(encodings, chunk, strict=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from mops.errors import EncoderError
@@ -47,8 +48,9 @@ def load_tokenizer(folder: Path, shape: EncoderShape) -> Tokenizer:
     fast, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
     if fast.exists():
         facts = read_json(fast, EncoderError)
-        for problem in find_problems(facts):
-            raise EncoderError(f"{fast}: {problem}; save the tokenizer of a BERT-like encoder")
+        with panics_as_errors(f"{fast} cannot be read"):
+            for problem in find_problems(facts):
+                raise EncoderError(f"{fast}: {problem}; save the tokenizer of a BERT-like encoder")
         # The bundled MiniLM's file pads and truncates to 128; here the recipe decides about both.
         text = json.dumps(facts | {"padding": None, "truncation": None}, ensure_ascii=False)
     elif vocabulary.exists():
@@ -69,7 +71,7 @@ def load_tokenizer(folder: Path, shape: EncoderShape) -> Tokenizer:
 
 @contextmanager
 def panics_as_errors(what: str) -> Iterator[None]:
-    """One line for what the library raises: plain Exception, and panics, which are none."""
+    """One line for what the library raises: plain Exception, and panics, which are not one."""
     try:
         yield
     except EncoderError:
@@ -111,20 +113,38 @@ def part_problems(kind: str, part: Mapping[str, Any]) -> Iterator[str]:
         yield f"Replace makes texts longer: {part}"
     if kind == "Prepend" and len(str(part.get("prepend"))) > LONGEST_ADDED:
         yield f"Prepend adds more than {LONGEST_ADDED} characters"
-    if kind == "Precompiled":
-        table = base64.b64decode(str(part.get("precompiled_charsmap")))
-        if not 4 <= 4 + int.from_bytes(table[:4], "little") <= len(table):
-            yield "the table of Precompiled is damaged"
+    table = base64.b64decode(str(part.get("precompiled_charsmap") or ""))
+    if kind == "Precompiled" and not is_sound(table):
+        yield "the table of Precompiled is damaged"
     pieces = part.get("single") if kind == "TemplateProcessing" else ()
     if any(dict(piece).get("Sequence", {}).get("id", "A") != "A" for piece in pieces or ()):
         yield "the template for one text names a second one"
 
 
+def is_sound(table: bytes) -> bool:
+    """Whether no text leads out of SentencePiece's table: a double array and its replacements.
+
+    A unit of the array is a value (highest bit) or leads to the block of 256 that its offset names.
+    """
+    end = 4 + int.from_bytes(table[:4], "little")
+    if not 4 < end <= len(table) or end % 4:
+        return False
+    units, texts = np.frombuffer(table[4:end], "<u4"), np.frombuffer(table[end:], np.uint8)
+    is_value, values = units >> 31 == 1, units & 0x7FFFFFFF
+    places = np.arange(len(units)) ^ ((units >> 10).astype(np.int64) << ((units & 512) >> 6))
+    starts = values[is_value]
+    return bool(
+        (places[~is_value] | 255 < len(units)).all()
+        and (starts < len(texts)).all()
+        and (texts[starts] & 0xC0 != 0x80).all()  # at the first byte of a letter
+    )
+
+
 def check_numbers(tokenizer: Tokenizer, shape: EncoderShape, folder: Path) -> None:
     """Refuse numbers of words and types for which the encoder has no vectors."""
-    words = 1 + max(tokenizer.get_vocab().values(), default=0)
-    marks = tokenizer.encode("", ""), tokenizer.encode("")
-    words = max(words, *(1 + number for encoding in marks for number in encoding.ids))
+    marks = tokenizer.encode("a", "a"), tokenizer.encode("a")
+    ids = [number for encoding in marks for number in encoding.ids]
+    words = 1 + max([*tokenizer.get_vocab().values(), *ids], default=0)
     types = [number for encoding in marks for number in encoding.type_ids]
     if words > shape.words:
         raise EncoderError(

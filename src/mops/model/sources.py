@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, get_args
 
 from tokenizers import Tokenizer
 
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import file_digest
-from mops.plans.shapes import EncoderShape
+from mops.plans.shapes import EncoderActivation, EncoderShape
 from mops.yaml_io import read_json, read_own_yaml, to_value
 
 BUNDLED = "minilm"
@@ -26,7 +26,7 @@ HUB_FILES = (CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json", "
 
 FAMILIES = read_own_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
 KNOWN_FAMILIES = ", ".join(sorted(FAMILIES))
-KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+KNOWN_ACTIVATIONS = get_args(EncoderActivation)
 FULL, LOCAL = "full_attention", "sliding_attention"
 ROTARY = (  # our name, the newer and the older key, and the value where it is missing
     ("rotary", FULL, "global_rope_theta", 160000.0),
@@ -166,8 +166,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def parse_shape(config: Mapping[str, Any], path: Path) -> EncoderShape:
-    family = str(config.get("model_type"))
-    if family not in FAMILIES:
+    family = config.get("model_type")
+    if str(family) not in FAMILIES:
         raise EncoderError(f"{path}: model_type is {family!r}; mops reads {KNOWN_FAMILIES}")
     entry = FAMILIES[family]
     sizes = {ours: config[theirs] for ours, theirs in entry["config"].items()}

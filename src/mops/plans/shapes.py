@@ -12,6 +12,7 @@ from mops.errors import RecipeError
 from mops.tasks import Task
 
 Activation = Literal["relu", "gelu", "tanh"]
+EncoderActivation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
 Pool = Literal["pooler", "cls", "mean", "sum"]
 Feature = Literal["sum", "concat", "product", "difference"]
 HeadKind = Literal["linear", "mlp", "cosine"]
@@ -58,7 +59,7 @@ class EncoderShape:
     types: SizeOrZero = 2  # 0: no such embedding (DistilBERT)
     first_position: SizeOrZero = 0  # RoBERTa: padding_idx + 1
     epsilon: Annotated[float, Field(ge=0, le=1)] = 1e-12
-    activation: str = "gelu"
+    activation: EncoderActivation = "gelu"
     embedding: SizeOrZero = 0  # width of the embeddings if a matrix takes them to `width` (ELECTRA)
     has_bias: bool = True  # in linear layers and norms
     is_gated: bool = False  # two inner vectors a and b give GELU(a) b (Shazeer 2020)
