@@ -166,9 +166,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def parse_shape(config: Mapping[str, Any], path: Path) -> EncoderShape:
-    family = config.get("model_type")
-    if str(family) not in FAMILIES:
-        raise EncoderError(f"{path}: model_type is {family!r}; mops reads {KNOWN_FAMILIES}")
+    named = config.get("model_type")
+    if (family := str(named)) not in FAMILIES:
+        raise EncoderError(f"{path}: model_type is {named!r}; mops reads {KNOWN_FAMILIES}")
     entry = FAMILIES[family]
     sizes = {ours: config[theirs] for ours, theirs in entry["config"].items()}
     if str(sizes["activation"]) not in KNOWN_ACTIVATIONS:
