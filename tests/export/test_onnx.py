@@ -235,7 +235,7 @@ def answers(text: str) -> list[dict[str, str]]:
 def test_the_folder_is_complete_and_describes_itself(made: World, exported: Path) -> None:
     names = {path.name for path in exported.iterdir()}
     expected = (
-        "README.md config.json model.onnx model.onnx.data plan.yaml tasks.yaml tokenizer.json"
+        "README.md config.json manifest.json model.onnx model.onnx.data plan.yaml tasks.yaml tokenizer.json"
     )
     assert names == set(expected.split())
     facts = json.loads((exported / "config.json").read_text())["onnx"]

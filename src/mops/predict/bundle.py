@@ -28,6 +28,7 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading, check_length
 from mops.predict.card import format_card
 from mops.predict.inference import WINDOW, Outputs, Predictions, compute_outputs, decide
+from mops.predict.manifest import MANIFEST, check_manifest, write_manifest
 from mops.yaml_io import format_yaml, read_json, read_yaml, to_value
 
 FORMAT = 1
@@ -124,11 +125,16 @@ def save_bundle(
 
 
 def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
-    """Write config.json and the card; the other files of a bundle stay as they are."""
+    """Write config.json, the card and the manifest; the other files stay as they are.
+
+    Without a manifest, as a kill in between would leave it, a bundle is still loaded.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)
     shapes = {"encoder": asdict(layout.encoder), **asdict(layout.reading)}
     config = {"mops_bundle": FORMAT, **shapes, **facts}
     write_text(folder / "README.md", format_card(layout, config))
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    write_manifest(folder)
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -147,6 +153,7 @@ def load_bundle(folder: str | Path) -> Bundle:
 
 def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, Any]]:
     """The layout, the tasks and the configuration of a bundle or of an exported folder."""
+    check_manifest(folder)
     config, where = read_config(folder), f"{folder}/config.json"
     entries = {
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
