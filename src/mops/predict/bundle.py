@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from mops.config.training import TaskEntry
 from mops.data.batches import TokenTable, load_tokenizer, tokenise
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, file_digest, write_text
 from mops.model.network import Network
