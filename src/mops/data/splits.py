@@ -57,7 +57,7 @@ def divide_rows(rows: Sequence[Row], shares: Sequence[float], seed: int) -> list
         own = set(chain.from_iterable(strata[number] for number in groups[key]))
         return sorted((counts[label], label) for label in own), digest_of(str(seed), key)
 
-    part_of, wanted = dict[str, int](), np.array(shares) * len(rows)
+    part_of, wanted = dict[str, int](), np.maximum(np.array(shares) * len(rows), 1)
     large = {key for key in groups if len(groups[key]) > wanted.min()}
     for key in sorted(large, key=lambda key: (-len(groups[key]), digest_of(key))):
         part_of[key] = int(np.argmax(wanted))
