@@ -128,8 +128,8 @@ LAYOUTS = (
         "five kinds",
         table(
             "all.csv", body=[f"{text} and so on" for text in T], reply=U,
-            urgency=values(40, "low", "high"), topics=values(40, "a", "b;c", "a;c", "b"), effort_score=[n + 0.5 for n in range(40)],
-            relevance=[n / 8 for n in range(40)],
+            urgency=values(40, "low", "high"), topics=values(40, "a", "b;c", "a;c", "b"),
+            effort_score=[n + 0.5 for n in range(40)], relevance=[n / 8 for n in range(40)],
             tags=[" ".join("B-X" if len(w) > 5 else "O" for w in f"{text} and so on".split())
                   for text in T],
         ),
