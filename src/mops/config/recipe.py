@@ -13,7 +13,7 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, check_length
 from mops.tasks import Task
-from mops.yaml_io import format_yaml, read_yaml, to_value
+from mops.yaml_io import format_yaml, read_own_yaml, to_value
 
 
 class Recipe(Strict):
@@ -70,7 +70,7 @@ class Recipe(Strict):
 BY_TASK = ("loss_weights", "pair", "per_task_batch_size", "task_steps", "train_tasks")
 FORMER = {  # other spelling -> how the key is written here
     other: key
-    for key, spellings in read_yaml(Path(__file__).with_name("spellings.yaml")).items()
+    for key, spellings in read_own_yaml(Path(__file__).with_name("spellings.yaml")).items()
     for other in spellings
 }
 

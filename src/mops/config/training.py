@@ -12,7 +12,7 @@ from mops.errors import RecipeError
 from mops.kinds.classes import canonical_label
 from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
 from mops.tasks import KINDS, Task
-from mops.yaml_io import read_yaml, to_value
+from mops.yaml_io import read_own_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -44,7 +44,7 @@ class Aggregator:
 
 AGGREGATORS: Mapping[str, Aggregator] = {
     name: Aggregator(**row)
-    for name, row in read_yaml(Path(__file__).with_name("aggregators.yaml")).items()
+    for name, row in read_own_yaml(Path(__file__).with_name("aggregators.yaml")).items()
 }
 
 

@@ -20,6 +20,7 @@ from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.predict.bundle import GRAPH, Bundle, Predictor, write_facts
 from mops.predict.inference import compute_outputs
+from mops.predict.manifest import write_manifest
 from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, OnnxNetwork, is_apart, load_exported
 
 TOLERANCE = 1e-4  # of every output, against torch in float32
@@ -105,6 +106,7 @@ def write_about(bundle: Bundle, folder: Path, facts: Mapping[str, Any]) -> None:
     write_facts(folder, bundle.layout, {**known, "onnx": facts})
     with (folder / "README.md").open("a", encoding="utf-8") as card:
         card.write(format_section(bundle.layout, facts))
+    write_manifest(folder)
 
 
 def format_section(layout: Layout, facts: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ from mops.files import file_digest
 from mops.model.blocks import Dense
 from mops.model.network import THRESHOLD, Network
 from mops.model.packing import Packer
-from mops.model.pretrained import load_pretrained
+from mops.model.pretrained import check_encoder, load_pretrained
 from mops.model.sources import EncoderSource, Source, find_encoder
 from mops.plans.joining import starting_owners
 from mops.plans.layout import Layout
@@ -113,6 +113,7 @@ def prepare(
     dataset = read(recipe)
     recipe = recipe.with_labels(dataset.tasks)
     source = find(recipe.encoder)
+    check_encoder(source)
     return Prepared(recipe, dataset, source, recipe.layout(dataset.tasks, source.shape), device)
 
 
