@@ -49,7 +49,7 @@ from faults.injections import (
     Trial,
 )
 
-RESULT = ROOT / "benchmarks" / "results" / "faults.json"
+RESULT = ROOT / "faults" / "result.json"
 Tally = dict[str, Counter[str]]  # "subject: fault" -> outcomes
 SHARES = {"train": 9, "cache": 4, "predict": 5, "survey": 1, "serve": 2}  # how often each is drawn
 SUBJECTS = {

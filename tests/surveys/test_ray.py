@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'mops-nlp[ray]'")
 
-from executing import RecordingWatcher, ledger_with, state_file, trial
+from executing import RecordingWatcher, ledger_with, trial
 
 from mops.errors import UsageError
 from mops.surveys import executors
-from mops.surveys.executors import LocalExecutor, Notes, RayExecutor, plan_jobs, ray_session
-from mops.surveys.ledger import FINISHED, Job, Ledger
+from mops.surveys.executors import LocalExecutor, RayExecutor, plan_jobs, ray_session
+from mops.surveys.ledger import FINISHED, Job, Ledger, SurveyWatcher
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,32 +26,28 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("who", ["worker", "child"])
 def test_ray_gives_the_scores_of_local_and_survives_a_kill(
-    ray: Any, tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker of a job kills itself or its child when a state is there: nobody has to look."""
+    """The worker of a job kills itself when it hears of the training: nobody has to look."""
     settings = {"training__max_steps": 120, "training__save_steps": 5}
     trials = [trial("shared", **settings), trial("frozen+late:SI"), trial("frozen+late:SI", 2)]
     ledger, watcher = ledger_with(tmp_path / "ray", *trials), RecordingWatcher()
 
-    victim, state, mark = trials[0].id, state_file(ledger, trials[0]), tmp_path / "killed"
+    victim, mark = trials[0].id, tmp_path / "killed"
 
     def kill_once(folder: Path, job: Job) -> Sequence[str]:
-        class Deadly(Notes):
+        class Deadly(SurveyWatcher):
             def moved(self, *_: object) -> None:
-                if victim in job.ids and state.is_file() and not mark.exists():
+                if victim in job.ids and not mark.exists():
                     mark.touch()
-                    (child,) = executor.children
-                    os.kill(os.getpid() if who == "worker" else child.pid, signal.SIGKILL)
+                    os.kill(os.getpid(), signal.SIGKILL)
 
-        executor = LocalExecutor(Ledger(folder), watcher := Deadly())
-        executor.run([job])
-        return watcher.texts
+        LocalExecutor(Ledger(folder), Deadly()).run([job])
+        return ()
 
     monkeypatch.setattr(executors, "finish_job", kill_once)
     RayExecutor(ledger, watcher).run(plan_jobs(trials))
-    assert mark.exists()
     (note,) = watcher.notes
     assert re.fullmatch(r"shared, seed 1: its process died \(.*\) and is started again", note)
     assert sorted(watcher.ends) == ["2 trials on one frozen encoder", "shared, seed 1"]
