@@ -87,7 +87,7 @@ class Lane:
         if name not in self.calm:
             place, begin, subject = self.new_place(), time.monotonic(), SUBJECTS[name]
             words = subject.words(self.world, place)
-            process = start(words, place, f"write:{NEVER}:5:{place}:{place}.mark")
+            process = start(words, place, f"write:{NEVER}:5:{place}/:{place}.mark")
             if process.wait():
                 raise SystemExit(f"{name} fails undisturbed: {process.text}")
             counts = json.loads(process.log.with_suffix(".counts").read_text("utf-8"))

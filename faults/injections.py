@@ -87,7 +87,7 @@ def disturbed(trial: Trial, call: str, error: int) -> bool:
     mark = trial.place.with_suffix(".mark")
     kind = "write" if call == "disk" else call
     nth = trial.draw.randint(1, max(1, trial.counts[kind]))
-    trial.start(f"{call}:{nth}:{error}:{trial.place}:{mark}").wait()
+    trial.start(f"{call}:{nth}:{error}:{trial.place}/:{mark}").wait()
     return mark.exists()
 
 
