@@ -22,6 +22,7 @@ from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import file_digest
 from mops.model import sources
+from mops.model.pretrained import check_encoder
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.shapes import Reading
 
@@ -128,6 +129,7 @@ def test_old_names_of_normalisations(folder: Path, encoder_folder: Any) -> None:
         weights["embeddings.position_ids"] = torch.arange(40)[None]
 
     change_weights(folder, age)
+    check_encoder(find_encoder(folder))
     assert same_weights(folder, encoder_folder("bert"))
 
 
