@@ -61,7 +61,7 @@ def checksum(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
     value = zlib.crc32(json.dumps(told, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         about = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-        data = tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        data = tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         value = zlib.crc32(data, zlib.crc32(about.encode(), value))
     return f"{value:08x}"
 
