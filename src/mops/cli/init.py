@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from mops.api.progress import ERR
 from mops.cli.options import PATH
-from mops.cli.screen import ERR
 from mops.data.folders import infer_tasks
 from mops.data.starter import starter
 from mops.errors import DataError, RecipeError

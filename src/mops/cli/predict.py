@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 import mops
+from mops.api.progress import ERR, ProgressBar, print_warnings
 from mops.cli.eval import find_entries
 from mops.cli.options import ADDRESS, BACKEND, COUNT, DATA, DEVICE, JSON, PATH, find_model
-from mops.cli.screen import ERR, ProgressBar, print_warnings
 from mops.data.compose import choose_tasks
 from mops.data.dataset import SHOWN_ROWS, first_problems, read_rows
 from mops.data.tables import DataTable, open_table
