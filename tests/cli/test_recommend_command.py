@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mops.cli.screen import WIDE, print_parts, print_summary
+from mops.cli.screen import WIDE, print_decision, print_summary
 from mops.evaluate import posterior
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import Results
@@ -132,7 +132,7 @@ def test_tables_fit_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     summary = three()
     print_summary(summary)
     decision = recommend(summary)
-    print_parts(decision.parts)
+    print_decision(decision)
     out = capsys.readouterr().out
     table = [line for line in out.splitlines() if line not in decision.lines]
     assert table and max(len(line) for line in table) <= WIDE

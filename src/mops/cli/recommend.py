@@ -11,7 +11,7 @@ import click
 import mops
 from mops.api.results import SCORES, SUREST
 from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
-from mops.cli.screen import OUT, print_parts, respond
+from mops.cli.screen import OUT, print_decision, respond
 from mops.errors import UsageError
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH
 
@@ -73,7 +73,7 @@ def command(folder: Path, as_json: bool, **rule: Any) -> None:
 
 
 def show(decision: mops.Decision) -> None:
-    print_parts(decision.parts)
+    print_decision(decision)
     if decision.model:
         OUT.print(
             f"its model (the seed with the best validation score): {decision.model}",

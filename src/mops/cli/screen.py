@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from mops.api.progress import print_warnings
-from mops.surveys.results.recommend import recommend
+from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import summary_parts
 from mops.tables import Table
@@ -34,7 +34,7 @@ def print_parts(parts: Iterable[str | Table]) -> None:
     """The sentences and tables of a result."""
     for part in parts:
         if isinstance(part, str):
-            click.echo(part)
+            OUT.print(part)
         elif part.rows:
             print_table(part.title, part.columns, part.texts, part.note)
             OUT.print()
@@ -64,5 +64,10 @@ def print_summary(results: Results) -> None:
 
 def print_results(results: Results) -> None:
     print_summary(results)
-    print_parts(recommend(results).parts)
+    print_decision(recommend(results))
     click.echo(f"results: {results.folder / 'summary.json'}")
+
+
+def print_decision(decision: Decision) -> None:
+    click.echo("\n".join(decision.lines) + "\n")  # a command in them stays on its line
+    print_parts(decision.tables)

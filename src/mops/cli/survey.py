@@ -157,7 +157,8 @@ def show(run: mops.SurveyRun, as_json: bool) -> None:
     respond(as_json, run.results.to_data(), print_results, run.results)
     page = None if missing_packages() else run.report().page
     if not as_json:
-        print_parts([*run.transfer, *([f"report: {page}"] if page else [])])
+        print_parts(run.transfer)
+        click.echo(f"report: {page}" if page else "", nl=bool(page))
 
 
 def print_forecast(survey: Survey, as_json: bool) -> None:

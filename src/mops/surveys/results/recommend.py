@@ -9,6 +9,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from mops.errors import UsageError, nearest
@@ -104,11 +105,14 @@ class Decision(Shown):
     model: str | None = None  # the folder with the model of that trial, if it was kept
 
     @property
-    def parts(self) -> Sequence[str | Table]:
+    def tables(self) -> list[Table]:
         from mops.surveys.results.tables import front_table, odds_table
 
-        tables = odds_table(self), front_table(self)
-        return [*self.lines, *(table for table in tables if table.rows)]
+        return [table for table in (odds_table(self), front_table(self)) if table.rows]
+
+    @property
+    def parts(self) -> Sequence[str | Table]:
+        return [*self.lines, *self.tables]
 
 
 def recommend(
@@ -171,7 +175,7 @@ def decide(
         ),
         more=None if is_decided else plan_seeds(rule, joint, draws, ranked),
     )
-    model = results.folder / "trials" / str(decision.trial) / "model"
+    model = Path(results.folder, "trials", str(decision.trial), "model")
     doubled = choose(rule, allowed, draws.within(2 * rule.worth), regret)
     lines = [*explain(decision)]
     if is_decided and doubled is not chosen:
