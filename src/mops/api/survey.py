@@ -33,6 +33,7 @@ def survey(
     values: Mapping[str, Sequence[Any]] | None = None,
     set: Mapping[str, Any] | None = None,
     seeds: int | Sequence[int] | None = None,
+    folds: int | None = None,
     max_steps: int | None = None,
     budget: str | float | None = None,
     tune_rates: bool = False,
@@ -63,6 +64,7 @@ def survey(
         values=values,
         set=set,
         seeds=seeds,
+        folds=folds,
         max_steps=max_steps,
         budget=budget,
         data=data,
@@ -164,6 +166,7 @@ def vary(
     values: Mapping[str, Sequence[Any]] | None = None,
     set: Mapping[str, Any] | None = None,
     seeds: int | Sequence[int] | None = None,
+    folds: int | None = None,
     budget: float | None = None,
 ) -> Survey:
     """The survey with other plans, values, settings, seeds or steps."""
@@ -173,7 +176,8 @@ def vary(
         )
     survey = survey.with_plans(plan) if plan else survey
     survey = survey.with_values(values) if values else survey
-    survey = survey.with_settings(set) if set else survey
+    settings = {**(set or {}), **({"training.folds": folds} if folds else {})}
+    survey = survey.with_settings(settings) if settings else survey
     survey = survey.changed(seeds=seeds) if seeds is not None else survey
     survey = survey.changed(steps=max_steps) if max_steps else survey
     if not budget:

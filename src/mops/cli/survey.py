@@ -14,6 +14,7 @@ from mops.cli.options import (
     ADDRESS,
     COUNT,
     DEVICE,
+    FOLDS,
     JSON,
     PATH,
     TIME,
@@ -35,7 +36,7 @@ from mops.surveys.results.judge import judge_survey
 from mops.surveys.run import open_survey
 from mops.tables import format_bytes, format_count, format_seconds
 
-DESIGN = ("plan", "values", "seeds", "max_steps", "budget", "more_seeds", "only")
+DESIGN = ("plan", "values", "seeds", "folds", "max_steps", "budget", "more_seeds", "only")
 TRAINING = ("tune_rates", "keep", "retry")
 ENGINE = ("jobs", "engine", "address")
 
@@ -68,6 +69,7 @@ PLAN = click.option("--plan", metavar="SHORT", multiple=True, help="A plan to co
                    "Repeatable: all combinations.")  # fmt: skip
 @click.option("--seeds", metavar="N|A,B", type=parse_seeds,
               help="The number of seeds, or the seeds.")  # fmt: skip
+@FOLDS
 @click.option("--max-steps", type=COUNT, help="Steps of every trial.")
 @click.option("--budget", metavar="1h", callback=TIME,
               help="Time for all: a race, or with --seeds the steps that fit.")  # fmt: skip

@@ -20,7 +20,7 @@ from mops.evaluate.metrics import OVERALL
 from mops.record import Record
 from mops.surveys.expansion import value_at
 from mops.surveys.results.results import CandidateResult, Results
-from mops.yaml_io import read_yaml, to_value
+from mops.yaml_io import read_own_yaml, to_value
 
 NAMES = ("mops", "milestone", "hybrid", "progressive", "pals")
 TASKS = ("sentiment", "paraphrase", "similarity")  # of all five papers; ours have the same names
@@ -92,7 +92,7 @@ def read_paper(name: str) -> Paper:
     if name not in NAMES:
         raise UsageError(f"no paper {name!r}; there are {', '.join(NAMES)}.{nearest(name, NAMES)}")
     path = Path(__file__).with_name(f"{name}.yaml")
-    data = read_yaml(path, UsageError)
+    data = read_own_yaml(path)
     for table in data["tables"]:
         measures = table.pop("numbers")
         for row in table["rows"]:

@@ -15,7 +15,7 @@ from mops.model.sources import find_encoder
 from mops.plans.catalog import fsi, parse_plan
 from mops.plans.rows import Feed, Gradient
 from mops.surveys.design import Survey, to_survey
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml
 
 DEFAULT = "everything"
 # Frozen and shared layers in twelfths of the depth, the others individual: all mixtures in steps of
@@ -52,7 +52,7 @@ class Experiment:
 
 EXPERIMENTS = {
     name: Experiment(name=name, **entry)
-    for name, entry in read_yaml(Path(__file__).with_suffix(".yaml"))["experiments"].items()
+    for name, entry in read_own_yaml(Path(__file__).with_suffix(".yaml"))["experiments"].items()
 }
 
 
