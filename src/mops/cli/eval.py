@@ -9,7 +9,7 @@ import click
 
 import mops
 from mops.cli.options import BACKEND, DATA, DEVICE, JSON, PATH, TASKS, load_predictor
-from mops.cli.screen import ProgressBar, print_scores, respond
+from mops.cli.screen import ProgressBar, echo, print_scores, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task, shared_files
@@ -56,7 +56,7 @@ def command(
     respond(as_json, asdict(scores), print_scores, f"{bundle.layout.plan.name} ({model})", scores)
     if verify:
         difference = check_stored(model, bundle.config.get("scores", {}), scores.tasks)
-        click.echo(f"verified: stored scores reproduced, difference {difference:.2g}", err=as_json)
+        echo(f"verified: stored scores reproduced, difference {difference:.2g}", is_error=as_json)
 
 
 def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> RunScores:

@@ -11,6 +11,7 @@ import click
 
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, PATH
+from mops.cli.screen import echo
 from mops.data.dataset import Row, read_task, shared_files
 from mops.errors import UsageError
 
@@ -79,7 +80,7 @@ def command(
     else:
         folders = module.export_bundle(bundle, out)
     for folder in folders:
-        click.echo(folder)
+        echo(folder)
 
 
 def read_validation(bundle: Bundle, data: str | None) -> dict[str, tuple[Row, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mops.cli.options import PATH
-from mops.cli.screen import ERR
+from mops.cli.screen import ERR, echo
 from mops.data.dataset import SPLITS
 from mops.data.folders import infer_tasks
 from mops.data.inference import Proposal
@@ -38,7 +38,7 @@ def command(folder: Path, out: Path | None) -> None:
     with ERR.status(f"reading {folder}"):
         tasks, skipped = infer_tasks(folder)
     for reason in skipped:
-        click.echo(f"skipped {reason}", err=True)
+        echo(f"skipped {reason}", is_error=True)
     if not tasks:
         raise DataError(
             f"{folder}: no file looks like a task; it needs csv, tsv, jsonl or parquet files with "
@@ -47,11 +47,9 @@ def command(folder: Path, out: Path | None) -> None:
     write_text(path, starter(tasks, skipped, path.parent))
     for name, proposal in tasks.items():
         about = proposal.why.get("label", proposal.why[""])
-        click.echo(
-            f"{name}: {proposal.entry['type']}, {proposal.entry['label']}: {about}", err=True
-        )
-    click.echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
-    click.echo(f"next: mops check --config {path}")
+        echo(f"{name}: {proposal.entry['type']}, {proposal.entry['label']}: {about}", is_error=True)
+    echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
+    echo(f"next: mops check --config {path}")
 
 
 def starter(tasks: Mapping[str, Proposal], skipped: Sequence[str], folder: Path) -> str:

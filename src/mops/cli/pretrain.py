@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from mops.cli.options import COUNT, DEVICE, JSON, PATH, SEED, read_recipe, source_options
-from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
+from mops.cli.screen import (
+    OUT,
+    TrainingScreen,
+    echo,
+    echo_yaml,
+    print_table,
+    print_warnings,
+    respond,
+)
 from mops.tables import format_seconds
 from mops.training.machine import keep_freed_memory
 from mops.training.pretrain import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
@@ -43,7 +51,7 @@ def command(out: Path, batch_size: int, dry_run: bool, as_json: bool, **options:
     recipe = read_recipe(**options)
     if dry_run:
         settings = pretraining_settings(recipe, batch_size)
-        return click.echo(format_yaml(settings), nl=False)
+        return echo_yaml(format_yaml(settings))
     keep_freed_memory()
     with TrainingScreen("pretrain") as screen:
         made = pretrain(recipe, out, batch_size=batch_size, watcher=screen)
@@ -52,7 +60,7 @@ def command(out: Path, batch_size: int, dry_run: bool, as_json: bool, **options:
 
 def show(made: Pretrained) -> None:
     if made.was_finished:
-        click.echo(f"{made.folder} already holds this encoder; nothing to do")
+        echo(f"{made.folder} already holds this encoder; nothing to do")
     record = made.record
     texts, info = record["texts"], record["train_info"]
     print_table(
@@ -76,4 +84,4 @@ def show(made: Pretrained) -> None:
         f"{format_seconds(info['train_seconds'])} of training; head: {record['head']}"
     )
     print_warnings(record["warnings"])
-    click.echo(f"encoder  {made.folder}\nrecord   {made.folder / 'pretrain.json'}")
+    echo(f"encoder  {made.folder}\nrecord   {made.folder / 'pretrain.json'}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mops.cli.options import JSON, PATH
-from mops.cli.screen import ERR, OUT, print_table, print_warnings, respond
+from mops.cli.screen import ERR, OUT, echo, print_table, print_warnings, respond
 from mops.papers import NAMES, PaperView, claim_table
 from mops.reports import check_packages, missing_packages
 from mops.reports.source import UNREADABLE, read_source
@@ -66,7 +66,7 @@ def command(
 def show(papers: Sequence[PaperView], page: Path) -> None:
     for view in papers:
         print_paper(view)
-    click.echo(f"report: {page}")
+    echo(f"report: {page}")
 
 
 def print_paper(view: PaperView) -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.status import Status
 from rich.table import Table
 
 from mops.record import RunScores, TaskBudget
@@ -22,15 +24,28 @@ from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
 from mops.surveys.results import tables
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results
-from mops.tables import format_seconds
+from mops.tables import format_seconds, visible
 from mops.training.tracking import Watcher
 
 if TYPE_CHECKING:
     from mops.training.step import StepFacts
 
 WIDE = 118  # columns where there is no terminal to ask
-OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
-ERR = Console(stderr=True, highlight=False, markup=False)
+
+
+class Screen(Console):
+    """A terminal that shows hidden characters of texts instead of obeying them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        shown = (visible(each) if isinstance(each, str) else each for each in objects)
+        super().print(*shown, **options)
+
+    def status(self, status: Any, **options: Any) -> Status:
+        return super().status(escape(visible(str(status))), **options)
+
+
+OUT = Screen(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
+ERR = Screen(stderr=True, highlight=False, markup=False)
 SPLITS = ("report", "validation", "test", "train")
 OVERALL = "step {step}: overall {overall:.4f} on validation"  # an evaluation of a training
 PERPLEXITY = "step {step}: held-out perplexity {perplexity:.2f}"  # of a pretraining
@@ -46,7 +61,8 @@ class ProgressBar(Progress):
         self.title, self.row = title, self.add_task(title, total=total, facts="")
 
     def show(self, **changes: Any) -> None:
-        self.update(self.row, **changes)
+        texts = {k: escape(visible(v)) for k, v in changes.items() if isinstance(v, str)}
+        self.update(self.row, **changes | texts)
 
 
 class TrainingScreen(ProgressBar, Watcher):
@@ -141,10 +157,20 @@ def print_warnings(warnings: Sequence[str]) -> None:
         ERR.print(f"warning: {warning}", style="yellow", soft_wrap=True)
 
 
+def echo(text: object, *, is_error: bool = False) -> None:
+    click.echo(visible(str(text)), err=is_error)
+
+
+def echo_yaml(text: str) -> None:
+    """For a program exactly, unless a person looks at it."""
+    click.echo(visible(text) if sys.stdout.isatty() else text, nl=False)
+
+
 def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
     """Print a result as JSON for a program, or show it to a person."""
     if as_json:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        is_ascii = not (sys.stdout.encoding or "").lower().startswith("utf")
+        echo(json.dumps(data, indent=2, ensure_ascii=is_ascii))
     else:
         show(*arguments)
 
@@ -153,8 +179,8 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = ""
 ) -> None:
     """A table; columns of numbers are aligned right, None is an empty cell."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    table = Table(title=visible(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    texts = [["" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     for column, cells in zip(columns, zip(*texts, strict=True), strict=True):
         is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in cells)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
@@ -205,11 +231,11 @@ def print_summary(results: Results) -> None:
 def print_results(results: Results) -> None:
     print_summary(results)
     print_decision(recommend(results))
-    click.echo(f"results: {results.folder / 'summary.json'}")
+    echo(f"results: {results.folder / 'summary.json'}")
 
 
 def print_decision(decision: Decision) -> None:
-    click.echo("\n".join(decision.lines) + "\n")
+    echo("\n".join(decision.lines) + "\n")
     for table in (tables.odds_table(decision), tables.front_table(decision)):
         if table.rows:
             print_table(table.title, table.columns, table.texts, table.note)

@@ -23,6 +23,7 @@ from mops.cli.options import (
 from mops.cli.report import report_of
 from mops.cli.screen import (
     SurveyScreen,
+    echo,
     print_results,
     print_summary,
     print_table,
@@ -144,7 +145,7 @@ def command(
         return show_status(folder, as_json)
     if packed:
         size = write_pack(folder, packed)
-        return click.echo(f"{packed}: {format_bytes(size)}")
+        return echo(f"{packed}: {format_bytes(size)}")
     engine = {key: options.pop(key) for key in ENGINE}
     source = {key: options.pop(key) for key in SOURCE}
     if is_begun or pack or more_seeds or only:
@@ -174,7 +175,7 @@ def run(
         print_table(transfer.title, transfer.columns, transfer.texts, transfer.note)
     page = report_of(folder)
     if page and not as_json:
-        click.echo(f"report: {page}")
+        echo(f"report: {page}")
 
 
 def find_rates(survey: Survey, folder: Path, executor: Executor) -> Survey:
@@ -270,7 +271,7 @@ def show_forecast(forecast: Forecast) -> None:
     ]  # fmt: skip
     columns = ["candidate", "steps", "parameters", "trained", "a trial"]
     print_table(f"{survey.name}: {survey.source or 'a survey'}", columns, rows)
-    click.echo(
+    echo(
         f"{len(survey.trials())} trials ({len(rows)} candidates x {len(survey.seeds)} seed(s)), "
         f"about {format_seconds(forecast.seconds)} one after the other"
         + (f", of which {format_seconds(once)} to encode texts once" if once else "")
@@ -301,5 +302,5 @@ def show_status(folder: Path, as_json: bool) -> None:
     counts = Counter(states.values())
     shown = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     if not as_json:
-        click.echo(f"{survey.name}: {len(states)} trials: {shown}")
+        echo(f"{survey.name}: {len(states)} trials: {shown}")
     respond(as_json, {"states": states, "summary": results.to_data()}, print_summary, results)

@@ -7,7 +7,15 @@ import click
 
 import mops
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, run_folder, training_options
-from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings, respond
+from mops.cli.screen import (
+    OUT,
+    TrainingScreen,
+    echo,
+    echo_yaml,
+    print_scores,
+    print_warnings,
+    respond,
+)
 from mops.tables import format_bytes, format_count, format_seconds
 
 
@@ -28,7 +36,7 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     """
     recipe = read_recipe(**options, default="good")
     if dry_run:
-        click.echo(recipe.to_yaml(), nl=False)
+        echo_yaml(recipe.to_yaml())
         return
     from mops.training.distributed import is_first_process
     from mops.training.machine import keep_freed_memory
@@ -60,4 +68,4 @@ def show(run: mops.Run) -> None:
         all_tasks = format_seconds(costs.latency_seconds)
         OUT.print(f"latency of a row: all tasks {all_tasks}; alone: {', '.join(alone)}")
     print_warnings(record.warnings)
-    click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.folder / 'model'}")
+    echo(f"record  {run.folder / 'record.json'}\nmodel   {run.folder / 'model'}")
