@@ -235,8 +235,11 @@ def papers_page() -> str:
 def items_tables() -> Iterator[str]:
     """Everything that the papers describe: what it is here, and a command to try it."""
     for group, items in read_own_yaml(ITEMS).items():
-        rows = [[str(number), what, here, f"`{command}`"] for number, what, here, command in items]
-        yield f"### {group}\n\n{markdown_lines(['', 'in the papers', 'here', 'try'], rows)}\n"
+        rows = (
+            f"| {number} | {what} | {here} | `{command}` |" for number, what, here, command in items
+        )
+        head = "| | in the papers | here | try |\n|---|---|---|---|"
+        yield "\n".join([f"### {group}\n", head, *rows, ""])
 
 
 def paper_section(paper: Paper) -> list[str]:
@@ -247,7 +250,9 @@ def paper_section(paper: Paper) -> list[str]:
             for row in table.rows
         ]
         columns = ["model", *table.columns.values()]
-        parts.append(f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{table.note}\n")
+        parts.append(
+            f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{table.note} {table.assessment}\n"
+        )
     findings = "\n".join(f"- {finding.text} {claim(finding)}" for finding in paper.findings)
     differences = "\n".join(f"- {text}" for text in paper.differences)
     return [

@@ -223,7 +223,7 @@ def write_submission(predictor: mops.Predictor, folder: Path, data: str | None) 
             f"--cs224n needs a model with one of the tasks {', '.join(COURSE_FILES)}; "
             f"this model has {', '.join(predictor.tasks)}"
         )
-    for name, entry in find_entries(predictor.bundle.entries, data, names).items():
+    for name, entry in find_entries(predictor.bundle, data, names).items():
         task, (word, header) = predictor.bundle.layout.tasks[name], COURSE_FILES[name]
         for split, source in entry.files().items():
             if split not in COURSE_SPLITS:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import SPLITS, Dataset, Row, RowsRead, encode_targets
+from mops.data.dataset import SPLITS, Dataset, RowsRead, encode_targets
 from mops.data.schedule import generator
+from mops.data.splits import Row
 from mops.errors import RunError
 from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write
@@ -132,6 +133,10 @@ def write_predictions(path: Path, rows: Sequence[Row], predictions: Predictions)
     if "label" in columns:
         losses = predictions.losses(encode_targets(predictions.task, rows))
         columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
+    write_columns(path, columns)
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Strings]) -> None:
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

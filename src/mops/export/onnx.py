@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from mops.data.batches import TokenTable
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.errors import GuardError, UsageError
 from mops.evaluate.evaluate import judge
 from mops.export.onnx_graph import ENCODER, build_model

@@ -16,7 +16,7 @@ from typing import Any
 from mops.errors import UsageError, nearest
 from mops.evaluate.cost import FLOAT_BYTES
 from mops.evaluate.joint import Joint
-from mops.evaluate.metrics import OVERALL
+from mops.evaluate.metrics import EQUAL, OVERALL
 from mops.record import Record
 from mops.surveys.expansion import value_at
 from mops.surveys.results.results import CandidateResult, Results
@@ -59,6 +59,7 @@ class PaperTable:
     columns: Mapping[str, str]  # measure -> its name in the paper
     rows: tuple[PaperRow, ...]
     note: str
+    assessment: str  # what the paper got right or wrong, in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,13 @@ class OurResults:
 
     @cached_property
     def joints(self) -> list[dict[str, Joint]]:
-        return [self.results.joint(group) for group in self.results.groups]
+        """Of each group; overall scores are over the papers' tasks where a group has one."""
+        groups = self.results.groups
+        weights = [{task: float(task in TASKS) for task in group.rows} for group in groups]
+        return [
+            self.results.joint(group, own if any(own.values()) else EQUAL)
+            for group, own in zip(groups, weights, strict=True)
+        ]
 
     def find(self, name: str) -> list[CandidateResult]:
         """The candidate that stands for a model, or every one with other settings than `unlike`.

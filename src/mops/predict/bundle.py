@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from mops.config.training import TaskEntry
 from mops.data.batches import TokenTable, tokenise
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, file_digest, write_text

@@ -46,6 +46,7 @@ QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_DEDUP_LOGS": "0",
     "RAY_DATA_LOG_LEVEL": "CRITICAL",  # what goes wrong is raised as well
+    "RAY_AUTH_MODE": "token",  # other users of the machine cannot run code in the cluster
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # its new default, without the announcement
 }
 

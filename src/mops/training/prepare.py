@@ -26,8 +26,9 @@ from mops.data.batches import (
     take_rows,
     tokenise_cached,
 )
-from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
+from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
+from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score

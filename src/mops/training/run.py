@@ -4,18 +4,19 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
 from mops.config.recipe import Recipe, differing_key, to_recipe
-from mops.data.dataset import HALVES, SPLITS, Row, cut_halves, encode_targets
+from mops.data.dataset import SPLITS, encode_targets
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import task_budgets
+from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
@@ -34,7 +35,8 @@ from mops.record import (
     read_record,
 )
 from mops.training.checkpoint import restore_best
-from mops.training.distributed import process_group
+from mops.training.distributed import process_group, world_size
+from mops.training.folds import join_folds
 from mops.training.grow import prepare_growth
 from mops.training.machine import peak_memory, restored_threads
 from mops.training.meters import make_request, measure_latency
@@ -93,6 +95,8 @@ def train_until(
     until: float = 1.0,
 ) -> Run | Paused:
     """`train`, but at most to a fraction of the steps; the next call continues."""
+    if recipe.training.folds:
+        return train_folds(recipe, folder, watcher or Watcher(), label, until)
     with process_group() as group:  # the first process writes the files
         watcher = watcher if watcher and group.is_first else Watcher()
         ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
@@ -116,6 +120,32 @@ def train_until(
             run = conclude(ready, trainer, watcher) if group.is_first else None
         group.wait()
         return run or Run(folder, read_record(folder / "record.json"))
+
+
+def train_folds(
+    recipe: Recipe, folder: Path, watcher: Watcher, label: Label | None, until: float
+) -> Run | Paused:
+    """One training after the other, each in a folder of its own until all have finished."""
+    if world_size() > 1:
+        raise RecipeError("training.folds needs a single process; leave out torchrun or the folds")
+    ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
+    if found := finished_run(folder, ready):
+        return found
+    begin_folder(folder, ready.recipe)
+    results: list[Run | Paused] = []
+    for number in range(1, (recipe.training.folds or 1) + 1):
+        watcher.phase(f"fold {number} of {recipe.training.folds}")
+        own = label and replace(label, name=f"{label.name}, fold {number}")
+        place = folder / "state" / f"fold{number}"
+        results.append(train_until(recipe.in_fold(number), place, watcher, own, until))
+    runs = [result for result in results if isinstance(result, Run)]
+    if paused := [result for result in results if isinstance(result, Paused)]:
+        scores = [result.score for result in paused if result.score is not None]
+        return Paused(fmean(scores) if scores else None, sum(one.seconds for one in paused))
+    record = join_folds(folder, ready, [run.folder for run in runs], [run.record for run in runs])
+    write_text(folder / "record.json", record.to_json())
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    return Run(folder, record)
 
 
 def finished_run(folder: Path, ready: Prepared) -> Run | None:
@@ -196,13 +226,18 @@ def conclude(
 
 
 def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
-    """Task -> split -> the names of its files and the number of rows that can be used."""
+    """Task -> split -> the names and digests of its files, and the rows that can be used."""
     facts: dict[str, dict[str, Any]] = {}
+    digests = ready.dataset.digests
     for name, splits in ready.dataset.splits.items():
         files = {split: [read.source] for split, read in splits.items()}
         files["train"] = list(ready.recipe.tasks[name].train_files)
         facts[name] = {
-            split: {"files": [Path(file).name for file in files[split]], "rows": len(read.good)}
+            split: {
+                "files": [Path(file).name for file in files[split]],
+                "sha256": [digests.get(file, "") for file in files[split]],
+                "rows": len(read.good),
+            }
             for split, read in splits.items()
         }
     return facts
