@@ -19,6 +19,7 @@ from executing import RecordingWatcher, ledger_with, state_file, trial, wait_unt
 from mops.errors import UsageError
 from mops.surveys.executors import LocalExecutor, RayExecutor, plan_jobs, ray_session
 from mops.surveys.ledger import FINISHED
+from running import run_python
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,3 +66,19 @@ def test_ray_gives_the_scores_of_local_and_survives_a_kill(ray: Any, tmp_path: P
 def test_a_trial_that_no_machine_can_hold_is_refused(ray: Any) -> None:
     with pytest.raises(UsageError, match="asks for 1000 cores"), ray_session(cpus=1000):
         pass
+
+
+REFUSED = """
+import os, sys, ray
+os.environ["RAY_AUTH_TOKEN"] = "0" * 64
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="CRITICAL")
+"""
+
+
+def test_a_cluster_of_our_own_is_closed(ray: Any) -> None:
+    """It listens on this machine alone, and a process without its token does not get in."""
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+    address = ray.get_runtime_context().gcs_address
+    assert address.startswith("127.0.0.1:") and os.environ["RAY_AUTH_TOKEN"] != "0" * 64
+    stranger = run_python("-c", REFUSED, address, timeout=120)
+    assert stranger.returncode and "oken" in stranger.stderr

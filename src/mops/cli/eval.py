@@ -97,9 +97,7 @@ def check_stored(model: Path, stored: Mapping[str, Any], scores: Mapping[str, An
     return max(differences)
 
 
-def find_entries(
-    bundle: Loaded, data: str | None, tasks: list[str] | None
-) -> dict[str, TaskEntry]:
+def find_entries(bundle: Loaded, data: str | None, tasks: list[str] | None) -> dict[str, TaskEntry]:
     """The named tasks with the files of the bundle, or with those in the folder `data`.
 
     A bundle of a stranger may name any file. So without `data` only what training read is read.
@@ -108,7 +106,9 @@ def find_entries(
     chosen: dict[str, TaskEntry] = choose_tasks(known, tasks)
     for name, entry in chosen.items():
         for problem in file_problems(entry) if data else strange_files(bundle, name, entry):
-            raise DataError(f"task {name!r}: {problem}; pass the folder of the data with --data DIR")
+            raise DataError(
+                f"task {name!r}: {problem}; pass the folder of the data with --data DIR"
+            )
     return chosen
 
 
