@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mops import store
+from mops.api import progress
 from mops.cli import main, screen
 from mops.errors import MopsError
 from mops.tables import HIDDEN
@@ -137,10 +138,10 @@ def test_hidden_characters_are_shown(
 
 def test_markup_in_names_does_not_reach_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    terminal = screen.Screen(file=out, force_terminal=True, width=100, highlight=False)
-    monkeypatch.setattr(screen, "ERR", terminal)
-    with screen.ProgressBar("title", 2) as bar:
+    terminal = progress.Screen(file=out, force_terminal=True, width=100, highlight=False)
+    monkeypatch.setattr(progress, "ERR", terminal)
+    with progress.ProgressBar("title", 2) as bar:
         bar.show(advance=1, facts="[/red] a[red]b")
-    with screen.ERR.status("[/red].csv"):
+    with progress.ERR.status("[/red].csv"):
         pass
     assert "[/red] a[red]b" in out.getvalue()
