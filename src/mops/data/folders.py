@@ -77,11 +77,15 @@ def recognise(folder: str | Path) -> dict[str, Entry]:
     for prefix, tasks in FILE_SETS.items():
         sets.append((_find_files(root, KNOWN["file_splits"], f"{prefix}-"), tasks))
     for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
-        tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), [])
-        sets.append((_find_files(place, KNOWN["folder_splits"]), tasks))
+        sets.append((_find_files(place, KNOWN["folder_splits"]), known_folder(place)))
     entries = ((k.task, k.entry(files)) for files, tasks in sets for k in tasks if "train" in files)
     # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
     return {name: {**entry, "on_bad_row": "skip"} for name, entry in entries if entry}
+
+
+def known_folder(folder: Path) -> Sequence[KnownTask]:
+    """The tasks of a folder with the name of a known data set."""
+    return FOLDERS.get(re.sub("[^a-z0-9]", "", folder.name.lower()), ())
 
 
 def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str = "") -> Files:
@@ -122,7 +126,7 @@ def infer_tasks(folder: str | Path) -> tuple[dict[str, Proposal], list[str]]:
             for name, proposal in proposals:
                 long_name = name if name == stem or name not in tasks else f"{stem}-{name}"
                 why = {key: text.replace(f"{root}/", "") for key, text in proposal.why.items()}
-                tasks[_free_name(long_name, tasks)] = Proposal(proposal.entry, why)
+                tasks[free_name(long_name, tasks)] = Proposal(proposal.entry, why)
         except (UsageError, OSError) as error:
             whole = [part for path in files.values() for part in (path, *parts.get(path, ()))]
             skipped += [(Path(path), str(error)) for path in whole]
@@ -138,7 +142,8 @@ def _no_table(path: Path, root: Path, read: Mapping[Path, str]) -> str:
         return ""
     if path.suffix.lower() not in TABLES:
         return "not a table; unpack it or export it as csv, tsv, jsonl or parquet"
-    beside = {name for file, name in read.items() if file.parent == path.parent != root}
+    is_set = path.parent != root or bool(known_folder(root))
+    beside = {name for file, name in read.items() if file.parent == path.parent and is_set}
     return f"not one of the files of the known {', '.join(sorted(beside))}" if beside else ""
 
 
@@ -215,7 +220,7 @@ def _sets_of_files(
     return sets, parts
 
 
-def _free_name(stem: str, taken: Mapping[str, Proposal]) -> str:
+def free_name(stem: str, taken: Mapping[str, Proposal]) -> str:
     """The stem as a valid task name, with a number when it is taken."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
-    return name if name not in taken else _free_name(f"{name}-2", taken)
+    return name if name not in taken else free_name(f"{name}-2", taken)

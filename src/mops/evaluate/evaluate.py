@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import SPLITS, Dataset, Row, RowsRead, encode_targets
+from mops.data.dataset import SPLITS, Dataset, RowsRead, encode_targets
 from mops.data.schedule import generator
+from mops.data.splits import Row
 from mops.errors import RunError
 from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write
 from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
+from mops.tables import Cell, Table, number_cell
 from mops.tasks import Task
 
 if TYPE_CHECKING:
@@ -109,6 +111,28 @@ def score_table(
     )
 
 
+def run_table(title: str, scores: RunScores) -> Table:
+    """A row for each task and overall score, a column for each split."""
+    splits = [name for name in PARTS if any(name in split for split in scores.tasks.values())]
+    rows = []
+    for name, by_split in scores.tasks.items():
+        main = scores.main[name]
+        values = [by_split[split].get(main) if split in by_split else None for split in splits]
+        cells = [number_cell(value, "{:.3f}") for value in values]
+        if "report" in by_split:
+            text = f"{by_split['report'][main]:.3f} ± {by_split['report']['stderr']:.3f}"
+            cells[splits.index("report")] = Cell(text, by_split["report"][main])
+        rows.append((Cell(f"{name} ({main})"), *cells))
+    for name in ("overall", "overall_normalised"):
+        values = [scores.overall[split].get(name) for split in splits]
+        rows.append((Cell(name), *(number_cell(value, "{:.3f}") for value in values)))
+    note = (
+        "report: validation rows, each judged by the state that the other half of them chose, "
+        "± one standard error; train: a fixed sample"
+    )
+    return Table("scores", title, ("score", *splits), tuple(rows), note)
+
+
 def suspicious(task: Task, targets: Answers, predictions: Answers) -> Iterator[str]:
     """Signs that a task's predictions on validation rows mean nothing, one sentence each."""
     if len(predictions) >= 2:
@@ -131,6 +155,10 @@ def write_predictions(path: Path, rows: Sequence[Row], predictions: Predictions)
     if "label" in columns:
         losses = predictions.losses(encode_targets(predictions.task, rows))
         columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
+    write_columns(path, columns)
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Strings]) -> None:
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

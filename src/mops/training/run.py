@@ -4,18 +4,19 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
 from mops.config.recipe import Recipe, differing_key, to_recipe
-from mops.data.dataset import HALVES, SPLITS, Row, cut_halves, encode_targets
+from mops.data.dataset import SPLITS, encode_targets
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import task_budgets
+from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
@@ -33,8 +34,10 @@ from mops.record import (
     TrainInfo,
     read_record,
 )
+from mops.tables import Shown, Table, format_bytes, format_count, format_seconds
 from mops.training.checkpoint import restore_best
-from mops.training.distributed import process_group
+from mops.training.distributed import process_group, world_size
+from mops.training.folds import join_folds
 from mops.training.grow import prepare_growth
 from mops.training.machine import peak_memory, restored_threads
 from mops.training.meters import make_request, measure_latency
@@ -51,8 +54,8 @@ BEST_FIRST = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Shown):
     """A finished run: its folder and its record."""
 
     folder: Path
@@ -62,6 +65,37 @@ class Run:
     @property
     def scores(self) -> RunScores:
         return self.record.scores
+
+    @property
+    def model(self) -> Path:
+        """The folder of the bundle."""
+        return self.folder / "model"
+
+    @property
+    def parts(self) -> Sequence[str | Table]:
+        said = (f"warning: {text}" for text in self.record.warnings)
+        return [*self.facts, *said, f"model: {self.model}"]
+
+    @property
+    def facts(self) -> Sequence[str | Table]:
+        """The scores and what they took."""
+        info, costs, title = self.record.train_info, self.record.costs, self.record.run_info.plan
+        return [
+            evaluate.run_table(title, self.scores),
+            f"{info.steps} steps, {format_seconds(costs.train_seconds)} of training, "
+            f"{format_count(costs.parameters)} parameters "
+            f"({format_count(costs.trained_parameters)} trained), "
+            f"peak memory {format_bytes(costs.peak_memory_bytes)}",
+            *describe_latency(costs),
+        ]
+
+
+def describe_latency(costs: RunCosts) -> list[str]:
+    if costs.latency_seconds is None:
+        return []
+    alone = (f"{task} {format_seconds(own)}" for task, own in costs.latency_by_task.items())
+    all_tasks = format_seconds(costs.latency_seconds)
+    return [f"latency of a row: all tasks {all_tasks}; alone: {', '.join(alone)}"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +127,8 @@ def train_until(
     until: float = 1.0,
 ) -> Run | Paused:
     """`train`, but at most to a fraction of the steps; the next call continues."""
+    if recipe.training.folds:
+        return train_folds(recipe, folder, watcher or Watcher(), label, until)
     with process_group() as group:  # the first process writes the files
         watcher = watcher if watcher and group.is_first else Watcher()
         ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
@@ -116,6 +152,32 @@ def train_until(
             run = conclude(ready, trainer, watcher) if group.is_first else None
         group.wait()
         return run or Run(folder, read_record(folder / "record.json"))
+
+
+def train_folds(
+    recipe: Recipe, folder: Path, watcher: Watcher, label: Label | None, until: float
+) -> Run | Paused:
+    """One training after the other, each in a folder of its own until all have finished."""
+    if world_size() > 1:
+        raise RecipeError("training.folds needs a single process; leave out torchrun or the folds")
+    ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
+    if found := finished_run(folder, ready):
+        return found
+    begin_folder(folder, ready.recipe)
+    results: list[Run | Paused] = []
+    for number in range(1, (recipe.training.folds or 1) + 1):
+        watcher.phase(f"fold {number} of {recipe.training.folds}")
+        own = label and replace(label, name=f"{label.name}, fold {number}")
+        place = folder / "state" / f"fold{number}"
+        results.append(train_until(recipe.in_fold(number), place, watcher, own, until))
+    runs = [result for result in results if isinstance(result, Run)]
+    if paused := [result for result in results if isinstance(result, Paused)]:
+        scores = [result.score for result in paused if result.score is not None]
+        return Paused(fmean(scores) if scores else None, sum(one.seconds for one in paused))
+    record = join_folds(folder, ready, [run.folder for run in runs], [run.record for run in runs])
+    write_text(folder / "record.json", record.to_json())
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    return Run(folder, record)
 
 
 def finished_run(folder: Path, ready: Prepared) -> Run | None:
