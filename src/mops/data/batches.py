@@ -334,7 +334,8 @@ class AugmentedRows:
         for row, number in places:
             draw = generator(self.seed, "augment", task, str(number), str(row))
             texts.append(change(self.texts[task][row], self.augment, task, draw))
-        table = tokenise(self.tokenizer, texts, self.reading.of(task))
+        has_words = self.data[task].tokens.words is not None
+        table = tokenise(self.tokenizer, texts, self.reading.of(task), has_words)
         targets = self.data[task].targets[[place.row for place in places]]
         return replace(self.data[task], tokens=table, targets=targets)
 
