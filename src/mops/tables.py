@@ -156,10 +156,10 @@ class Shown:
         return "\n".join(p if isinstance(p, str) else text_table(p) for p in self.parts)
 
     def _repr_html_(self) -> str:
-        texts = (
-            f"<p>{html.escape(p)}</p>" if isinstance(p, str) else html_table(p) for p in self.parts
+        return "\n".join(
+            f"<div>{html.escape(part)}</div>" if isinstance(part, str) else html_table(part)
+            for part in self.parts
         )
-        return "\n".join(texts)
 
 
 def text_table(table: Table) -> str:
@@ -188,11 +188,9 @@ def html_table(table: Table) -> str:
 
     body = "".join(line(texts, "td") for texts in table.texts)
     head = f"<thead>{line(table.columns, 'th')}</thead>"
-    title, note = html.escape(table.title), html.escape(table.note)
-    return (
-        f'<table><caption style="text-align:left">{title}</caption>{head}<tbody>{body}</tbody>'
-        f"</table><p><small>{note}</small></p>"
-    )
+    title = f'<caption style="text-align:left"><b>{html.escape(table.title)}</b></caption>'
+    note = f"<div><small>{html.escape(table.note)}</small></div>" if table.note else ""
+    return f"<table>{title}{head}<tbody>{body}</tbody></table>{note}"
 
 
 def markdown_table(table: Table) -> str:
