@@ -45,6 +45,9 @@ COMMANDS = {  # packed survey -> what was typed; cs224n is the folder of the fil
     "--set training.head=linear --set training.head_learning_rate=3e-4 "
     "--set training.lr_scheduler_type=cosine --set training.warmup_steps=0.1 "
     "--set training.max_grad_norm=1.0",
+    "plans": "mops survey docs/surveys/plans.yaml --data cs224n "
+    "--encoder sentence-transformers/paraphrase-MiniLM-L3-v2 "
+    "--plan shared --plan separate --plan hybrid:1",
     "single-task": "mops survey single-task --data cs224n "
     "--encoder sentence-transformers/paraphrase-MiniLM-L3-v2 --seeds 2 --max-steps 150 "
     "--set training.max_length=128 --set training.bf16=true --set training.eval_steps=150 "
@@ -54,9 +57,12 @@ COMMANDS = {  # packed survey -> what was typed; cs224n is the folder of the fil
 NOTES = {
     "race": "A copy of its folder after 40 minutes was continued by the same command and killed "
     "twice (SIGKILL) in round 5: it ended with the same scores and the same choice.",
-    "single-task": "A first look on one busy core: its three-layer encoder, too, was tuned on "
-    "Quora duplicates, its paraphrase rows are the first 1,500 of the validation file, and its "
-    "cost pass was left out.",
+    **dict.fromkeys(
+        ("plans", "single-task"),
+        "A first look on one busy core: its three-layer encoder, too, was tuned on Quora "
+        "duplicates, its paraphrase rows are the first 1,500 of the validation file, and its cost "
+        "pass was left out.",
+    ),
 }
 NOT_RUN = "not run"
 PAPERS = """## Beside the papers
