@@ -196,7 +196,7 @@ class Record:
         return data
 
     def to_json(self) -> str:
-        return json.dumps(self.to_data(), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_record(path: str | Path) -> Record:

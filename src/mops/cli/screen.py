@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -144,9 +145,19 @@ def print_warnings(warnings: Sequence[str]) -> None:
 def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
     """Print a result as JSON for a program, or show it to a person."""
     if as_json:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        text = json.dumps(without_nan(data), indent=2, ensure_ascii=False, allow_nan=False)
+        click.echo(text)
     else:
         show(*arguments)
+
+
+def without_nan(data: Any) -> Any:
+    """The same with null for numbers that are not finite, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {key: without_nan(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [without_nan(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def print_table(

@@ -28,7 +28,14 @@ from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading
 from mops.predict.card import format_card
-from mops.predict.inference import WINDOW, Outputs, Predictions, compute_outputs, decide
+from mops.predict.inference import (
+    WINDOW,
+    OutputError,
+    Outputs,
+    Predictions,
+    compute_outputs,
+    decide,
+)
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
 FORMAT = 1
@@ -129,7 +136,7 @@ def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
     shapes = {"encoder": asdict(layout.encoder), **asdict(layout.reading)}
     config = {"mops_bundle": FORMAT, **shapes, **facts}
     write_text(folder / "README.md", format_card(layout, config))
-    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
 
 
 class Undrawn(TorchFunctionMode):
@@ -254,7 +261,12 @@ class Predictor:
             for tasks, window in zip(groups, windows, strict=True)
             for task in tasks
         }
-        return self.predict_tasks(texts)
+        try:
+            return self.predict_tasks(texts)
+        except OutputError as error:
+            own = next(n for n, tasks in enumerate(groups) if error.task in tasks)
+            where = windows[own][error.row].where
+            raise OutputError(error.task, error.row, where) from None
 
     def check_texts(self, task: str, texts: Texts) -> list[tuple[str, ...]]:
         """The texts as tuples; refuses texts that the task cannot read."""

@@ -2,8 +2,8 @@
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from mops.config.recipe import Recipe, differing_key, to_recipe
 from mops.data.dataset import HALVES, SPLITS, Row, cut_halves, encode_targets
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import task_budgets
-from mops.errors import RecipeError
+from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
 from mops.files import holds, remove_drafts, write_text
@@ -36,7 +36,7 @@ from mops.record import (
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group
 from mops.training.grow import prepare_growth
-from mops.training.machine import peak_memory, restored_threads
+from mops.training.machine import hold_folder, peak_memory, restored_threads
 from mops.training.meters import make_request, measure_latency
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
 from mops.training.tracking import Label, Tell, Watcher, final_scores
@@ -100,16 +100,17 @@ def train_until(
         found = finished_run(folder, ready) if group.is_first else None
         if group.broadcast(found is not None):
             return found or Run(folder, read_record(folder / "record.json"), was_finished=True)
-        watcher.phase("tokenising")
-        trainer = build_trainer(folder, ready, group)
-        group.check_equal("the saved state", lambda: trainer.state.step)
-        if group.is_first:
-            begin_folder(folder, ready.recipe)
-        schedule = trainer.schedule
-        planned = PlannedRun(ready.recipe, ready.layout, schedule)
-        watcher.planned(task_budgets(schedule), planned_warnings(planned))
-        curve, size = trainer.curve, trainer.state.curve_bytes
-        with curve.tracked(ready.recipe, folder, size, label) if group.is_first else nullcontext():
+        with ExitStack() as held:
+            if group.is_first:
+                held.enter_context(hold_folder(folder))
+            watcher.phase("tokenising")
+            trainer = build_trainer(folder, ready, group)
+            group.check_equal("the saved state", lambda: trainer.state.step)
+            if group.is_first:
+                held.enter_context(begun(trainer, ready, label))
+            schedule = trainer.schedule
+            planned = PlannedRun(ready.recipe, ready.layout, schedule)
+            watcher.planned(task_budgets(schedule), planned_warnings(planned))
             trainer.run(watcher, until)
             if not trainer.is_done:
                 return Paused(trainer.state.best_score, trainer.run_seconds)
@@ -150,12 +151,19 @@ def refuse_other_work(
         )
 
 
-def begin_folder(folder: Path, recipe: Recipe) -> None:
+@contextmanager
+def begun(trainer: Trainer, ready: Prepared, label: Label | None) -> Iterator[None]:
+    """The folder of a run while it is trained: its recipe, its curve and its trackers."""
+    folder, recipe = trainer.folder, ready.recipe
+    if finished_run(folder, ready):  # it was not when this process looked for the first time
+        raise RunError(f"another process has just finished {folder}; give the command again")
     remove_drafts(folder)
     write_text(folder / "recipe.yaml", recipe.to_yaml())
     started = folder / "state" / "started"
     if not started.is_file():
         write_text(started, datetime.now(UTC).isoformat(timespec="seconds"))
+    with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes, label):
+        yield
 
 
 def conclude(
@@ -255,7 +263,7 @@ def cross_fit(
         is_same = chooser in best and best[chooser][1] == trainer.state.best_step
         if chooser not in best or (is_same and not bundle.network.thresholds):
             continue
-        restore_best(trainer.folder, chooser, bundle.network)
+        restore_best(trainer.folder, chooser, best[chooser][1], bundle.network)
         chosen = {
             name: np.flatnonzero(np.array(cut_halves(rows)) == half)
             for name, (rows, _) in validation.items()
