@@ -171,7 +171,7 @@ def test_other_tasks_are_judged_apart(folder: Path, survey: MadeSurvey) -> None:
     survey = replace(survey, made=[*survey.made, *alone])
     for draw, name in ((8, "solo"), (9, "duo")):
         for seed in survey.seeds:
-            skill = Skill(0.95, draw=draw, tasks=["sentiment"])
+            skill = Skill(0.95, draw=draw)
             write_trial(folder, survey.trial(name, seed), skill)
     summary = judge_survey(survey, folder)
     found = by_name(summary)

@@ -33,4 +33,4 @@ def command(encoder: str | None, out: Path, as_json: bool, **variant: Any) -> No
     recipe = compose_recipe(data=SAMPLE, encoder=encoder)
     survey = vary(named_survey("first-look", recipe), **variant)
     survey = survey.changed(name="quickstart", on="test")  # the sample's test files have labels
-    run(survey, out, make_executor(JOBS), as_json, keep="best", retry=False)
+    run(survey, out, make_executor(JOBS), as_json, retry=False, keep="best")

@@ -13,8 +13,9 @@ from mops.cli.screen import OUT, print_decision, respond
 from mops.errors import UsageError
 from mops.evaluate.metrics import OVERALL, SOFT
 from mops.surveys.pack import read_pack
+from mops.surveys.results.judge import read_judged
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, recommend
-from mops.surveys.results.results import Results, read_results
+from mops.surveys.results.results import Results
 
 
 def parse_weights(text: str) -> dict[str, float]:
@@ -95,10 +96,10 @@ def command(
 def read_any(path: Path) -> Results:
     """The results in the folder of a survey or in a packed one."""
     if not path.is_file():
-        return read_results(path)
+        return read_judged(path)
     with TemporaryDirectory(prefix="mops-") as folder:
         read_pack(path, Path(folder))
-        return read_results(Path(folder))
+        return read_judged(Path(folder))
 
 
 def show(decision: Decision, model: Path) -> None:

@@ -11,8 +11,9 @@ from mops.cli.options import JSON, PATH
 from mops.cli.screen import ERR, OUT, print_table, print_warnings, respond
 from mops.papers import NAMES, PaperView, claim_table
 from mops.reports import check_packages, missing_packages
-from mops.reports.source import UNREADABLE, read_source
+from mops.reports.source import read_source
 from mops.surveys.pack import read_pack
+from mops.surveys.results.results import LEFT_OUT
 
 
 @click.command()
@@ -49,7 +50,7 @@ def command(
         report = make_report(source, like)
         status.update("writing the files")
         files = write_files(report, out or folder, has_png=png)
-    left_out = [f"{trial.name}: {trial.reason}" for trial in source.results.in_state(UNREADABLE)]
+    left_out = [f"{trial.name}: {trial.reason}" for trial in source.results.in_state(LEFT_OUT)]
     print_warnings([f"left out: {reason}" for reason in left_out])
     facts = {
         "report": str(files[0]),

@@ -94,6 +94,8 @@ PLANS = click.option(
 @click.option("--keep", type=click.Choice(["best", "all", "none"]), default="best",
               help="Models to keep; best: one seed per candidate.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Train failed trials again.")
+@click.option("--retrain", is_flag=True,
+              help="Train all trials anew where data, encoder or code have changed.")  # fmt: skip
 @click.option("--pack", "packed", metavar="FILE", type=PATH,
               help="Write the survey in a folder as one file, and stop.")  # fmt: skip
 @click.option("--list", "mode", flag_value="list", help="List the named experiments and stop.")
@@ -114,6 +116,7 @@ def command(
     tune_rates: bool,
     keep: str,
     retry: bool,
+    retrain: bool,
     **options: Any,
 ) -> None:
     """Train many plans under one budget, measure their costs, and compare them.
@@ -157,17 +160,18 @@ def command(
         survey = continued(survey, folder) if options["budget"] else survey
     if mode == "dry-run":
         return print_forecast(survey, as_json)
-    return run(survey, folder, make_executor(**engine), as_json, keep, retry)
+    more = {"keep": keep, "retrain": retrain}
+    return run(survey, folder, make_executor(**engine), as_json, retry, **more)
 
 
 def run(
-    survey: Survey, folder: Path, executor: Executor, as_json: bool, keep: str, retry: bool
+    survey: Survey, folder: Path, executor: Executor, as_json: bool, retry: bool, **more: Any
 ) -> None:
     """Train what is left of the survey, and print its results."""
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(survey, folder) as screen:
-        results = run_survey(survey, folder, screen, executor=executor, keep=keep)
+        results = run_survey(survey, folder, screen, executor=executor, **more)
     respond(as_json, results.to_data(), print_results, results)
     transfer = transfer_table(survey, folder)
     if transfer.rows and not as_json:

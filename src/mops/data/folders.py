@@ -83,12 +83,12 @@ def recognise(folder: str | Path, unusable: list[str] | None = None) -> dict[str
         tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), [])
         sets.append((_find_files(place, KNOWN["folder_splits"]), tasks))
     entries: dict[str, Entry] = {}
-    for files, tasks in ((files, tasks) for files, tasks in sets if files and tasks):
-        own = {k.task: k.entry(files) for k in tasks if "train" in files}
+    for files, known in ((files, known) for files, known in sets if files and known):
+        own = {k.task: k.entry(files) for k in known if "train" in files}
         # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
         entries |= {name: {**entry, "on_bad_row": "skip"} for name, entry in own.items() if entry}
         if not any(own.values()):
-            problem = describe_unusable(files, [known.task for known in tasks])
+            problem = describe_unusable(files, [k.task for k in known])
             if unusable is None:
                 raise DataError(problem)
             unusable.append(problem)

@@ -1,5 +1,6 @@
 """Where an encoder comes from: the bundled one, a folder or a hub name; and its config.json."""
 
+import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,8 @@ BUNDLED_LICENCE = "apache-2.0"
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CARD = "README.md"
-HUB_FILES = (CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+HUB_FILES = (CONFIG, WEIGHTS, CARD, *TOKENIZER_FILES)
 
 FAMILIES = read_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
 KNOWN_FAMILIES = ", ".join(sorted(FAMILIES))
@@ -49,6 +51,10 @@ class Source(Protocol):
     @property
     def digest(self) -> str:
         """SHA-256 of the encoder's weights before any training."""
+
+    @property
+    def files_digest(self) -> str:
+        """One digest over weights, tokenizer and config: with another one, answers may differ."""
 
     @property
     def licence(self) -> str: ...
@@ -90,6 +96,10 @@ class EncoderSource:
         return digest
 
     @cached_property
+    def files_digest(self) -> str:
+        return join_digests(self.folder, (CONFIG, *TOKENIZER_FILES), self.digest)
+
+    @cached_property
     def licence(self) -> str:
         """The licence that the first lines of the encoder's card name; empty if there is none."""
         if self.name == BUNDLED:
@@ -98,6 +108,13 @@ class EncoderSource:
         lines = card.read_text("utf-8", "replace").splitlines() if card.is_file() else []
         named = (line.partition(":")[2] for line in lines[:50] if line.startswith("license:"))
         return next(named, "").strip()
+
+
+def join_digests(folder: Path, names: Sequence[str], *more: str) -> str:
+    """One digest over the files that are there, and over more facts."""
+    there = [name for name in names if (folder / name).is_file()]
+    facts = [(name, file_digest(folder / name)) for name in there]
+    return hashlib.sha256(json.dumps([facts, more]).encode()).hexdigest()
 
 
 def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:

@@ -24,6 +24,7 @@ from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, file_digest, write_text
 from mops.model.network import Network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
+from mops.model.sources import join_digests
 from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading
@@ -69,7 +70,9 @@ class Bundle:
         """What a network that grows from this one begins with."""
         name, digest = (str(self.config[f"encoder_{key}"]) for key in ("name", "sha256"))
         licence = str(self.config.get("encoder_licence", ""))
-        return BundleSource(name, self.folder, self.layout.encoder, self.tokenizer, digest, licence)
+        shape = self.layout.encoder
+        files = join_digests(self.folder, ("tokenizer.json", "plan.yaml"), self.digest, repr(shape))
+        return BundleSource(name, self.folder, shape, self.tokenizer, digest, files, licence)
 
     @cached_property
     def digest(self) -> str:
@@ -91,6 +94,7 @@ class BundleSource:
     shape: EncoderShape
     tokenizer: Tokenizer
     digest: str
+    files_digest: str
     licence: str
 
 

@@ -76,8 +76,9 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         raise RunError(f"{path} cannot be read: {cause.strerror}; {START_AGAIN}") from cause
     if facts["key"] != key:
         raise RecipeError(
-            f"{path.parent.parent} was started on other data or other encoder weights; "
-            "put the files back as they were or name another folder with --out"
+            f"{path.parent.parent} was started on other data, with another encoder (weights, "
+            "tokenizer or config) or by an older mops; put the files back as they were or name "
+            "another folder with --out"
         )
     state = TrainerState(**json.loads(facts["progress"]))
     for chooser, (_, step) in state.best.items():

@@ -19,7 +19,7 @@ from mops.data.schedule import task_budgets
 from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
-from mops.files import holds, remove_drafts, write_text
+from mops.files import file_digest, holds, remove_drafts, write_text
 from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
@@ -146,8 +146,8 @@ def refuse_other_work(
         )
     if is_other_data:
         raise RecipeError(
-            f"{folder} holds this {kind}, finished, but the data or the encoder's weights have "
-            "changed since; name another folder with --out"
+            f"{folder} holds this {kind}, finished, but the data or the encoder (weights, "
+            "tokenizer or config) have changed since; name another folder with --out"
         )
 
 
@@ -298,6 +298,10 @@ def build_record(
         costs=run_costs(trainer, training, latency),
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
+        predictions_sha256={
+            path.name: file_digest(path)
+            for path in sorted((trainer.folder / "predictions").glob("*.csv"))
+        },
     )
 
 

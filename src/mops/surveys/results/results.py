@@ -154,6 +154,7 @@ class Results:
     rounds: tuple[Round, ...] = ()  # of a race, or of seeds that were added
     missing: tuple[MissingTrial, ...] = ()
     caveats: tuple[Caveat, ...] = ()
+    key: str = ""  # a digest of the files that were judged
     format: int = FORMAT
 
     def __getitem__(self, name: str) -> CandidateResult:
