@@ -256,7 +256,7 @@ def machine_info() -> dict[str, Any]:
 
 @cache
 def code_digest() -> str:
-    """A digest of the parts of this package that decide a result: another one may train otherwise."""
+    """A digest of the code that decides a result: other code may train otherwise."""
     package, digest = Path(__file__).parent, hashlib.sha256()
     files = {path for pattern in CODE for path in package.glob(pattern)}
     for path in sorted(path for path in files if path.suffix in (".py", ".yaml")):

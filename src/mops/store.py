@@ -3,9 +3,10 @@
     FOLDER/KIND/KEY/mops-entry.json     written first: marks the entry, and describes it for people
     FOLDER/KIND/KEY/NAME.mops-block     its arrays, in one or more safetensors files
 
-Only files of these names are ever removed. A key names the content, and a block never changes: it is written to a draft and renamed. So many
-processes can read and fill the folder at once without locks; at worst two write the same block.
-Nothing here is needed: whatever is missing or broken is computed again.
+Only files of these names are ever removed. A key names the content, and a block never changes: it
+is written to a draft and renamed. So many processes can read and fill the folder at once without
+locks; at worst two write the same block. Nothing here is needed: whatever is missing or broken is
+computed again.
 """
 
 import contextlib

@@ -72,7 +72,7 @@ def test_a_survey_of_other_data_is_refused(
     other = shutil.copytree(data, tmp_path / "other")
     path = other / "sts-train.csv"
     path.write_text(path.read_text() + "\n")
-    with pytest.raises(RecipeError, match="other data.*the code, .*, is the same"):
+    with pytest.raises(RecipeError, match=r"other data.*the code, .*, is the same"):
         begin(two_plans(other), tmp_path / "survey")
 
 

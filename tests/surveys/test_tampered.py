@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from surveying import MadeSurvey, Skill, made_survey, write_trial
 
 from mops.files import file_digest
 from mops.surveys.results import judge
@@ -15,6 +14,7 @@ from mops.surveys.results.judge import judge_survey, read_judged
 from mops.surveys.results.recommend import recommend
 from mops.surveys.results.results import LEFT_OUT, Results
 from running import world
+from surveying import MadeSurvey, Skill, made_survey, write_trial
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A run whose folder was changed behind its back: it goes on as if nothing had been, or says why not."""
+"""A run whose folder was changed behind its back goes on, or says why it does not."""
 
 from __future__ import annotations
 
@@ -109,6 +109,9 @@ def test_two_processes_do_not_train_in_one_folder(recipe: Recipe, tmp_path: Path
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders are not locked there")
 def test_a_folder_is_held_once_in_one_process_too(tmp_path: Path) -> None:
-    with hold_folder(tmp_path / "run"):
-        with pytest.raises(RunError, match="--out"), hold_folder(tmp_path / "run"):
-            pass
+    with (
+        hold_folder(tmp_path / "run"),
+        pytest.raises(RunError, match="--out"),
+        hold_folder(tmp_path / "run"),
+    ):
+        pass

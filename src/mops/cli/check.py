@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mops.cli.options import JSON, read_recipe, training_options
+from mops.cli.options import JSON, STRICT, read_recipe, refuse_leaks, training_options
 from mops.cli.screen import OUT, print_table, print_warnings, respond
 from mops.config.recipe import Recipe
 from mops.data.batches import full_lengths, tokenise
@@ -29,13 +29,15 @@ TOKENS = (
 
 @click.command()
 @training_options
+@STRICT
 @JSON
-def command(as_json: bool, **options: Any) -> None:
+def command(strict: bool, as_json: bool, **options: Any) -> None:
     """Validate a recipe and its data without training.
 
     Shows for each task three parsed rows, counts and label balance per split, duplicates, overlap
     between splits, token lengths, truncation and the majority baseline; then the planned steps
-    and passes, the size of the plan and an estimate of the training time.
+    and passes, the size of the plan and an estimate of the training time. Warnings name leaks
+    between splits and between tasks, and labels that look wrong.
 
     \b
     Example:
@@ -48,8 +50,10 @@ def command(as_json: bool, **options: Any) -> None:
     }
     plan = forecast(recipe.with_labels(dataset.tasks), dataset)
     tasks = {name: asdict(report) for name, report in reports.items()}
-    facts = {"tasks": tasks, "notes": dataset.notes, **plan}
+    facts = {"tasks": tasks, "notes": dataset.notes, "leaks": dataset.leaks, **plan}
     respond(as_json, facts, show, reports, facts)
+    if strict:
+        refuse_leaks(dataset.leaks)
 
 
 def show(reports: Mapping[str, TaskReport], facts: Mapping[str, Any]) -> None:

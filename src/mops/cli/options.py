@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ import click
 from ruamel.yaml.error import YAMLError
 
 import mops
-from mops.errors import UsageError
+from mops.errors import GuardError, UsageError
 from mops.plans.catalog import EXAMPLE
 from mops.yaml_io import parse_yaml, read_yaml
 
@@ -128,6 +128,7 @@ BACKEND = click.option(
 ADDRESS = click.option(
     "--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine."
 )
+STRICT = click.option("--strict", is_flag=True, help="Leaks between splits or tasks are an error.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the complete recipe and exit.")
 
 
@@ -161,6 +162,15 @@ def read_recipe(
         given["recipe"] = None if has_own else default
     steps = {} if max_steps is None else {"training.max_steps": max_steps}
     return mops.recipe(config=config, data=data, set=dict(settings) | steps, **given)
+
+
+def refuse_leaks(leaks: Iterable[str]) -> None:
+    """For --strict."""
+    if told := list(dict.fromkeys(leaks)):
+        raise GuardError(
+            f"--strict: rows that are scored are also trained on: {'; '.join(told)}; remove them "
+            "from the training files, or leave out --strict"
+        )
 
 
 def load_predictor(model: Path, device: str | None, backend: str | None) -> mops.Predictor:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -84,8 +85,11 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
 
     def __init__(self, survey: Survey, folder: Path) -> None:
         super().__init__(survey.name)
-        forecast = Estimator().survey(survey).candidates
+        estimator = Estimator()
+        forecast = estimator.survey(survey).candidates
         self.estimates = {trial.name: trial.seconds for trial in forecast}
+        doubts = chain.from_iterable(each.doubts for each in estimator.datasets.values())
+        print_warnings(list(dict.fromkeys(doubts)))
         self.ledger, self.lock = Ledger(folder), Lock()
         self.closed: set[str] = set()  # trials that ended, or that pause until the next round
         self.seconds: dict[str, float] = {}  # estimated, by trial

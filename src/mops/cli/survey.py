@@ -14,9 +14,11 @@ from mops.cli.options import (
     DEVICE,
     JSON,
     PATH,
+    STRICT,
     TIME,
     parse_values,
     read_recipe,
+    refuse_leaks,
     source_options,
     stack,
 )
@@ -29,6 +31,7 @@ from mops.cli.screen import (
     print_warnings,
     respond,
 )
+from mops.data.dataset import dataset_key, read_dataset
 from mops.errors import UsageError
 from mops.surveys.budget import Estimator, Forecast, fit_budget, fit_race
 from mops.surveys.design import Survey, read_survey
@@ -98,6 +101,7 @@ PLANS = click.option(
               help="Train all trials anew where data, encoder or code have changed.")  # fmt: skip
 @click.option("--pack", "packed", metavar="FILE", type=PATH,
               help="Write the survey in a folder as one file, and stop.")  # fmt: skip
+@STRICT
 @click.option("--list", "mode", flag_value="list", help="List the named experiments and stop.")
 @click.option("--dry-run", "mode", flag_value="dry-run",
               help="Print trials, sizes and estimated time and stop.")  # fmt: skip
@@ -117,6 +121,7 @@ def command(
     keep: str,
     retry: bool,
     retrain: bool,
+    strict: bool,
     **options: Any,
 ) -> None:
     """Train many plans under one budget, measure their costs, and compare them.
@@ -158,6 +163,9 @@ def command(
         if tune_rates and mode != "dry-run":
             survey = find_rates(survey, folder, make_executor(**engine))
         survey = continued(survey, folder) if options["budget"] else survey
+    if strict:
+        recipes = {dataset_key(one.recipe): one.recipe for one in survey.candidates()}
+        refuse_leaks(leak for recipe in recipes.values() for leak in read_dataset(recipe).leaks)
     if mode == "dry-run":
         return print_forecast(survey, as_json)
     more = {"keep": keep, "retrain": retrain}

@@ -110,7 +110,8 @@ def train_until(
                 held.enter_context(begun(trainer, ready, label))
             schedule = trainer.schedule
             planned = PlannedRun(ready.recipe, ready.layout, schedule)
-            watcher.planned(task_budgets(schedule), planned_warnings(planned))
+            doubts = ready.dataset.doubts
+            watcher.planned(task_budgets(schedule), [*doubts, *planned_warnings(planned)])
             trainer.run(watcher, until)
             if not trainer.is_done:
                 return Paused(trainer.state.best_score, trainer.run_seconds)
@@ -310,6 +311,7 @@ def training_warnings(ready: Prepared, trainer: Trainer, untrained: Sequence[str
     training = train_info(trainer)
     planned = PlannedRun(ready.recipe, ready.layout, trainer.schedule)
     return [
+        *ready.dataset.doubts,
         *(f"{name}: no training step was taken for it" for name in untrained),
         *planned_warnings(planned, untrained),
         *([BEST_LAST] if training.is_best_last else ()),
