@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.harness import arguments, write_result
 from benchmarks.three_models import ENTRIES
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.data.tables import open_table
 from mops.predict.bundle import Predictor, take_windows
 from mops.predict.inference import Predictions, decide

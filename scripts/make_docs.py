@@ -33,7 +33,7 @@ from mops.surveys.expansion import count_steps
 from mops.surveys.experiments import EXPERIMENTS, Experiment, named_survey
 from mops.tables import markdown_lines
 from mops.tasks import KINDS, Kind
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml
 
 NOMINAL_GFLOPS = 200.0  # matrix products of a machine with two cores
 DOCS = Path(__file__).parent.parent / "docs"
@@ -70,7 +70,7 @@ def recipe_page() -> str:
         "`training` of its own. An epoch of the schedule `mixed` is a pass over the rows of all "
         "tasks.\n",
         "| name | | settings |\n|---|---|---|",
-        "\n".join(named_row(*item) for item in read_yaml(RECIPES).items()) + "\n",
+        "\n".join(named_row(*item) for item in read_own_yaml(RECIPES).items()) + "\n",
     ]
     for title, model in (
         ("Top level", Recipe),
@@ -234,9 +234,12 @@ def papers_page() -> str:
 
 def items_tables() -> Iterator[str]:
     """Everything that the papers describe: what it is here, and a command to try it."""
-    for group, items in read_yaml(ITEMS).items():
-        rows = [[str(number), what, here, f"`{command}`"] for number, what, here, command in items]
-        yield f"### {group}\n\n{markdown_lines(['', 'in the papers', 'here', 'try'], rows)}\n"
+    for group, items in read_own_yaml(ITEMS).items():
+        rows = (
+            f"| {number} | {what} | {here} | `{command}` |" for number, what, here, command in items
+        )
+        head = "| | in the papers | here | try |\n|---|---|---|---|"
+        yield "\n".join([f"### {group}\n", head, *rows, ""])
 
 
 def paper_section(paper: Paper) -> list[str]:
@@ -247,7 +250,9 @@ def paper_section(paper: Paper) -> list[str]:
             for row in table.rows
         ]
         columns = ["model", *table.columns.values()]
-        parts.append(f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{table.note}\n")
+        parts.append(
+            f"{table.title}\n\n{markdown_lines(columns, rows)}\n\n{table.note} {table.assessment}\n"
+        )
     findings = "\n".join(f"- {finding.text} {claim(finding)}" for finding in paper.findings)
     differences = "\n".join(f"- {text}" for text in paper.differences)
     return [

@@ -125,6 +125,23 @@ LAYOUTS = (
         comments=("ticket_id (ids, 40 different)", "created (dates)", "3 values: high, low, "),
     ),
     Layout(
+        "five kinds",
+        table(
+            "all.csv", body=[f"{text} and so on" for text in T], reply=U,
+            urgency=values(40, "low", "high"), topics=values(40, "a", "b;c", "a;c", "b"),
+            effort_score=[n + 0.5 for n in range(40)], relevance=[n / 8 for n in range(40)],
+            tags=[" ".join("B-X" if len(w) > 5 else "O" for w in f"{text} and so on".split())
+                  for text in T],
+        ),
+        {
+            "urgency": CLASS | {"text": "body"}, "topics": MULTI | {"text": "body"},
+            "effort_score": {"type": "regression", "text": "body", "range": [0, 40]},
+            "relevance": {"type": "similarity", "text": ["body", "reply"], "range": [0, 5]},
+            "tags": TAGGING | {"text": "body"},
+        },
+        comments=("the longer text; could also be a pair with reply", "two columns of texts"),
+    ),
+    Layout(
         "ratings",
         table("reviews.csv", text=T, rating=values(40, 1, 2.5, 3, 4, 5)),
         {"reviews": {"type": "regression", "text": "text", "label": "rating", "range": [1, 5]}},
@@ -206,6 +223,17 @@ LAYOUTS = (
         {"in-domain": CLASS | {"columns": ["source", "label", "mark", "sentence"],
                                "text": "sentence", "label": "label", "split": None}},
         ("out_of_domain_dev.tsv: a further validation file of in_domain_train.tsv",),
+    ),
+    Layout(
+        "cola",  # a known name, and a file that is not one of its own
+        several(*(
+            lambda root, name=name: save(
+                root / f"{name}.tsv", delimited(rows(40, sentence=T, label=values(40, 0, 1)), "\t")
+            )
+            for name in ("train", "dev", "dev_ood")
+        )),
+        {"cola": CLASS | {"text": "sentence", "split": None}},
+        ("dev_ood.tsv: not one of the files of the known cola",),
     ),
     Layout(
         "machamp classification",

@@ -1,38 +1,93 @@
 """Atomic writes: files that matter are written to a draft beside their place and renamed."""
 
 import contextlib
+import errno
+import glob
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from mops.errors import RecipeError, RunError
 
-DRAFT = ".*.part"
+DRAFT, ASIDE = ".*.part", "old"
+UNSYNCED = (errno.EINVAL, errno.ENOTSUP)  # file systems that cannot sync a folder
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A draft next to `path`, which replaces `path` at the end.
+    """A draft next to `path`, which replaces `path` at the end, and survives a loss of power.
 
-    On any error the draft is removed and `path` is unchanged.
+    On any error the draft is removed and `path` is unchanged. A symbolic link stays a link: its
+    target is replaced. A device or a pipe cannot be replaced, so it is its own draft.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    place = Path(os.path.realpath(path))
+    is_stream = path.exists() and not (path.is_file() or path.is_dir())
+    draft = path if is_stream else beside(place, "part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if is_stream:
+            yield path
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        put_back(place)
         yield draft
-        if draft.is_dir() and path.exists():
-            shutil.rmtree(path)
-        draft.replace(path)
+        sync(draft)
+        replace(draft, place)
+        sync(place.parent, deep=False)
     except OSError as error:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}; nothing was changed. "
             "Free some space or choose another folder with --out"
         ) from error
     finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+        if not is_stream:
+            remove(draft)
+
+
+def beside(place: Path, ending: str) -> Path:
+    """A new hidden name in the same folder; containers may share process numbers."""
+    return place.with_name(f".{place.name}.{secrets.token_hex(4)}.{ending}")
+
+
+def replace(draft: Path, place: Path) -> None:
+    """Rename a draft to its place; an old folder is moved aside first, and then removed."""
+    if not (draft.is_dir() and place.exists()):
+        draft.replace(place)
+        return
+    old = beside(place, ASIDE)
+    place.rename(old)
+    try:
+        draft.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
+    remove(old)
+
+
+def put_back(place: Path) -> None:
+    """What a process that died between two renames has moved aside."""
+    for old in place.parent.glob(f".{glob.escape(place.name)}.*.{ASIDE}"):
+        remove(old) if place.exists() else old.rename(place)
+
+
+def remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def sync(path: Path, *, deep: bool = True) -> None:
+    """Force a file or a folder, with all that it holds, to the disk."""
+    for each in (path, *(path.rglob("*") if deep else ())):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in UNSYNCED or not each.is_dir():
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def holds(folder: Path, *markers: str, kind: str) -> bool:
@@ -54,7 +109,7 @@ def holds(folder: Path, *markers: str, kind: str) -> bool:
 
 def remove_drafts(folder: Path) -> None:
     for draft in list(folder.rglob(DRAFT)):
-        shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+        remove(draft)
 
 
 def file_digest(file: str | Path) -> str:

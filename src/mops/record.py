@@ -24,7 +24,7 @@ from typing import Any
 from mops import __version__
 from mops.errors import UsageError
 from mops.files import file_digest
-from mops.yaml_io import to_value
+from mops.yaml_io import read_json, to_value
 
 FORMAT = 2  # of record.json
 CONVERGED = 0.005  # a smaller change of the score by the last evaluation
@@ -220,16 +220,16 @@ def read_record(path: str | Path) -> Record:
 def read_format(path: Path, expected: int, what: str) -> dict[str, Any]:
     """The JSON object in a file that was written in this format, or one line that says why not."""
     try:
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as cause:
+        data = read_json(path)
+    except UsageError as cause:
         raise UsageError(f"{path} is not {what}: {cause}") from cause
-    format_number = data.get("format") if isinstance(data, dict) else None
+    format_number = data.get("format")
     if format_number != expected:
         raise UsageError(
             f"{path} is not {what} that this version of mops reads: its format is {format_number}, "
             f"expected {expected}; make it again, or use the version that wrote it"
         )
-    return dict(data)
+    return data
 
 
 def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -59,6 +59,7 @@ class Task:
     loss: str = ""
     score: str = ""
     class_weights: tuple[float, ...] = ()
+    is_balanced: bool = False  # class weights follow from the training rows
     separator: str = ";"  # between the labels in a cell of a multilabel
 
     def __post_init__(self) -> None:

@@ -1,6 +1,13 @@
-"""YAML 1.2 in and out, and validation of outside data with one-line errors."""
+"""YAML 1.2 in and out, JSON in, and validation of outside data with one-line errors.
+
+Files from outside are regular files of bounded size and depth, and their YAML has no aliases: a
+few lines of aliases can stand for gigabytes.
+"""
 
 import io
+import json
+import os
+import stat
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -8,7 +15,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 
 from mops.errors import RecipeError, UsageError, nearest
 
@@ -39,16 +48,69 @@ ALLOWED = {  # pydantic's type of another error -> what is allowed there
     "tuple_type": "a list",
 }
 MOST_SHOWN = 80  # characters of a value
+MOST_JSON, MOST_YAML = 64 * 2**20, 2**19  # bytes of a file; a tokenizer of 250,000 words has 17 MB
+MOST_DEPTH = 50  # of values within values
+
+
+class FlatComposer(Composer):
+    """Refuses aliases and deep nesting before anything is built."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.parser.check_event(AliasEvent):
+            raise YAMLError("it has an alias (*name), which is not read; write the value out")
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise YAMLError(f"values are nested more than {MOST_DEPTH} deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def read_text(path: Path, error: type[UsageError] = UsageError, most: int = MOST_JSON) -> str:
+    """The UTF-8 text of a regular file of at most `most` bytes."""
+    try:
+        # Without waiting: a FIFO that nobody writes to would never open.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise error(f"{path} is not a regular file; name a file")
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise error(f"{path} has more than {most:,} bytes, which is no file of this kind")
+        return content.decode("utf-8-sig")
+    except OSError as cause:
+        raise error(f"cannot read {path}: {cause.strerror}") from cause
+    except UnicodeDecodeError as cause:
+        raise error(f"{path} is not UTF-8 text; save it as UTF-8") from cause
+
+
+def read_json(path: Path, error: type[UsageError] = UsageError) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        data = json.loads(read_text(path, error))
+        check_depth(data)
+    except (ValueError, RecursionError) as cause:
+        raise error(f"{path} is not valid JSON: {cause}") from cause
+    if not isinstance(data, dict):
+        raise error(f"{path} holds {type(data).__name__}, not an object of keys and values")
+    return data
+
+
+def check_depth(data: Any) -> None:
+    level: list[Any] = [[data]]
+    for _ in range(MOST_DEPTH):
+        rows = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for row in rows for item in row if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"values are nested more than {MOST_DEPTH} deep")
 
 
 def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
-        data = parse_yaml(path.read_text(encoding="utf-8-sig"))
-    except OSError as cause:
-        raise error(f"cannot read {path}: {cause.strerror}") from cause
-    except UnicodeDecodeError as cause:
-        raise error(f"{path} is not UTF-8 text; save it as UTF-8") from cause
+        data = parse_yaml(read_text(path, error, MOST_YAML), FlatComposer)
     except YAMLError as cause:
         raise error(f"{path} is not valid YAML: {' '.join(str(cause).split())[:160]}") from cause
     if not isinstance(data, dict):
@@ -56,9 +118,19 @@ def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, An
     return data
 
 
-def parse_yaml(text: str) -> Any:
+def read_own_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a file of this package, which may have aliases."""
+    return dict(parse_yaml(path.read_text("utf-8"), Composer))
+
+
+def parse_yaml(text: str, composer: type[Composer] = FlatComposer) -> Any:
     """YAML 1.2, safe: `1e-3` is a number, no tag runs code."""
-    return unshared(YAML(typ="safe", pure=True).load(text))
+    reader = YAML(typ="safe", pure=True)
+    reader.Composer = composer
+    try:
+        return unshared(reader.load(text))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as cause:
+        raise YAMLError(f"a value cannot be read: {cause}") from cause  # as a date in month 13
 
 
 def unshared(data: Any) -> Any:
@@ -72,6 +144,7 @@ def format_yaml(data: dict[str, Any]) -> str:
     writer = YAML()
     writer.default_flow_style = None
     writer.width = 100
+    writer.representer.ignore_aliases = lambda _: True
     out = io.StringIO()
     writer.dump(data, out)
     return out.getvalue()

@@ -8,7 +8,8 @@ from dataclasses import asdict
 import pytest
 
 from mops.data.checks import examine
-from mops.data.dataset import Row, RowsRead
+from mops.data.dataset import RowsRead
+from mops.data.splits import Row
 from mops.tasks import Task
 
 SENTIMENT = Task(

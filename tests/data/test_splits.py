@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from building import THREE_TASKS
-from mops.data.dataset import (
+from mops.config.training import TaskEntry
+from mops.data.dataset import Dataset, RowsRead, split_off
+from mops.data.splits import (
+    COMMON_ROWS,
     HALVES,
-    Dataset,
     Row,
-    RowsRead,
     cut_halves,
+    divide_rows,
     group_rows,
+    merge_tasks,
     normalised,
-    split_rows,
 )
 from mops.errors import DataError
 
@@ -34,8 +39,26 @@ def singles(count: int) -> list[Row]:
     return rows_of(*((f"sentence number {number}",) for number in range(count)))
 
 
-def sentences(rows: tuple[Row, ...]) -> set[str]:
-    return {normalised(text) for row in rows for text in row.texts}
+def sentences(rows: tuple[Row, ...], known: list[Row]) -> set[str]:
+    """Those that are not so frequent that they link no rows."""
+    counts = Counter(text for row in known for text in {normalised(own) for own in row.texts})
+    own = {normalised(text) for row in rows for text in row.texts}
+    return {text for text in own if counts[text] <= COMMON_ROWS}
+
+
+def split_rows(
+    rows: Sequence[Row], share: float, seed: int
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    parts = divide_rows(rows, (1 - share, share), seed)
+    first, second = (
+        tuple(row for row, own in zip(rows, parts, strict=True) if own == part) for part in (0, 1)
+    )
+    return first, second
+
+
+def labelled(*labels: object) -> list[Row]:
+    rows = singles(len(labels))
+    return [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -59,14 +82,9 @@ def test_split_never_shares_a_sentence_and_loses_no_row(
 ) -> None:
     """Train and validation are a partition of the rows, with no sentence in both."""
     rows = rows_of(*pairs)
-    try:
-        train, validation = split_rows(rows, share, seed)
-    except DataError as error:
-        assert "one side would be empty" in str(error)
-        return
-    assert not sentences(train) & sentences(validation)
+    train, validation = split_rows(rows, share, seed)
+    assert not sentences(train, rows) & sentences(validation, rows)
     assert sorted((*train, *validation), key=lambda row: int(row.id)) == rows
-    assert train and validation
     assert all(list(side) == [row for row in rows if row in side] for side in (train, validation))
 
 
@@ -99,8 +117,51 @@ def test_rows_without_text_are_no_group() -> None:
 
 @pytest.mark.parametrize("texts", [[], [("a",)], [("a", "b"), ("b", "c"), ("C!", "d")]])
 def test_split_with_an_empty_side_is_refused(texts: list[tuple[str, ...]]) -> None:
+    rows = rows_of(*texts)
+    entry = TaskEntry(type="classification", text="text", label="label", split=0.4)
     with pytest.raises(DataError, match="one side would be empty"):
-        split_rows(rows_of(*texts), 0.4, 1)
+        split_off(entry, RowsRead("a.csv", tuple(rows)), rows)
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.2), (0.2,) * 5, (0.5, 0.5)])
+def test_every_part_has_its_share_of_every_label(shares: tuple[float, ...]) -> None:
+    """To one row, also of a class with few rows; values are even in their fifths."""
+    draw = random.Random(3)
+    classes = ["rare"] * 10 + ["some"] * 50 + ["most"] * 140
+    values = [draw.random() ** 3 for _ in range(200)]
+    for labels in (classes, values):
+        draw.shuffle(labels)
+        parts = divide_rows(labelled(*labels), shares, 1)
+        bins = labels if labels is classes else np.digitize(labels, np.quantile(values, [0.2, 0.8]))
+        for label, count in Counter(bins).items():
+            own = Counter(part for part, other in zip(parts, bins, strict=True) if other == label)
+            assert all(abs(own[n] - share * count) <= 1 for n, share in enumerate(shares))
+
+
+def test_parts_share_the_labels_of_several_tasks() -> None:
+    """Rows with a class, labels and none at all, beside a chain of shared sentences."""
+    draw = random.Random(4)
+    colours = [draw.choice(["red", "blue", None]) for _ in range(400)]
+    moods = [tuple(sorted(draw.sample("xyz", draw.randint(0, 2)))) for _ in range(400)]
+    rows = merge_tasks({"colour": labelled(*colours), "mood": labelled(*moods)})
+    chain = [(f"link {n}", f"link {n + 1}") for n in range(150)]
+    chained = [replace(row, where=f"b.csv:{row.id}") for row in rows_of(*chain)]
+    parts = np.array(divide_rows([*rows, *chained], (0.2,) * 5, 1))
+    assert len(set(parts[400:])) == 1 and min(np.bincount(parts)) >= 0.15 * 550
+    others = [part for part in range(5) if part != parts[-1]]
+    for label in ("colour red", "colour blue", "mood x", "mood y", "mood z"):
+        has = np.array([label in row.label for row in rows])
+        own = np.bincount(parts[:400][has], minlength=5)[others]
+        assert own.max() - own.min() <= 6
+
+
+def test_a_stock_text_links_no_pairs() -> None:
+    """Ten replies to 300 questions: without this all rows would be one group."""
+    rows = rows_of(*((f"question {n}", f"reply {n % 10}") for n in range(300)))
+    assert len(group_rows(rows)) == 300
+    rare = rows_of(*((f"question {n}", f"reply {n % 100}") for n in range(300)))
+    assert len(group_rows(rare)) == 100
+    assert len(group_rows(rows_of(*[("thanks", "bye")] * 100))) == 1
 
 
 # ------------------------------------------------------------------ halves of validation rows
@@ -117,7 +178,7 @@ def test_halves_never_share_a_sentence(pairs: list[tuple[str, str]]) -> None:
         for name in HALVES
     )
     assert len(first) + len(second) == len(rows)
-    assert not sentences(first) & sentences(second)
+    assert not sentences(first, rows) & sentences(second, rows)
     largest = max(map(len, group_rows(rows).values()))
     assert abs(len(first) - len(second)) <= largest
 

@@ -13,7 +13,6 @@ from mops.data.batches import (
     TaskData,
     TokenTable,
     full_lengths,
-    load_tokenizer,
     make_batch,
     tokenise,
 )
@@ -35,7 +34,7 @@ PAIRS = tuple((one, two) for one in TEXTS[:6] for two in TEXTS[2:])
 
 @pytest.fixture(scope="module")
 def minilm() -> Any:
-    return load_tokenizer(find_encoder("minilm").folder)
+    return find_encoder("minilm").tokenizer
 
 
 @pytest.fixture(scope="module")

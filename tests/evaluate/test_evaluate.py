@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from building import THREE_TASKS
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.evaluate.evaluate import PARTS, judge, score_table
 from mops.predict.inference import Predictions
 

@@ -234,10 +234,8 @@ def answers(text: str) -> list[dict[str, str]]:
 
 def test_the_folder_is_complete_and_describes_itself(made: World, exported: Path) -> None:
     names = {path.name for path in exported.iterdir()}
-    expected = (
-        "README.md config.json model.onnx model.onnx.data plan.yaml tasks.yaml tokenizer.json"
-    )
-    assert names == set(expected.split())
+    copied = "README.md manifest.json plan.yaml tasks.yaml tokenizer.json"
+    assert names == {"config.json", "model.onnx", "model.onnx.data", *copied.split()}
     facts = json.loads((exported / "config.json").read_text())["onnx"]
     assert facts["weights"] == "float32" and 0 <= facts["difference"] <= 1e-4
     card = (exported / "README.md").read_text()

@@ -13,8 +13,9 @@ from tokenizers import Tokenizer, models
 
 from building import SPECIAL, VOCABULARY, tiny_tokenizer
 from mops.config.training import Training
-from mops.data.dataset import Dataset, normalised, read_dataset
+from mops.data.dataset import Dataset, read_dataset
 from mops.data.schedule import generator
+from mops.data.splits import normalised
 from mops.errors import DataError, EncoderError
 from mops.plans.shapes import Reading
 from mops.training.masked_words import (

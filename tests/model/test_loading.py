@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from building import VOCABULARY, build_network, tiny_tokenizer
-from mops.data.batches import load_tokenizer
+from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
 from mops.model import sources
 from mops.model.sources import EncoderSource, find_encoder
@@ -295,7 +295,10 @@ def vocabulary_only(folder: Path) -> None:
 def test_vocabulary_instead_of_tokenizer(folder: Path) -> None:
     vocabulary_only(folder)
     pair = ("Bans, the bully?", "DO re mi")
-    expected, found = tiny_tokenizer().encode(*pair), load_tokenizer(folder).encode(*pair)
+    expected, found = (
+        tiny_tokenizer().encode(*pair),
+        load_tokenizer(folder, sources.read_shape(folder)).encode(*pair),
+    )
     assert (found.ids, found.type_ids) == (expected.ids, expected.type_ids)
     assert 3 not in found.ids
 
@@ -303,12 +306,16 @@ def test_vocabulary_instead_of_tokenizer(folder: Path) -> None:
 def test_vocabulary_of_a_cased_model(folder: Path) -> None:
     vocabulary_only(folder)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}', "utf-8")
-    tokens = load_tokenizer(folder).encode("do DO").tokens
+    tokens = load_tokenizer(folder, sources.read_shape(folder)).encode("do DO").tokens
     assert tokens == ["[CLS]", "do", "[UNK]", "[SEP]"]
 
 
 def test_no_tokenizer_or_a_damaged_one(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{", "utf-8")
-    assert "tokenizer.json cannot be read" in refusal(lambda: load_tokenizer(folder))
+    assert "tokenizer.json is not valid JSON" in refusal(
+        lambda: load_tokenizer(folder, sources.read_shape(folder))
+    )
     (folder / "tokenizer.json").unlink()
-    assert "neither tokenizer.json nor vocab.txt" in refusal(lambda: load_tokenizer(folder))
+    assert "neither tokenizer.json nor vocab.txt" in refusal(
+        lambda: load_tokenizer(folder, sources.read_shape(folder))
+    )

@@ -13,7 +13,7 @@ from papers_made import candidate, material, ours_of, paired, trials_of
 
 from mops.papers import compare_with
 from mops.papers.findings import ABSENT, FAILS, HOLDS, OPEN, SMALLER, Claim, at_least, judge
-from mops.papers.paper import Finding, OurResults, PaperModel, read_paper
+from mops.papers.paper import TASKS, Finding, OurResults, PaperModel, read_paper
 from mops.surveys.results.results import WAITING, CandidateResult, MissingTrial
 
 ERROR = 0.01 * math.sqrt(2)  # of a difference between two made candidates
@@ -350,3 +350,15 @@ def test_of_several_candidates_the_first_of_the_survey_is_meant_not_the_best() -
     ours = ours_of(*made, models={"III": PaperModel("late:III")})
     assert ours.results.candidates[0].name == "late:III, y"
     assert [one.name for one in ours.find("III")] == ["late:III, x"]
+
+
+def test_overall_scores_are_over_the_papers_tasks() -> None:
+    """A fourth task that one candidate alone has learnt well moves nothing."""
+    four = {"tasks": (*TASKS, "movies"), "loss_weights": {}}
+    ours = ours_of(
+        candidate("base", 0.6, scores={"movies": 0.5}, **four),
+        candidate("a", 0.6, scores={"movies": 0.9}, **four),
+    )
+    text = why(ours, ("a", "base"))
+    assert text.startswith("overall, a minus base: +0.000 ["), text
+    assert why(ours, ("a", "base"), measures=("movies",)).startswith("movies, a minus base: +0.400")

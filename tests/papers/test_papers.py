@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 from statistics import mean
@@ -290,7 +291,7 @@ def test_the_screen_shows_tables_findings_and_differences() -> None:
     from mops.cli.report import print_paper
 
     with OUT.capture() as shown:
-        print_paper(compare_with("progressive", *material(candidate("progressive"))))
+        print_paper(compare_with("progressive", *material(candidate("progressive-norm"))))
     text = shown.get()
     assert "Shared Layer" in text and "0.591" in text
     assert "Of 8 findings: 8 not in this survey." in text
@@ -306,3 +307,16 @@ def test_claims_are_a_table() -> None:
 def test_an_unknown_paper() -> None:
     with pytest.raises(UsageError, match=r"no paper 'hybird'; there are mops, .*'hybrid'"):
         compare_with("hybird", *material())
+
+
+def test_a_table_says_which_differences_the_data_exclude() -> None:
+    """The intervals of all its models that we have against its first; without a second none."""
+    one, other = candidate("frozen+late:III", 0.60), candidate("frozen+late:SSS", 0.62)
+    tables = {t.name: t for t in compare_with("mops", *material(one, other)).tables}
+    words = "Our data exclude differences in overall from frozen+late:III below "
+    low, high = re.findall(r"[+-]\d\.\d+", tables["mops-frozen"].note.partition(words)[2])
+    against = material(one, other)[0].joint()["overall"].against("frozen+late:III")
+    expected = against["frozen+late:SSS"]
+    assert (low, high) == (f"{expected.low:+.3f}", f"{expected.high:+.3f}")
+    assert "exclude" not in tables["mops-finetuned"].note
+    assert all(table.assessment in tables[table.name].note for table in PAPERS["mops"].tables)

@@ -14,7 +14,7 @@ from sklearn import metrics
 import mops
 from building import THREE_TASKS, WORDS, build_network, tiny_tokenizer
 from mops.data import batches
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.errors import UsageError
 from mops.plans.shapes import Reading
 from mops.predict import bundle as bundle_module

@@ -13,7 +13,8 @@ import numpy as np
 from survey_data import HOSTILE, write_csv
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import Dataset, Row, encode_targets
+from mops.data.dataset import Dataset, encode_targets
+from mops.data.splits import Row
 from mops.evaluate.evaluate import overall_of, score_table
 from mops.evaluate.metrics import score
 from mops.model.sources import find_encoder

@@ -14,6 +14,8 @@ from mops.config.recipe import to_recipe
 from mops.data.dataset import Dataset, read_dataset
 from mops.errors import MopsError, RecipeError
 from mops.model.sources import find_encoder
+from mops.plans.layout import lay_out
+from mops.plans.shapes import EncoderShape, Reading
 from mops.surveys.budget import Estimator
 from mops.surveys.design import Survey, to_survey
 from mops.surveys.experiments import (
@@ -204,9 +206,23 @@ def test_progressive_tries_edges_gradients_and_norms() -> None:
     assert alone - {("*", "*")} == {
         ("sentiment", "paraphrase"), ("sentiment", "similarity"), ("paraphrase", "similarity"),
     }  # fmt: skip
-    assert {"shared", "progressive"} == {
-        c.recipe.plan for c in found if "norm" in c.name.partition("head=")[2]
-    }
+    normed = [c.recipe.sharing_plan() for c in found if c.recipe.sharing_plan().late]
+    assert [plan.name for plan in normed] == ["late:N", "progressive-norm"]
+    assert all(plan.late == normed[0].late and not plan.late[0].per for plan in normed)
+
+
+def test_pals_have_projections_of_every_layer_and_movies_as_a_fourth_task() -> None:
+    """On BERT-base 5.28 M weights a task, as computed from the report."""
+    shape = EncoderShape(
+        family="bert", depth=12, width=768, heads=12, inner=3072, words=30522, positions=512
+    )
+    tasks = list(dataset(*THREE).tasks.values())
+    found = {c.name: c.recipe.sharing_plan() for c in survey("pals", *THREE).candidates()}
+    base = lay_out(found["shared"], tasks, shape, Reading()).parameters
+    own = lay_out(found["pals:parallel-apart"], tasks, shape, Reading()).parameters - base
+    assert own == pytest.approx(3 * 5.28e6, rel=0.002)
+    assert survey("pals", *TASKS["four"]).candidates()[0].recipe.training.schedule == "annealed"
+    assert set(EXPERIMENTS["pals"].joins) == {"movies"}
 
 
 def test_schedules_see_equal_rows_in_every_step() -> None:

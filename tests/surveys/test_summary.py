@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.errors import RunError, UsageError
 from mops.evaluate.evaluate import judge, read_predictions, write_predictions
 from mops.predict.inference import Predictions

@@ -14,7 +14,8 @@ from same_runs import assert_same_model
 
 import mops
 from mops.config.recipe import Recipe
-from mops.data.dataset import cut_halves, read_dataset
+from mops.data.dataset import read_dataset
+from mops.data.splits import cut_halves
 from mops.training.batched import train_many
 from mops.training.checkpoint import BEST
 from mops.training.prepare import TaskObjective

@@ -11,7 +11,8 @@ import click
 
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, PATH
-from mops.data.dataset import Row, read_task, shared_files
+from mops.data.dataset import read_task, shared_files
+from mops.data.splits import Row
 from mops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "pretrain": "Continue masked-language-model pretraining on the tasks' texts.",
     "eval": "Score a trained model on its data, or on other data.",
     "predict": "Predict every row of a file with a trained model.",
+    "verify": "Check the files of a trained model against its manifest.",
     "serve": "Answer requests over HTTP with a trained model.",
     "export": "Write a trained model for other tools.",
     "survey": "Train many plans under one budget and compare them.",

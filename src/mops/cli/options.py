@@ -116,6 +116,11 @@ MORE_TRAIN = click.option(
     help="One more training file of a task; TASK=FILE@0.5 takes half of its rows in each pass. "
     "Repeatable.",
 )  # fmt: skip
+FOLDS = click.option(
+    "--folds", type=click.IntRange(min=2), metavar="N",
+    help="N-fold cross-validation, for few rows: N trainings, each judging the rows that it did "
+    "not see.",
+)  # fmt: skip
 SEED = click.option("--seed", type=int, help="Random seed.")
 DEVICE = click.option(
     "--device", metavar="DEVICE", help="Device for tensors: auto, cpu, cuda, cuda:1, mps."
@@ -139,7 +144,7 @@ def stack(*options: Option) -> Option:
 
 source_options = stack(CONFIG, DATA, ENCODER, TASKS, SET)
 recipe_options = stack(CONFIG, DATA, ENCODER, PLAN, TASKS, SEED, DEVICE, SET)
-training_options = stack(recipe_options, RECIPE, MORE_TRAIN)
+training_options = stack(recipe_options, RECIPE, MORE_TRAIN, FOLDS)
 
 
 def read_recipe(
@@ -148,6 +153,7 @@ def read_recipe(
     data: str | None,
     settings: tuple[tuple[str, Any], ...] = (),
     max_steps: int | None = None,
+    folds: int | None = None,
     default: str | None = None,
     **given: Any,
 ) -> mops.Recipe:
@@ -161,7 +167,8 @@ def read_recipe(
         has_own = config is not None and "training" in read_yaml(config)
         given["recipe"] = None if has_own else default
     steps = {} if max_steps is None else {"training.max_steps": max_steps}
-    return mops.recipe(config=config, data=data, set=dict(settings) | steps, **given)
+    own = {} if folds is None else {"training.folds": folds}
+    return mops.recipe(config=config, data=data, set=dict(settings) | steps | own, **given)
 
 
 def refuse_leaks(leaks: Iterable[str]) -> None:

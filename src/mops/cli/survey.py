@@ -12,6 +12,7 @@ from mops.cli.options import (
     ADDRESS,
     COUNT,
     DEVICE,
+    FOLDS,
     JSON,
     PATH,
     STRICT,
@@ -82,6 +83,7 @@ PLANS = click.option(
                    "Repeatable: all combinations.")  # fmt: skip
 @click.option("--seeds", metavar="N|A,B", type=parse_seeds,
               help="The number of seeds, or the seeds.")  # fmt: skip
+@FOLDS
 @click.option("--max-steps", type=COUNT, help="Steps of every trial.")
 @click.option("--budget", metavar="1h", callback=TIME,
               help="Time for all: a race, or with --seeds the steps that fit.")  # fmt: skip
@@ -163,9 +165,8 @@ def command(
         if tune_rates and mode != "dry-run":
             survey = find_rates(survey, folder, make_executor(**engine))
         survey = continued(survey, folder) if options["budget"] else survey
-    if strict:
-        recipes = {dataset_key(one.recipe): one.recipe for one in survey.candidates()}
-        refuse_leaks(leak for recipe in recipes.values() for leak in read_dataset(recipe).leaks)
+    recipes = {dataset_key(one.recipe): one.recipe for one in survey.candidates() if strict}
+    refuse_leaks(leak for recipe in recipes.values() for leak in read_dataset(recipe).leaks)
     if mode == "dry-run":
         return print_forecast(survey, as_json)
     more = {"keep": keep, "retrain": retrain}
@@ -242,6 +243,7 @@ def vary(
     values: tuple[tuple[str, list[Any]], ...] = (),
     settings: tuple[tuple[str, Any], ...] = (),
     seeds: int | list[int] | None = None,
+    folds: int | None = None,
     budget: float | None = None,
 ) -> Survey:
     if max_steps and budget and seeds is not None:
@@ -250,7 +252,8 @@ def vary(
         )
     survey = survey.with_plans(plans) if plans else survey
     survey = survey.with_values(dict(values)) if values else survey
-    survey = survey.with_settings(dict(settings)) if settings else survey
+    own = {"training.folds": folds} if folds else {}
+    survey = survey.with_settings(dict(settings) | own) if settings or own else survey
     survey = survey.changed(seeds=seeds) if seeds is not None else survey
     survey = survey.changed(steps=max_steps) if max_steps else survey
     if not budget:

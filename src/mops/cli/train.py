@@ -27,9 +27,7 @@ from mops.tables import format_bytes, format_count, format_seconds
 @STRICT
 @DRY_RUN
 @JSON
-def command(
-    out: Path | None, strict: bool, dry_run: bool, as_json: bool, **options: Any
-) -> None:
+def command(out: Path | None, strict: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train one plan and save the model.
 
     The folder of the run holds recipe.yaml, record.json, curve.jsonl, predictions/ and the bundle

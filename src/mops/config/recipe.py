@@ -13,7 +13,7 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, check_length
 from mops.tasks import Task
-from mops.yaml_io import format_yaml, read_yaml, to_value
+from mops.yaml_io import format_yaml, read_own_yaml, to_value
 
 
 class Recipe(Strict):
@@ -48,9 +48,18 @@ class Recipe(Strict):
 
     def with_labels(self, tasks: Mapping[str, Task]) -> Self:
         """The complete recipe, with what was read from the data."""
-        learnt = {n: {"labels": task.labels, "scale": task.scale} for n, task in tasks.items()}
+        learnt = {n: {key: getattr(task, key) for key in LEARNT} for n, task in tasks.items()}
         entries = {n: entry.model_copy(update=learnt[n]) for n, entry in self.tasks.items()}
         return self.model_copy(update={"tasks": entries})
+
+    def in_fold(self, number: int = 1) -> Self:
+        """The training of one fold; the recipe itself where it has none."""
+        if not (count := self.training.folds):
+            return self
+        fold = {"split": None, "fold": (number, count)}
+        entries = {name: entry.model_copy(update=fold) for name, entry in self.tasks.items()}
+        training = self.training.model_copy(update={"folds": None})
+        return self.model_copy(update={"tasks": entries, "training": training})
 
     def to_data(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
@@ -67,10 +76,11 @@ class Recipe(Strict):
         return self.model_dump(mode="json", exclude_defaults=True, exclude=ignored_keys)
 
 
+LEARNT = ("labels", "scale", "class_weights")  # from the training rows, where it is silent
 BY_TASK = ("loss_weights", "pair", "per_task_batch_size", "task_steps", "train_tasks")
 FORMER = {  # other spelling -> how the key is written here
     other: key
-    for key, spellings in read_yaml(Path(__file__).with_name("spellings.yaml")).items()
+    for key, spellings in read_own_yaml(Path(__file__).with_name("spellings.yaml")).items()
     for other in spellings
 }
 
@@ -95,6 +105,7 @@ def find_problems(recipe: Recipe) -> Iterator[str]:
     training, tasks = recipe.training, recipe.task_values()
     yield from unknown_tasks(training, list(tasks))
     yield from stage_problems(training)
+    yield from fold_problems(recipe)
     yield from method_problems(training)
     for name in training.augment.swap if training.augment else ():
         if not tasks[name].is_pair:
@@ -127,6 +138,18 @@ def unknown_tasks(training: Training, tasks: list[str]) -> Iterator[str]:
             if name not in tasks:
                 known = f"the tasks are {', '.join(tasks)}.{nearest(name, tasks)}"
                 yield f"training.{key} names {name!r}; {known}"
+
+
+def fold_problems(recipe: Recipe) -> Iterator[str]:
+    """Parts of the training rows that are no folds."""
+    for name, entry in recipe.tasks.items():
+        if (entry.fold or recipe.training.folds) and entry.validation:
+            yield (
+                f"task {name!r} has a `validation` file, but folds are made of the training rows; "
+                f"remove `validation` (--set tasks.{name}.validation=null), or name it as `test`"
+            )
+        if entry.fold and entry.fold[0] > entry.fold[1]:
+            yield f"task {name!r}: `fold` is {list(entry.fold)}; write the second of five as [2, 5]"
 
 
 def stage_problems(training: Training) -> Iterator[str]:

@@ -12,7 +12,7 @@ from mops.errors import RecipeError
 from mops.kinds.classes import canonical_label
 from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
 from mops.tasks import KINDS, Task
-from mops.yaml_io import read_yaml, to_value
+from mops.yaml_io import read_own_yaml, to_value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -26,7 +26,7 @@ ScheduleName = Literal[
 PairMode = Literal["cross", "bi"]
 Decay = Literal["none", "linear", "cosine", "one-cycle"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
-SAME_IN_TASK = ("type", "label", "range", "scale", "loss", "score", "class_weights", "separator")
+SAME_IN_TASK = ("type", "label", "range", "scale", "loss", "score", "separator")
 LOSS_WEIGHTS = ("uncertainty", "dwa")
 SUM = "sum"  # plain gradients: one backward pass, nothing per task
 
@@ -44,7 +44,7 @@ class Aggregator:
 
 AGGREGATORS: Mapping[str, Aggregator] = {
     name: Aggregator(**row)
-    for name, row in read_yaml(Path(__file__).with_name("aggregators.yaml")).items()
+    for name, row in read_own_yaml(Path(__file__).with_name("aggregators.yaml")).items()
 }
 
 
@@ -94,6 +94,11 @@ class TaskEntry(Strict):
     split: Annotated[float, Field(gt=0, lt=1)] | None = doc(
         None, "fraction of the training rows for validation when there is no such file"
     )
+    fold: tuple[Count, Count] | None = doc(
+        None,
+        "the part of the training rows for validation, instead of `split`: [2, 5] is the second of "
+        "five; `training.folds` writes this key",
+    )
     columns: tuple[str, ...] = doc((), "column names of files without a header")
     split_column: str | None = doc(
         None,
@@ -109,10 +114,11 @@ class TaskEntry(Strict):
         "order of labels), mse, mae or huber; default: by type",
     )
     score: str = doc("", "the main score of the task; default: by type")
-    class_weights: tuple[Positive, ...] = doc(
+    class_weights: tuple[Positive, ...] | Literal["balanced"] = doc(
         (),
         "weight of each class in the loss, in the order of labels; of a multilabel that of the "
-        "rows which have the label",
+        "rows which have the label. `balanced`: rows / (classes x rows of the class); of a "
+        "multilabel rows without the label / rows with it",
     )
 
     def task(self, name: str) -> Task:
@@ -122,6 +128,8 @@ class TaskEntry(Strict):
             name=name,
             text=(self.text,) if isinstance(self.text, str) else self.text,
             labels=tuple(map(canonical_label, labels)),
+            class_weights=() if isinstance(self.class_weights, str) else self.class_weights,
+            is_balanced=self.class_weights == "balanced",
             **{key: getattr(self, key) for key in SAME_IN_TASK},
         )
 
@@ -263,6 +271,11 @@ class Training(Strict):
     early_stopping: Count | None = doc(None, "evaluations without improvement before the run stops")
     best_by: Literal["overall", "overall_normalised"] = doc(
         "overall", "the score on the validation rows that chooses the best state"
+    )
+    folds: Annotated[int, Field(ge=2, strict=True)] | None = doc(
+        None,
+        "k-fold cross-validation, for few rows: so many trainings, each judging the part of the "
+        "rows that it did not see, in place of `split`",
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = doc(11711, "random seed")
     threads: Count | None = doc(None, "CPU threads; default: the number of cores")

@@ -5,13 +5,11 @@ pass and the row's number alone, so a resumed run sees the same texts.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +18,7 @@ from tokenizers import Tokenizer
 
 from mops.config.training import Augment
 from mops.data.schedule import Place, generator
-from mops.errors import EncoderError
+from mops.data.tokenizer import panics_as_errors
 from mops.kinds.metrics import Answers, known
 from mops.plans.shapes import Reading
 from mops.store import Arrays, find_store
@@ -84,30 +82,6 @@ class TokenTable:
         return self.lengths.reshape(-1, self.per_row).sum(axis=1)
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of an encoder folder or a bundle, without its own padding and truncation."""
-    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
-
-    fast, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
-    if fast.is_file():
-        try:
-            tokenizer = Tokenizer.from_file(str(fast))
-        except Exception as cause:  # the library raises plain Exception
-            raise EncoderError(f"{fast} cannot be read: {cause}") from cause
-    elif vocabulary.is_file():
-        config = folder / "tokenizer_config.json"
-        settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-        is_lower_case = bool(settings.get("do_lower_case", True))  # as BERT's uncased models
-        wordpiece = BertWordPieceTokenizer(str(vocabulary), lowercase=is_lower_case)
-        tokenizer = Tokenizer.from_str(wordpiece.to_str())
-    else:
-        raise EncoderError(f"{folder} has neither tokenizer.json nor vocab.txt; add one of them")
-    # The bundled MiniLM's file pads and truncates to 128; here the recipe decides about both.
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
 def tokenise(
     tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, has_words: bool = False
 ) -> TokenTable:
@@ -125,7 +99,8 @@ def tokenise(
         rows = [
             tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
         ]
-        encodings = tokenizer.encode_batch(list_inputs(rows, apart))
+        with panics_as_errors("the tokenizer cannot read a text"):
+            encodings = tokenizer.encode_batch(list_inputs(rows, apart))
         if has_words:
             chunk = texts[start : start + CHUNK]
             pairs = zip(encodings, chunk, strict=True)

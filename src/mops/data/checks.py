@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from mops.data.dataset import SHOWN_ROWS, Row, RowsRead
+from mops.data.dataset import SHOWN_ROWS, RowsRead
+from mops.data.splits import Row
 from mops.kinds.classes import sorted_labels
 from mops.tasks import Task
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml
 
-KNOWN = read_yaml(Path(__file__).with_name("known_data_sets.yaml"))
+KNOWN = read_own_yaml(Path(__file__).with_name("known_data_sets.yaml"))
 TEXTS, LABELS = tuple(KNOWN["texts"]), tuple(KNOWN["labels"])
 SPLIT_WORDS: dict[str, str] = {
     word: split for split, words in KNOWN["split_words"].items() for word in words

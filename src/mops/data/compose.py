@@ -8,7 +8,7 @@ from mops.config.recipe import BY_TASK, Recipe, to_recipe
 from mops.data.folders import FILE_SETS, recognise
 from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.catalog import is_plan_file, read_plan
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml, read_yaml
 
 SAMPLE = "sample"  # the embedded data
 SPLITS = ("train", "validation", "test")
@@ -68,7 +68,7 @@ def add_file(recipe: Mapping[str, Any], task: str, file: str, weight: float) -> 
 
 def named_training(name: str) -> dict[str, Any]:
     """The settings of a recipe that comes with mops."""
-    recipes = read_yaml(RECIPES)
+    recipes = read_own_yaml(RECIPES)
     if name not in recipes:
         known = ", ".join(recipes)
         raise RecipeError(f"no recipe {name!r}; there are {known}.{nearest(name, recipes)}")

@@ -1,10 +1,7 @@
 """The dataset of a recipe: the rows of all its tasks, validated once, and split by their texts."""
 
-import hashlib
 import json
-import re
-import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -16,6 +13,7 @@ from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry, Training
 from mops.data.columns import SPLIT_WORDS
 from mops.data.doubts import doubtful_labels, find_leaks
+from mops.data.splits import Row, divide_rows, merge_tasks
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
 from mops.files import file_digest
@@ -26,29 +24,13 @@ from mops.tasks import Task
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
-HALVES = ("a", "b")  # of the validation rows
 UNLABELLED = "-1"  # in place of a label in GLUE's test files
 SHOWN_ROWS = 3
 # Keys of an entry: tasks with the same values read the same rows.
 SAME_ROWS = (
-    "text", "train", "validation", "test", "split", "split_column", "columns", "on_bad_row",
+    "text", "train", "validation", "test", "split", "fold", "split_column", "columns",
+    "on_bad_row",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One example; `problem` says why it can be neither trained on nor scored."""
-
-    id: str
-    texts: tuple[str, ...]
-    label: Any  # a string, a number or strings, by the kind of the task; None: none
-    where: str
-    problem: str = ""
-
-    @property
-    def content(self) -> tuple[str, ...]:
-        """The same for rows with the same texts; a pair that was only swapped is the same row."""
-        return tuple(sorted(map(normalised, self.texts)))
 
 
 class FileRows(NamedTuple):
@@ -134,7 +116,11 @@ class Dataset:
 
 
 def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:
-    """Read the files of a recipe; labels that it does not list come from the training rows."""
+    """Read the files of a recipe; labels that it does not list come from the training rows.
+
+    Of a recipe with folds these are the rows of the first.
+    """
+    recipe = recipe.in_fold()
     tasks: dict[str, Task] = {}
     splits: dict[str, dict[str, RowsRead]] = {}
     shared = shared_files(recipe.tasks, recipe.training)
@@ -151,6 +137,7 @@ class SharedFiles:
     """Files that several tasks read, each once. A row may lack the labels of some tasks."""
 
     leader: str  # the first task
+    entries: Mapping[str, TaskEntry]  # all tasks with the same training file
     is_together: bool = True  # a training step may take the same rows for all of them
     opened: dict[str, DataTable] = field(default_factory=dict)
 
@@ -159,6 +146,21 @@ class SharedFiles:
             table = open_table(file, task.text, names=columns)
             self.opened[file] = replace(table, records=partial(iter, list(table.records())))
         return self.opened[file]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of the training file with the texts and labels of all tasks that divide it."""
+        divided = {n: e for n, e in self.entries.items() if e.validation is None}
+        if len({(entry.split, entry.fold) for entry in divided.values()}) > 1:
+            raise DataError(
+                f"tasks {', '.join(divided)} read the same training file with different `split`; "
+                "a row must not teach one task and judge another; give all of them the same value"
+            )
+        read = (
+            (n, read_split(e, e.task(n), e.files()["train"], "train", self).good)
+            for n, e in divided.items()
+        )
+        return merge_tasks(dict(read))
 
 
 def shared_files(
@@ -173,16 +175,18 @@ def shared_files(
     is_together = not training or {training.schedule, *turns} <= {"together", "mixed"}
     shared: dict[str, SharedFiles] = {}
     for names in groups.values():
-        if len(names) > 1:
-            shared |= dict.fromkeys(names, SharedFiles(names[0], is_together))
-        elif any(readers[file] > 1 for file in entries[names[0]].train_files):
-            shared[names[0]] = SharedFiles(names[0], is_together=False)
+        first = entries[names[0]]
+        if len(names) > 1 or any(readers[file] > 1 for file in first.train_files):
+            same = first.files().get("train")
+            beside = {n: e for n, e in entries.items() if e.files().get("train") == same}
+            own = SharedFiles(names[0], beside, is_together and len(names) > 1)
+            shared |= dict.fromkeys(names, own)
     return shared
 
 
 def dataset_key(recipe: Recipe) -> str:
     """Recipes with equal keys read equal rows."""
-    return json.dumps(recipe.to_data()["tasks"], sort_keys=True)
+    return json.dumps(recipe.in_fold().to_data()["tasks"], sort_keys=True)
 
 
 def read_task(
@@ -204,7 +208,7 @@ def read_task(
     task = replace(task, **task.answer.learn(task, answers))
     splits = {"train": train}
     if entry.validation is None:
-        splits |= split_off(entry, train)
+        splits |= split_off(entry, train, shared.rows if shared else train.good)
     for split, file in entry.files().items():
         if split != "train" and split in wanted:
             splits[split] = read_split(entry, task, file, split, shared)
@@ -286,14 +290,27 @@ def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
     return replace(table, records=records) if column or entry.decimal else table
 
 
-def split_off(entry: TaskEntry, train: RowsRead) -> dict[str, RowsRead]:
-    """A validation split out of the training rows; rows with a common text stay together."""
-    if entry.split is None:
+def split_off(entry: TaskEntry, train: RowsRead, rows: Sequence[Row]) -> dict[str, RowsRead]:
+    """A validation split out of the training rows; `rows` are those of all tasks on the file."""
+    if entry.split is None and entry.fold is None:
         raise DataError(
             f"{train.source}: there is neither a `validation` file nor `split: 0.1`; "
             "give one of them for this task"
         )
-    kept, taken = split_rows(train.good, entry.split, SPLIT_SEED)
+    held, count = entry.fold or (2, 2)
+    shares = (1 - (entry.split or 0), entry.split or 0)
+    parts = divide_rows(rows, [1 / count] * count if entry.fold else shares, SPLIT_SEED)
+    part_of = {row.where: part for row, part in zip(rows, parts, strict=True)}
+    kept, taken = (
+        tuple(row for row in train.good if (part_of[row.where] == held - 1) is is_held)
+        for is_held in (False, True)
+    )
+    if not (kept and taken):
+        raise DataError(
+            f"{train.source}: {len(train.good)} rows cannot be split: they form too few groups of "
+            "shared sentences, so one side would be empty; both sides need rows; name a "
+            "`validation` file, or change `split`"
+        )
     return {"train": replace(train, rows=kept), "validation": replace(train, rows=taken, notes=())}
 
 
@@ -394,78 +411,3 @@ def _read_label(
 def first_problems(problems: Sequence[str]) -> str:
     """The first few of `file:line reason`."""
     return ", ".join(problems[:SHOWN_ROWS]) + (", ..." if len(problems) > SHOWN_ROWS else "")
-
-
-def normalised(text: str) -> str:
-    """The same for two spellings of one sentence; a text of punctuation alone stays itself."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return re.sub(r"[\W_]+", " ", folded).strip() or folded.strip()
-
-
-def split_rows(
-    rows: Sequence[Row], fraction: float, seed: int
-) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """(train, validation): rows that share a sentence stay on one side.
-
-    Groups of such rows are taken in an order drawn from the seed. A group that would miss the
-    wanted size by more than leaving it out is skipped: chains of shared sentences can contain most
-    of a file.
-    """
-    groups = group_rows(rows)
-    missing = max(1, round(fraction * len(rows)))
-    chosen: set[int] = set()
-    for key in sorted(groups, key=lambda key: _digest(str(seed), key)):
-        if len(groups[key]) <= 2 * missing:
-            chosen.update(groups[key])
-            missing -= len(groups[key])
-        if missing <= 0:
-            break
-    if not 0 < len(chosen) < len(rows):
-        raise DataError(
-            f"{len(rows)} rows cannot be split by {fraction:g}: they form {len(groups)} group(s) "
-            "of shared sentences, so one side would be empty; both sides need rows; name a "
-            "`validation` file or change `split`"
-        )
-    train = tuple(row for number, row in enumerate(rows) if number not in chosen)
-    return train, tuple(rows[number] for number in sorted(chosen))
-
-
-def cut_halves(rows: Sequence[Row]) -> list[str]:
-    """The half of each validation row, a or b; rows that share a sentence are in the same one.
-
-    Large groups first, each into the smaller half, so that small ones even them out.
-    """
-    sizes, halves = dict.fromkeys(HALVES, 0), [""] * len(rows)
-    groups = group_rows(rows)
-    for key in sorted(groups, key=lambda key: (-len(groups[key]), _digest(key))):
-        half = min(sizes, key=sizes.__getitem__)
-        sizes[half] += len(groups[key])
-        for number in groups[key]:
-            halves[number] = half
-    return halves
-
-
-def group_rows(rows: Sequence[Row]) -> dict[str, list[int]]:
-    """Row numbers by connected component; the key is the component's smallest text."""
-    parents: dict[str, str] = {}
-
-    def root(text: str) -> str:
-        parents.setdefault(text, text)
-        while parents[text] != text:
-            parents[text] = text = parents[parents[text]]
-        return text
-
-    # An empty text links nothing; a row without any text is a group of its own.
-    texts = [[normalised(text) for text in row.texts if text] or [row.where] for row in rows]
-    for first, *others in texts:
-        for other in others:
-            low, high = sorted((root(first), root(other)))
-            parents[high] = low
-    groups = defaultdict(list)
-    for number, (first, *_) in enumerate(texts):
-        groups[root(first)].append(number)
-    return groups
-
-
-def _digest(*parts: str) -> bytes:
-    return hashlib.sha256("\x1f".join(parts).encode()).digest()

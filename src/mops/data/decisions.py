@@ -22,6 +22,7 @@ Entry = dict[str, object]  # of a task in a recipe
 Columns = Sequence[Column]
 SIDES = re.compile(r"[_ -]?(1|2|a|b|left|right)$", re.IGNORECASE)
 MANY_LABELS = 20
+TWO_TEXTS = "two columns of texts"  # the reason for a pair that its names do not tell
 FEW_FLAGS = 3  # so many columns of 0 and 1 are the labels of one task
 
 
@@ -56,7 +57,7 @@ def choose_texts(columns: Columns) -> tuple[list[Column], str, str]:
     main = max(texts, key=lambda c: (is_text_name(c.name), c.words))
     if len(texts) == 2:
         longest = max(texts, key=lambda c: c.words)
-        return texts, "two columns of texts", f"{longest.name} alone"
+        return texts, TWO_TEXTS, f"{longest.name} alone"
     others = ", ".join(c.name for c in texts if c is not main)
     return [main], main.holds, others
 
@@ -110,17 +111,34 @@ def decide(columns: Columns) -> list[Decision]:
     labels = choose_labels([c for c in rest if c not in texts]) if texts else []
     flags = [c for c in labels if set(c.counts) <= {"0", "1", "0.0", "1.0"}]
     flags = flags if len(flags) >= FEW_FLAGS else []
-    reasons = {"text": why + (f"; could also be {also}" if also else "")}
     decisions = [tagging(words, column) for column in tags] if words else []
+    relations = [c for c in labels if is_named(c, "relations")]
     for column in labels:
         if column not in flags:
-            decisions.append(by_role(texts, column, reasons))
+            own = texts_of(column, texts, why, also, bool(relations or words))
+            decisions.append(by_role(own[0], column, {"text": own[1]}))
     if flags:
         names = tuple(c.name for c in flags)
         about = f"{len(flags)} columns of 0 and 1"
-        reason = reasons | {"label": f"{about}; could also be a classification of each"}
-        decisions.append(Decision("multilabel", names_of(texts), names, about, why=reason))
+        own = texts_of(flags[0], texts, why, also, bool(relations or words))
+        reason = {"text": own[1], "label": f"{about}; could also be a classification of each"}
+        decisions.append(Decision("multilabel", names_of(own[0]), names, about, why=reason))
     return decisions
+
+
+def texts_of(
+    label: Column, texts: Columns, why: str, also: str, has_relation: bool
+) -> tuple[Columns, str]:
+    """The texts that a label is about, and why.
+
+    Of two texts that are no known pair it is the longer one, if another column says how they
+    relate or is about the words of one.
+    """
+    if why != TWO_TEXTS or not has_relation or is_named(label, "relations"):
+        return texts, why + (f"; could also be {also}" if also else "")
+    main = max(texts, key=lambda column: column.words)
+    other = next(column for column in texts if column is not main)
+    return [main], f"{main.holds}, the longer text; could also be a pair with {other.name}"
 
 
 def names_of(columns: Columns) -> tuple[str, ...]:
@@ -132,9 +150,13 @@ def choose_labels(columns: Columns) -> list[Column]:
     labels = [c for c in columns if c.role in ("class", "number", "list") and c.name]
     told = [c for c in labels if not is_named(c, "facts") or is_label_name(c.name)]
     told = without_copies(told)
-    named = [c for c in told if is_label_name(c.name) or is_named(c, "numbers")]
+    named = [c for c in told if is_label_name(c.name) or names_a_scale(c)]
     main = [c for c in told if c.role != "number" or c in named]
     return main or told or labels
+
+
+def names_a_scale(column: Column) -> bool:
+    return is_named(column, "numbers") or is_named(column, "relations")
 
 
 def without_copies(labels: Columns) -> list[Column]:

@@ -80,8 +80,7 @@ def recognise(folder: str | Path, unusable: list[str] | None = None) -> dict[str
     for prefix, tasks in FILE_SETS.items():
         sets.append((_find_files(root, KNOWN["file_splits"], f"{prefix}-"), tasks))
     for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
-        tasks = FOLDERS.get(re.sub("[^a-z0-9]", "", place.name.lower()), [])
-        sets.append((_find_files(place, KNOWN["folder_splits"]), tasks))
+        sets.append((_find_files(place, KNOWN["folder_splits"]), known_folder(place)))
     entries: dict[str, Entry] = {}
     for files, known in ((files, known) for files, known in sets if files and known):
         own = {k.task: k.entry(files) for k in known if "train" in files}
@@ -105,6 +104,11 @@ def describe_unusable(files: Files, tasks: Names) -> str:
         "correct the header, add the file or move it to another folder; `mops init` reads "
         "files of any columns"
     )
+
+
+def known_folder(folder: Path) -> Sequence[KnownTask]:
+    """The tasks of a folder with the name of a known data set."""
+    return FOLDERS.get(re.sub("[^a-z0-9]", "", folder.name.lower()), ())
 
 
 def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str = "") -> Files:
@@ -161,7 +165,8 @@ def _no_table(path: Path, root: Path, read: Mapping[Path, str]) -> str:
         return ""
     if path.suffix.lower() not in TABLES:
         return "not a table; unpack it or export it as csv, tsv, jsonl or parquet"
-    beside = {name for file, name in read.items() if file.parent == path.parent != root}
+    is_set = path.parent != root or bool(known_folder(root))
+    beside = {name for file, name in read.items() if file.parent == path.parent and is_set}
     return f"not one of the files of the known {', '.join(sorted(beside))}" if beside else ""
 
 

@@ -22,7 +22,7 @@ from mops.errors import UsageError
 from mops.evaluate.metrics import Values
 from mops.evaluate.statistics import LEVEL, below_zero, holm
 from mops.kinds.metrics import pearson
-from mops.yaml_io import to_value
+from mops.yaml_io import read_json, to_value
 
 Cells = tuple["CosineCell", ...]
 Answers = Mapping[str, Mapping[str, Values]]  # task whose rows they are -> task -> a number a row
@@ -103,9 +103,8 @@ class Conflicts:
 
 def read_conflicts(path: Path) -> Conflicts:
     try:
-        data = json.loads(path.read_text("utf-8"))
-        return to_value(Conflicts, data, where=path.name, error=UsageError)
-    except (OSError, ValueError, UsageError) as cause:
+        return to_value(Conflicts, read_json(path), where=path.name, error=UsageError)
+    except UsageError as cause:
         raise UsageError(
             f"{path} is not a measurement of conflicts: {cause}; delete it or name another --out"
         ) from cause

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.data.dataset import SPLITS, Dataset, Row, RowsRead, encode_targets
+from mops.data.dataset import SPLITS, Dataset, RowsRead, encode_targets
 from mops.data.schedule import generator
+from mops.data.splits import Row
 from mops.errors import RunError
 from mops.evaluate.metrics import Values, overall_scores, score, standard_error
-from mops.files import atomic_write
+from mops.files import atomic_write, file_digest
 from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
 from mops.tasks import Task
@@ -131,10 +132,20 @@ def write_predictions(path: Path, rows: Sequence[Row], predictions: Predictions)
     if "label" in columns:
         losses = predictions.losses(encode_targets(predictions.task, rows))
         columns["loss"] = ["" if np.isnan(loss) else f"{loss:.4g}" for loss in losses]
+    write_columns(path, columns)
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Strings]) -> None:
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
+
+
+def digest_predictions(run: Path) -> dict[str, str]:
+    """Each file of predictions in the folder of a run -> its SHA-256."""
+    files = sorted((run / "predictions").glob("*.csv"))
+    return {path.name: file_digest(path) for path in files}
 
 
 @dataclass(frozen=True)

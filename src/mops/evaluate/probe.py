@@ -23,7 +23,7 @@ from mops.evaluate.evaluate import Answerer
 from mops.evaluate.metrics import Values
 from mops.kinds.classes import are_numbers
 from mops.tasks import Task
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml
 
 if TYPE_CHECKING:
     from mops.predict.inference import Predictions
@@ -35,7 +35,7 @@ Texts = tuple[str, ...]
 
 @cache
 def probes() -> Mapping[str, Any]:
-    return read_yaml(Path(__file__).with_name("probe.yaml"))
+    return read_own_yaml(Path(__file__).with_name("probe.yaml"))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from mops.data.batches import TokenTable
-from mops.data.dataset import Row
+from mops.data.splits import Row
 from mops.errors import GuardError, UsageError
 from mops.evaluate.evaluate import judge
 from mops.export.onnx_graph import ENCODER, build_model
@@ -20,6 +20,7 @@ from mops.model.network import Network
 from mops.plans.layout import Layout
 from mops.predict.bundle import GRAPH, Bundle, Predictor, write_facts
 from mops.predict.inference import compute_outputs
+from mops.predict.manifest import write_manifest
 from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, OnnxNetwork, is_apart, load_exported
 
 TOLERANCE = 1e-4  # of every output, against torch in float32
@@ -105,6 +106,7 @@ def write_about(bundle: Bundle, folder: Path, facts: Mapping[str, Any]) -> None:
     write_facts(folder, bundle.layout, {**known, "onnx": facts})
     with (folder / "README.md").open("a", encoding="utf-8") as card:
         card.write(format_section(bundle.layout, facts))
+    write_manifest(folder)
 
 
 def format_section(layout: Layout, facts: Mapping[str, Any]) -> str:

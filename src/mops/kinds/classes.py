@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,8 +74,8 @@ class Classes:
         return label, ""
 
     def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
-        """The classes that occur."""
-        return {} if task.labels else {"labels": sorted_labels(set(answers))}
+        """The classes that occur, and their weights."""
+        return learn_labels(task, answers)
 
     def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
         if task.loss_name == "ordinal" and not task.labels and not are_numbers(set(answers)):
@@ -175,6 +176,15 @@ OF_COUNTS = {
 def class_counts(classes: int, targets: Answers, predictions: Answers) -> Values:
     true, guessed = (np.eye(classes)[own.astype(int)] for own in (targets, predictions))
     return np.concatenate([true * guessed, true, guessed], axis=-1)
+
+
+def learn_labels(task: Task, answers: Iterable[str]) -> dict[str, Any]:
+    """The labels that occur; balanced weights are inverse to how often (King and Zeng 2001)."""
+    counts = Counter(answers)
+    labels = task.labels or sorted_labels(set(counts))
+    mean = counts.total() / len(labels)
+    weights = tuple(mean / max(1, counts[label]) for label in labels)
+    return {"labels": labels, **({"class_weights": weights} if task.is_balanced else {})}
 
 
 def label_problems(task: Task) -> Iterator[str]:

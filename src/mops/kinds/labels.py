@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,11 +67,14 @@ class LabelSet:
         return labels, ""
 
     def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
-        """The labels that occur; several columns are labels themselves."""
-        if task.labels:
-            return {}
-        found = sorted_labels({label for own in answers for label in own})
-        return {"labels": task.label_columns if len(task.label_columns) > 1 else found}
+        """The labels that occur; several columns are labels themselves. A balanced weight makes
+        the rows with a label count as much as those without.
+        """
+        counts = Counter(chain.from_iterable(answers))
+        columns = task.label_columns if len(task.label_columns) > 1 else ()
+        labels = task.labels or columns or sorted_labels(set(counts))
+        weights = tuple(max(1, len(answers) - counts[n]) / max(1, counts[n]) for n in labels)
+        return {"labels": labels, **({"class_weights": weights} if task.is_balanced else {})}
 
     def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
         columns = task.label_columns if len(task.label_columns) > 1 else ()

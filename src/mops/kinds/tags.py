@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mops.kinds.classes import label_problems, sorted_labels
+from mops.kinds.classes import label_problems, learn_labels
 from mops.kinds.metrics import (
     Answers,
     Counts,
@@ -95,9 +96,8 @@ class WordTags:
         return "" if len(label) == words else f"{len(label)} tags for {words} words"
 
     def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
-        if task.labels:
-            return {}
-        return {"labels": sorted_labels({tag for own in answers for tag in own})}
+        """As of classes, by word."""
+        return learn_labels(task, chain.from_iterable(answers))
 
     def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
         tags = {tag for own in answers for tag in own}

@@ -42,7 +42,7 @@ class Number:
             yield f"a {task.type} needs `range: [lowest, highest]`"
         elif task.range is not None and task.range[0] >= task.range[1]:
             yield f"`range` is {list(task.range)}; it must increase"
-        if task.labels or task.class_weights:
+        if task.labels or task.class_weights or task.is_balanced:
             yield f"a {task.type} has numbers as labels, not `labels` or `class_weights`"
         if task.scale is not None and (not self.has_scale or not task.scale[1] > 0):
             yield f"`scale` is {list(task.scale)}; it belongs to a regression: [mean, deviation]"

@@ -6,7 +6,7 @@ as a batch).
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, Self
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from mops.data.batches import Words
 from mops.model.adapters import build_part
@@ -67,6 +68,24 @@ def word_tokens(words: Words, pack: Pack, segments_N: Tensor) -> Tensor:
         torch.from_numpy(x).to(segments_N.device) for x in (words.counts, words.places)
     )
     return pack.first_S[segments_N].repeat_interleave(counts) + places
+
+
+class Undrawn(TorchFunctionMode):
+    """Leaves out normal initial weights: they are replaced by those of a file.
+
+    For tensors without memory torch (2.13) imports its compiler to draw them: seconds and 70 MiB.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        is_draw = func in (torch.Tensor.normal_, nn.init.normal_)
+        return (*args, *named.values())[0] if is_draw else func(*args, **named)
 
 
 NO_WORDS: Mapping[str, Words] = {}
@@ -299,3 +318,9 @@ def build_head(task: Task, reading: Reading, inputs: HeadInput, dropout: float) 
     """The head of a task with its initial weights."""
     kind = CosineHead if reading.head(task.name).kind == "cosine" else DenseHead
     return kind(task, reading, inputs, dropout)
+
+
+def shape_network(layout: Layout) -> Network:
+    """A network of shapes without memory."""
+    with torch.device("meta"), Undrawn():
+        return Network(layout)

@@ -1,7 +1,10 @@
 """Weights: safetensors files, strict checks, and pretrained encoders under foreign tensor names."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -9,9 +12,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mops.errors import EncoderError
-from mops.model.network import Network
-from mops.model.sources import FAMILIES, Source, weights_file
-from mops.plans.shapes import EncoderShape
+from mops.model.network import Network, shape_network
+from mops.model.sources import FAMILIES, EncoderSource, Source, weights_file
+from mops.plans.layout import lay_out
+from mops.plans.rows import SharingPlan
+from mops.plans.shapes import EncoderShape, Reading
+from mops.tasks import Task
 
 
 def write_tensors(
@@ -32,11 +38,27 @@ def read_tensors(
     path: Path, names: Collection[str] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file and the facts beside them; every failure is an OSError."""
+    with opened_tensors(path) as file:
+        names = file.keys() if names is None else names
+        return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+
+
+def read_shapes(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The same without values: only the header is read."""
+    with opened_tensors(path) as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        empty = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+        return empty, file.metadata() or {}
+
+
+@contextmanager
+def opened_tensors(path: Path) -> Iterator[Any]:
     try:
+        if path.exists() and not path.is_file():  # a FIFO would never open
+            raise OSError(None, "it is not a regular file")
         with safe_open(path, framework="pt") as file:
-            names = file.keys() if names is None else names
-            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-    except SafetensorError as cause:
+            yield file
+    except (SafetensorError, UnicodeError) as cause:
         raise OSError(None, f"{cause}; the file is damaged or incomplete") from cause
 
 
@@ -54,6 +76,7 @@ def check_tensors(
         )
 
 
+Read = Callable[[Path], tuple[dict[str, Tensor], dict[str, str]]]
 TRUNK = ("embeddings", "encoder.layer.", "transformer.layer.", "layers.", "final_norm.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -63,14 +86,31 @@ def load_pretrained(network: Network, source: Source) -> None:
     source.digest  # noqa: B018  (refuses damaged weights of the bundled encoder)
     path = weights_file(source.folder)
     weights = read_weights(path, network.layout.encoder.family)
+    for name, tensor in reversed(fitting_tensors(path, network, weights)):
+        tensor.copy_(weights[name])  # an owner of several layers keeps the lowest one's
+
+
+@lru_cache(maxsize=8)
+def check_encoder(source: EncoderSource) -> None:
+    """Refuse sizes in config.json that are not those of the weights, before they take memory."""
+    shape, path = source.shape, weights_file(source.folder)
+    task = Task(name="any", type="regression", text=("text",), label="label")
+    network = shape_network(lay_out(SharingPlan(name="any"), [task], shape, Reading()))
+    found = open_weights(path, read_shapes).items()
+    fitting_tensors(path, network, {plain_name(name, shape.family): own for name, own in found})
+
+
+def fitting_tensors(
+    path: Path, network: Network, weights: Mapping[str, Tensor]
+) -> list[tuple[str, Tensor]]:
+    """The network's pretrained tensors by their foreign names, which the file has in this shape."""
     places = list(foreign_tensors(network))
     expected = dict(places)
     if any(name.startswith("pooler.") and name not in weights for name in expected):
         raise EncoderError(f"{path} has no pooler; set training.pool to mean, cls or sum")
     used = {n: tensor for n, tensor in weights.items() if n in expected or n.startswith(TRUNK)}
     check_tensors(path, used, expected)
-    for name, tensor in reversed(places):  # an owner of several layers keeps the lowest one's
-        tensor.copy_(weights[name])
+    return places
 
 
 def foreign_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:
@@ -105,10 +145,10 @@ def read_weights(path: Path, family: str) -> dict[str, Tensor]:
     }
 
 
-def open_weights(path: Path) -> dict[str, Tensor]:
+def open_weights(path: Path, read: Read = read_tensors) -> dict[str, Tensor]:
     """The tensors of an encoder's or a bundle's file."""
     try:
-        return read_tensors(path)[0]
+        return read(path)[0]
     except OSError as cause:
         raise EncoderError(f"{path} cannot be read: {cause.strerror}; fetch it again") from cause
 

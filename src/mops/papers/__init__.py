@@ -79,9 +79,27 @@ def fill(table: PaperTable, ours: OurResults) -> Table:
             cells += [paper_cell(row, measure), *our_cells(table, row, measure, ours)]
     matches = [(row.label, candidate) for row in table.rows for candidate in ours.find(row.model)]
     names = "; ".join(f"{label} is {c.name}" for label, c in matches if c.name != c.plan)
-    note = f"{table.note} Ours: {names}." if names else table.note
+    notes = [table.note, table.assessment, *([f"Ours: {names}."] if names else [])]
+    note = " ".join([*notes, *exclude(table, ours)])
     filled = Table(table.name, table.title, tuple(columns), tuple(map(tuple, rows)), note)
     return filled.without_empty_columns()
+
+
+def exclude(table: PaperTable, ours: OurResults) -> Iterator[str]:
+    """Which differences from the first model our errors exclude, in the scores of the table."""
+    for measure in [name for name in table.columns if name in OVERALL] or table.columns:
+        rows = (row for row in table.rows if row.split == "validation")
+        found = [c.name for row in rows for c in ours.find(row.models.get(measure, row.model))]
+        joints = (joint[measure] for joint in ours.joints if measure in joint)
+        joint = next((one for one in joints if {*found[:1]} & {*one.names}), None)
+        names = [name for name in dict.fromkeys(found) if joint and name in joint.names]
+        if joint and joint.has_run_noise and len(names) > 1:
+            against = joint.among(names).against(names[0]).values()
+            low, high = min(one.low for one in against), max(one.high for one in against)
+            yield (
+                f"Our data exclude differences in {measure} from {names[0]} below {low:+.3f} and "
+                f"above {high:+.3f} (95 %, all rows together)."
+            )
 
 
 def paper_cell(row: PaperRow, measure: str) -> Cell:
@@ -123,5 +141,6 @@ def our_training(ours: OurResults) -> Iterator[str]:
         facts["training rows"] += [f"{task} {seen.rows:,}" for task, seen in training.tasks.items()]
         facts["dev rows"] += [f"{task} {of['rows']:,.0f}" for task, of in dev.items() if of]
     sizes = "; ".join(f"{name} {', '.join(dict.fromkeys(own))}" for name, own in facts.items())
+    scored = [task for task in ours.results.tasks if task in TASKS] or [*ours.results.tasks]
     if ours.records:
-        yield f"Here: {sizes}. Overall scores of findings: {', '.join(ours.results.tasks)}."
+        yield f"Here: {sizes}. Overall scores of findings: {', '.join(scored)}."

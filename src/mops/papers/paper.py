@@ -16,11 +16,11 @@ from typing import Any
 from mops.errors import UsageError, nearest
 from mops.evaluate.cost import FLOAT_BYTES
 from mops.evaluate.joint import Joint
-from mops.evaluate.metrics import OVERALL
+from mops.evaluate.metrics import EQUAL, OVERALL
 from mops.record import Record
 from mops.surveys.expansion import value_at
 from mops.surveys.results.results import CandidateResult, Results
-from mops.yaml_io import read_yaml, to_value
+from mops.yaml_io import read_own_yaml, to_value
 
 NAMES = ("mops", "milestone", "hybrid", "progressive", "pals")
 TASKS = ("sentiment", "paraphrase", "similarity")  # of all five papers; ours have the same names
@@ -59,6 +59,7 @@ class PaperTable:
     columns: Mapping[str, str]  # measure -> its name in the paper
     rows: tuple[PaperRow, ...]
     note: str
+    assessment: str  # what the paper got right or wrong, in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ def read_paper(name: str) -> Paper:
     if name not in NAMES:
         raise UsageError(f"no paper {name!r}; there are {', '.join(NAMES)}.{nearest(name, NAMES)}")
     path = Path(__file__).with_name(f"{name}.yaml")
-    data = read_yaml(path, UsageError)
+    data = read_own_yaml(path)
     for table in data["tables"]:
         measures = table.pop("numbers")
         for row in table["rows"]:
@@ -112,7 +113,13 @@ class OurResults:
 
     @cached_property
     def joints(self) -> list[dict[str, Joint]]:
-        return [self.results.joint(group) for group in self.results.groups]
+        """Of each group; overall scores are over the papers' tasks where a group has one."""
+        groups = self.results.groups
+        weights = [{task: float(task in TASKS) for task in group.rows} for group in groups]
+        return [
+            self.results.joint(group, own if any(own.values()) else EQUAL)
+            for group, own in zip(groups, weights, strict=True)
+        ]
 
     def find(self, name: str) -> list[CandidateResult]:
         """The candidate that stands for a model, or every one with other settings than `unlike`.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from mops.errors import PlanError, nearest
-from mops.plans.shapes import STRICT, Activation, EncoderShape, dense
+from mops.plans.shapes import MOST_LAYERS, STRICT, Activation, EncoderShape, SizeOrZero, dense
 from mops.yaml_io import type_adapter
 
 LAYER_PARTS = ("attention", "feedforward", "norms")
@@ -82,7 +82,7 @@ class Late:
 
     per: Per
     groups: Groups = ()
-    width: Annotated[int, Field(ge=0)] = 0  # 0: as wide as the encoder
+    width: SizeOrZero = 0  # 0: as wide as the encoder
     activation: Activation = "relu"
     norm: bool = False  # a LayerNorm instead: it has no width and no activation of its own
 
@@ -95,11 +95,11 @@ class Addition:
     kind: Literal["pal", "task_embedding", "lora", "bottleneck", "low_rank", "experts", "amplitude"]
     sites: tuple[str, ...]  # several: the same function at each of them
     per: Mapping[str, Per]  # part -> one copy per ...; with "gate": a learned factor
-    size: Annotated[int, Field(ge=0)] = 0  # 0: the kind's default for the encoder's width
-    experts: Annotated[int, Field(ge=0)] = 0  # how many, each of this size
+    size: SizeOrZero = 0  # 0: the kind's default for the encoder's width
+    experts: SizeOrZero = 0  # how many, each of this size
     activation: Literal["gelu"] | None = None  # of the output
     layers: LayerRange | None = None  # for sites within layers; default: all layers
-    depth: Annotated[int, Field(ge=1)] = 1  # on top: how many, one after the other
+    depth: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1  # on top: how many, one after the other
     scale: float = 1.0  # a fixed factor; with a gate its initial value
     bound: Annotated[float, Field(ge=0)] = 0.0  # keeps the gate within +-bound; 0: unbounded
     groups: Groups = ()

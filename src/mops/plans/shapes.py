@@ -12,6 +12,7 @@ from mops.errors import RecipeError
 from mops.tasks import Task
 
 Activation = Literal["relu", "gelu", "tanh"]
+EncoderActivation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
 Pool = Literal["pooler", "cls", "mean", "sum"]
 Feature = Literal["sum", "concat", "product", "difference"]
 HeadKind = Literal["linear", "mlp", "cosine"]
@@ -19,6 +20,11 @@ CosineScale = Literal["half", "relu", "learned"]  # (cos+1)/2, ReLU(cos), a cos 
 FEATURES = {"sum": 1, "concat": 2, "product": 1, "difference": 1}  # width in vectors of one text
 # Settings from outside: unknown keys are errors, numbers are finite.
 STRICT: Any = {"extra": "forbid", "allow_inf_nan": False}
+# Far above any encoder, and small enough that no count of weights overflows.
+MOST_LAYERS, MOST_SIZE, MOST_ROWS = 500, 2**17, 2**24
+Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
+SizeOrZero = Annotated[int, Field(ge=0, le=MOST_SIZE)]
+Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]  # of an embedding
 
 
 class Scope(NamedTuple):
@@ -42,25 +48,27 @@ NORMS_LAST: Norms = {  # on the sums, as in BERT
 class EncoderShape:
     """The sizes of a BERT-family encoder, from its config.json."""
 
+    __pydantic_config__ = STRICT
     family: str
-    depth: int
-    width: int
-    heads: int
-    inner: int
-    words: int
-    positions: int
-    types: int = 2  # 0: no token-type embedding (DistilBERT)
-    first_position: int = 0  # RoBERTa counts from padding_idx + 1
-    epsilon: float = 1e-12
-    activation: str = "gelu"
-    embedding: int = 0  # width of the embeddings if a matrix takes them to `width` (ELECTRA)
+    depth: Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+    width: Size
+    heads: Size
+    inner: Size
+    words: Rows
+    positions: Rows
+    types: SizeOrZero = 2  # 0: no such embedding (DistilBERT)
+    first_position: SizeOrZero = 0  # RoBERTa: padding_idx + 1
+    epsilon: Annotated[float, Field(ge=0, le=1)] = 1e-12
+    activation: EncoderActivation = "gelu"
+    embedding: SizeOrZero = 0  # width of the embeddings if a matrix takes them to `width` (ELECTRA)
     has_bias: bool = True  # in linear layers and norms
     is_gated: bool = False  # two inner vectors a and b give GELU(a) b (Shazeer 2020)
     norms_first: bool = False  # norms before attention and feed-forward, one after the last layer
-    rotary: float = 0.0  # base of rotary positions; 0: position embeddings
-    local_rotary: float = 0.0  # the same in local layers
-    reach: int = 0  # tokens that a local layer sees to each side; 0: no layer is local
-    global_every: int = 1  # each n-th layer, from the first on, sees the whole text
+    rotary: Annotated[float, Field(ge=0)] = 0.0  # base of rotary positions; 0: position embeddings
+    local_rotary: Annotated[float, Field(ge=0)] = 0.0  # the same in local layers
+    # Tokens that a local layer sees to each side; 0: no layer is local.
+    reach: SizeOrZero = 0
+    global_every: Size = 1  # each n-th layer, from the first on, sees the whole text
 
     @property
     def longest(self) -> int:
@@ -105,8 +113,8 @@ class HeadShape:
 
     __pydantic_config__ = STRICT
     kind: HeadKind = "linear"
-    depth: Annotated[int, Field(ge=1)] = 1  # hidden layers of an mlp
-    width: Annotated[int, Field(ge=1)] = 256
+    depth: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1  # hidden layers of an mlp
+    width: Size = 256
     activation: Activation = "relu"
     norm: bool = False  # LayerNorm on the pooled vector
     project: bool = False  # cosine: a linear layer before it
@@ -117,10 +125,11 @@ class HeadShape:
 class Reading:
     """How texts become the vector that a head receives."""
 
+    __pydantic_config__ = STRICT
     pair: str | Mapping[str, str] = "cross"  # of all tasks, or by task
-    pool: str = "mean"
-    features: tuple[str, ...] = ("difference", "product")
-    max_length: int = 256
+    pool: Pool = "mean"
+    features: tuple[Feature, ...] = ("difference", "product")
+    max_length: Size = 256
     heads: Mapping[str, HeadShape] = field(default_factory=dict)  # by task; default: linear
 
     def head(self, task: str) -> HeadShape:

@@ -4,7 +4,7 @@ The predictor answers with it: texts in, predictions out, in the order of the te
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, partial
 from itertools import islice
@@ -14,20 +14,19 @@ from typing import Any, Protocol
 
 import torch
 from tokenizers import Tokenizer
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from mops.config.training import TaskEntry
-from mops.data.batches import TokenTable, load_tokenizer, tokenise
-from mops.data.dataset import Row
+from mops.data.batches import TokenTable, tokenise
+from mops.data.splits import Row
+from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, file_digest, write_text
-from mops.model.network import Network
+from mops.model.network import Network, shape_network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
 from mops.model.sources import join_digests
 from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
-from mops.plans.shapes import EncoderShape, Reading
+from mops.plans.shapes import EncoderShape, Reading, check_length
 from mops.predict.card import format_card
 from mops.predict.inference import (
     WINDOW,
@@ -37,7 +36,8 @@ from mops.predict.inference import (
     compute_outputs,
     decide,
 )
-from mops.yaml_io import format_yaml, read_yaml, to_value
+from mops.predict.manifest import MANIFEST, check_manifest, write_manifest
+from mops.yaml_io import format_yaml, read_json, read_yaml, to_value
 
 FORMAT = 1
 GRAPH = "model.onnx"  # in the folder of an exported model
@@ -136,29 +136,16 @@ def save_bundle(
 
 
 def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
-    """Write config.json and the card; the other files of a bundle stay as they are."""
+    """Write config.json, the card and the manifest; the other files stay as they are.
+
+    Without a manifest, as a kill in between would leave it, a bundle is still loaded.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)
     shapes = {"encoder": asdict(layout.encoder), **asdict(layout.reading)}
     config = {"mops_bundle": FORMAT, **shapes, **facts}
     write_text(folder / "README.md", format_card(layout, config))
     write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-
-
-class Undrawn(TorchFunctionMode):
-    """Leaves out normal initial weights: they are replaced by those of a file.
-
-    For tensors without memory torch (2.13) imports its compiler to draw them: seconds and 70 MiB.
-    """
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Collection[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        named = kwargs or {}
-        is_draw = func in (torch.Tensor.normal_, nn.init.normal_)
-        return (*args, *named.values())[0] if is_draw else func(*args, **named)
+    write_manifest(folder)
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -168,16 +155,16 @@ def load_bundle(folder: str | Path) -> Bundle:
     """
     folder = Path(folder)
     layout, entries, config = read_facts(folder)
-    with torch.device("meta"), Undrawn():  # shapes alone; the weights stay in the file, mapped
-        network = Network(layout)
+    network = shape_network(layout)  # the weights stay in the file, mapped
     weights = open_weights(path := folder / "model.safetensors")
     check_tensors(path, weights, network.bank.state_dict())
     network.bank.load_state_dict(weights, assign=True)
-    return Bundle(folder, network.eval(), load_tokenizer(folder), entries, config)
+    return Bundle(folder, network.eval(), load_tokenizer(folder, layout.encoder), entries, config)
 
 
 def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, Any]]:
     """The layout, the tasks and the configuration of a bundle or of an exported folder."""
+    check_manifest(folder)
     config, where = read_config(folder), f"{folder}/config.json"
     entries = {
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
@@ -190,18 +177,17 @@ def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, An
         to_value(EncoderShape, encoder, where=f"{where}: encoder", error=EncoderError),
         to_value(Reading, reading, where=where, error=EncoderError),
     )
+    check_length(layout.reading, layout.encoder)
     return layout, entries, config
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     advice = "pass the folder `model` of a run"
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError) as cause:
-        raise EncoderError(
-            f"{folder} is not a bundle: config.json cannot be read ({cause}); {advice}"
-        ) from cause
-    if not isinstance(config, dict) or config.get("mops_bundle") != FORMAT:
+        config = read_json(folder / "config.json")
+    except UsageError as cause:
+        raise EncoderError(f"{folder} is not a bundle: {cause}; {advice}") from cause
+    if config.get("mops_bundle") != FORMAT:
         raise EncoderError(f"{folder} is not a bundle of this version of mops; {advice}")
     return config
 

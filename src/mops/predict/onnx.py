@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from mops.config.training import TaskEntry
-from mops.data.batches import Segment, load_tokenizer
+from mops.data.batches import Segment
+from mops.data.tokenizer import load_tokenizer
 from mops.errors import UsageError
 from mops.plans.layout import Layout
 from mops.predict.bundle import GRAPH, Compute, Device, read_facts
@@ -164,7 +165,7 @@ def load_exported(folder: Path) -> ExportedBundle:
     require_onnx()
     layout, entries, config = read_facts(folder)
     network = OnnxNetwork(folder / GRAPH, layout)
-    return ExportedBundle(folder, network, load_tokenizer(folder), entries, config)
+    return ExportedBundle(folder, network, load_tokenizer(folder, layout.encoder), entries, config)
 
 
 def require_onnx() -> None:

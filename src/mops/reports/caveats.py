@@ -18,7 +18,7 @@ from mops.surveys.results.caveats import list_names
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import describe_budget, describe_rows, seeds_note
 from mops.tables import Cell, Table, number_cell
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml
 
 DATA_NOTE = "Rows that were trained with and scored. `mops check` also looks for duplicates."
 MACHINE = ("processor", "platform", "device", "threads", "python", "commit")
@@ -165,4 +165,4 @@ def find_encoder(name: str, sha256: str) -> Mapping[str, Any] | None:
 
 @cache
 def read_known() -> Mapping[str, Any]:
-    return read_yaml(Path(__file__).with_name("pretraining_data.yaml"))
+    return read_own_yaml(Path(__file__).with_name("pretraining_data.yaml"))

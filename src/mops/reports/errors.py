@@ -92,6 +92,9 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
     if file_digest(file) != trial.record.meta_info.data_sha256[file]:
         raise RunError(f"{file} has changed since the training")
     shared = shared_files(trial.recipe.tasks).get(task.name)
+    if split == "validation" and trial.recipe.training.folds:
+        part = read_split(entry, task, file, "train", shared)
+        return [part.good[place].texts for place in rows.places]
     if split in entry.files():
         part = read_split(entry, task, file, split, shared)
     else:  # validation was split off the training rows

@@ -1,6 +1,5 @@
 """The report of a survey or run: its parts, its tables, and the files they are written to."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from mops.surveys.results import tables as judged
 from mops.surveys.results.results import CandidateResult, Results
 from mops.surveys.results.transfer import transfer_table
 from mops.tables import EMPTY, Cell, Table, number_cell, to_csv, to_minus
+from mops.yaml_io import read_json
 
 FIGURES: tuple[Callable[[Source], Iterator[Picture | str]], ...] = (
     draw_pareto, draw_scores, draw_curves, draw_responses, draw_answers,
@@ -162,7 +162,7 @@ def bias_table(source: Source) -> Table:
 
 def probed(trial: TrialFiles) -> Table:
     config = trial.folder / "model" / "config.json"
-    facts = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    facts = read_json(config) if config.is_file() else {}
     return probe_table(facts.get("probe", []))
 
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mops.data.dataset import Row, stream_rows
+from mops.data.dataset import stream_rows
+from mops.data.splits import Row
 from mops.data.tables import DataTable
 from mops.errors import MopsError, RunError
 from mops.predict.bundle import Predictor, take_windows

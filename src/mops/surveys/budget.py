@@ -134,13 +134,14 @@ class Estimator:
         evaluation_seconds = flop_seconds(evaluation * schedule.evaluations, self.gflops)
         once = flop_seconds(work.frozen_flops + final, self.gflops)
         start = BATCHED_START_SECONDS if work.is_frozen else START_SECONDS + once
+        folds = recipe.training.folds or 1
         return TrialEstimate(
             name=name,
             steps=len(schedule),
             parameters=layout.parameters,
             trained=trained_parameters(layout, schedule),
-            seconds=start + step_seconds(work, self.gflops) + evaluation_seconds,
-            evaluation_seconds=evaluation_seconds,
+            seconds=folds * (start + step_seconds(work, self.gflops) + evaluation_seconds),
+            evaluation_seconds=folds * evaluation_seconds,
             encode_seconds=START_SECONDS + once if work.is_frozen else 0.0,
             family=f"{family} {layout.reading.pool}" if work.is_frozen else "",
             warnings=(

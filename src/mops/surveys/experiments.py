@@ -13,9 +13,9 @@ from mops.data.compose import is_optional, tasks_in
 from mops.errors import RecipeError, nearest
 from mops.model.sources import find_encoder
 from mops.plans.catalog import fsi, parse_plan
-from mops.plans.rows import Feed, Gradient
+from mops.plans.rows import Feed, Gradient, Per
 from mops.surveys.design import Survey, to_survey
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_own_yaml
 
 DEFAULT = "everything"
 # Frozen and shared layers in twelfths of the depth, the others individual: all mixtures in steps of
@@ -24,6 +24,7 @@ MIXTURES = (
     (0, 12), (0, 8), (0, 4), (0, 0), (4, 8), (4, 4), (4, 0), (8, 4), (8, 0), (12, 0), (1, 7),
 )  # fmt: skip
 WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2)  # of late layers, in widths of the encoder
+PARALLEL = ("parallel", "parallel-weighted", "both-different")  # PALs in the layers
 OTHER_GRADIENTS: tuple[Gradient, ...] = ("stop", "full")  # the short form has frozen-head
 SHARED_BY_GROUPS, MOST_GROUPED = ("ISS", "SSI", "SIS"), 5
 ROWS = 8  # of a task in each step
@@ -52,7 +53,7 @@ class Experiment:
 
 EXPERIMENTS = {
     name: Experiment(name=name, **entry)
-    for name, entry in read_yaml(Path(__file__).with_suffix(".yaml"))["experiments"].items()
+    for name, entry in read_own_yaml(Path(__file__).with_suffix(".yaml"))["experiments"].items()
 }
 
 
@@ -124,6 +125,7 @@ def list_values(recipe: Recipe) -> dict[str, Any]:
         "thirds": f"layers:{fsi(shape.depth)}",
         "hybrids": [f"hybrid:{k}" for k in range(shape.depth)],
         "mixtures": list(dict.fromkeys(mix_layers(shape.depth, *m) for m in MIXTURES)),
+        "pals_apart": [project_apart(place) for place in PARALLEL],
         "widths": [late_layers(round(shape.width * part)) for part in WIDTHS],
         # of the tasks
         **{f"task{number}": name for number, name in enumerate(tasks, start=1)},
@@ -133,6 +135,7 @@ def list_values(recipe: Recipe) -> dict[str, Any]:
         "fed": ["progressive"] if len(tasks) > 1 else [],
         "edges": list_edges(tasks),
         "other_gradients": [feed_all(gradient) for gradient in OTHER_GRADIENTS],
+        "normed_feeds": feed_normed(),
         "groups": list_groups(tasks),
         "cosine_heads": {n: cosine for n, t in kinds.items() if t.kind.has_cosine} or "linear",
         "equal_weights": dict.fromkeys(tasks, round(1 / len(tasks), 6)),
@@ -157,6 +160,19 @@ def late_layers(width: int) -> dict[str, Any]:
 def feed_all(gradient: Gradient) -> dict[str, Any]:
     plan, row = parse_plan("progressive"), Feed(source="*", target="*", gradient=gradient)
     return replace(plan, name=f"{plan.name}-{gradient}", feeds=(row,)).to_data()
+
+
+def feed_normed() -> dict[str, Any]:
+    plan = replace(parse_plan("progressive"), late=parse_plan("late:N").late)
+    return replace(plan, name="progressive-norm").to_data()
+
+
+def project_apart(place: str) -> dict[str, Any]:
+    """PALs with projections of their own in every layer, as in the PALs / EmBERT report."""
+    plan = parse_plan(f"pals:{place}")
+    own: dict[str, Per] = {"down": ("layer", "task"), "up": ("layer", "task")}
+    additions = tuple(replace(row, per={**row.per, **own}) for row in plan.additions)
+    return replace(plan, name=f"{plan.name}-apart", additions=additions).to_data()
 
 
 def list_edges(tasks: Sequence[str]) -> list[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from mops.config.recipe import Recipe
-from mops.data.dataset import HALVES, cut_halves, read_dataset
+from mops.data.dataset import read_dataset
+from mops.data.splits import HALVES, cut_halves
 from mops.errors import PlanError, RunError
 from mops.files import write_text
 from mops.plans.catalog import neighbours

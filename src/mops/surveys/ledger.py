@@ -24,10 +24,11 @@ from filelock import FileLock, Timeout
 from mops import __version__
 from mops.config.recipe import Recipe, to_recipe
 from mops.data.dataset import SPLITS
-from mops.errors import DataError, RecipeError, RunError
+from mops.errors import DataError, RecipeError, RunError, UsageError
 from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
 from mops.record import Record, code_digest, read_record
+from mops.yaml_io import read_json as read_object
 from mops.yaml_io import read_yaml
 
 IRRELEVANT = ("threads", "save_steps", "report_to")  # settings that do not change the result
@@ -309,11 +310,9 @@ def describe_code(ledger: Ledger, trial_ids: Iterable[str]) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty if there is no file."""
     try:
-        return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
-    except (ValueError, TypeError) as cause:
-        raise RunError(
-            f"{path} cannot be read ({cause}); delete it and run the survey again"
-        ) from cause
+        return read_object(path) if path.is_file() else {}
+    except UsageError as cause:
+        raise RunError(f"{cause}; delete it and run the survey again") from cause
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

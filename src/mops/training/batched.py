@@ -72,6 +72,7 @@ def batching_obstacle(recipe: Recipe, device: str = "cpu") -> str:
             task.answer.reads_words for task in layout.tasks.values()
         ),
         "training.stages is set": bool(training.stages),
+        "training.folds is set": bool(training.folds),
         "training.gradients is not sum": training.gradients != SUM,
         "its loss weights are not fixed": isinstance(training.loss_weights, str),
         "training.augment is set": training.augment is not None,

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mops.data.batches import Segment, split_batches, tokenise
-from mops.data.dataset import Dataset, normalised
+from mops.data.dataset import Dataset
 from mops.data.schedule import generator
+from mops.data.splits import normalised
 from mops.errors import DataError, EncoderError
 from mops.model import pretrained
 from mops.model.blocks import ACTIVATIONS, Dense, build_norm

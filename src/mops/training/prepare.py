@@ -26,8 +26,9 @@ from mops.data.batches import (
     take_rows,
     tokenise_cached,
 )
-from mops.data.dataset import HALVES, Dataset, Row, cut_halves, encode_targets, read_dataset
+from mops.data.dataset import Dataset, encode_targets, read_dataset
 from mops.data.schedule import Place, Schedule, generator, plan_steps
+from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError
 from mops.evaluate.evaluate import overall_of
 from mops.evaluate.metrics import score
@@ -35,7 +36,7 @@ from mops.files import file_digest
 from mops.model.blocks import Dense
 from mops.model.network import THRESHOLD, Network
 from mops.model.packing import Packer
-from mops.model.pretrained import load_pretrained
+from mops.model.pretrained import check_encoder, load_pretrained
 from mops.model.sources import EncoderSource, Source, find_encoder
 from mops.plans.joining import starting_owners
 from mops.plans.layout import Layout
@@ -114,6 +115,7 @@ def prepare(
     dataset = read(recipe)
     recipe = recipe.with_labels(dataset.tasks)
     source = find(recipe.encoder)
+    check_encoder(source)
     return Prepared(recipe, dataset, source, recipe.layout(dataset.tasks, source.shape), device)
 
 

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from mops.config.recipe import Recipe
 from mops.config.training import Training
-from mops.data.batches import Batch, TaskData, load_tokenizer
+from mops.data.batches import Batch, TaskData
 from mops.data.dataset import FileRows
 from mops.data.schedule import PlannedStage, Schedule, generator
+from mops.data.tokenizer import load_tokenizer
 from mops.errors import RunError, UsageError
 from mops.files import atomic_write, holds, remove_drafts, write_text
 from mops.model import pretrained
@@ -37,6 +38,7 @@ from mops.training.prepare import Prepared, choose_precision, meta_info, prepare
 from mops.training.run import refuse_other_work
 from mops.training.tracking import Tell, Watcher
 from mops.training.trainer import Evaluation, Trainer
+from mops.yaml_io import read_json
 
 RECORD, SETTINGS, CURVE = "pretrain.json", "state/settings.json", "state/curve.jsonl"
 BATCH_SIZE = 32  # texts per step
@@ -122,9 +124,9 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
     is_there = (folder / RECORD).is_file()
     path = folder / (RECORD if is_there else SETTINGS)
     try:
-        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        facts: dict[str, Any] = read_json(path)
         there = dict(facts["settings"] if is_there else facts)
-    except (ValueError, KeyError, TypeError) as cause:
+    except (UsageError, ValueError, KeyError, TypeError) as cause:
         raise UsageError(
             f"{path} cannot be read: {cause}; delete {folder} and start again, or name another "
             "folder with --out"
@@ -277,7 +279,7 @@ def write_encoder(folder: Path, network: Network, source: Source) -> None:
                 shutil.copyfile(source.folder / name, draft)
     if not (folder / TOKENIZER_FILES[0]).is_file():
         with atomic_write(folder / TOKENIZER_FILES[0]) as draft:
-            load_tokenizer(source.folder).save(str(draft))
+            load_tokenizer(source.folder, source.shape).save(str(draft))
     with atomic_write(folder / WEIGHTS) as draft:
         pretrained.write_tensors(draft, foreign_weights(network, source))
 

@@ -4,22 +4,23 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
 from mops.config.recipe import Recipe, differing_key, to_recipe
-from mops.data.dataset import HALVES, SPLITS, Row, cut_halves, encode_targets
+from mops.data.dataset import SPLITS, encode_targets
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import task_budgets
+from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
-from mops.files import file_digest, holds, remove_drafts, write_text
+from mops.files import holds, remove_drafts, write_text
 from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
@@ -34,7 +35,8 @@ from mops.record import (
     read_record,
 )
 from mops.training.checkpoint import restore_best
-from mops.training.distributed import process_group
+from mops.training.distributed import process_group, world_size
+from mops.training.folds import join_folds
 from mops.training.grow import prepare_growth
 from mops.training.machine import hold_folder, peak_memory, restored_threads
 from mops.training.meters import make_request, measure_latency
@@ -93,6 +95,9 @@ def train_until(
     until: float = 1.0,
 ) -> Run | Paused:
     """`train`, but at most to a fraction of the steps; the next call continues."""
+    if recipe.training.folds:
+        with hold_folder(folder):
+            return train_folds(recipe, folder, watcher or Watcher(), label, until)
     with process_group() as group:  # the first process writes the files
         watcher = watcher if watcher and group.is_first else Watcher()
         ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
@@ -118,6 +123,32 @@ def train_until(
             run = conclude(ready, trainer, watcher) if group.is_first else None
         group.wait()
         return run or Run(folder, read_record(folder / "record.json"))
+
+
+def train_folds(
+    recipe: Recipe, folder: Path, watcher: Watcher, label: Label | None, until: float
+) -> Run | Paused:
+    """One training after the other, each in a folder of its own until all have finished."""
+    if world_size() > 1:
+        raise RecipeError("training.folds needs a single process; leave out torchrun or the folds")
+    ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
+    if found := finished_run(folder, ready):
+        return found
+    begin_folder(folder, ready.recipe)
+    results: list[Run | Paused] = []
+    for number in range(1, (recipe.training.folds or 1) + 1):
+        watcher.phase(f"fold {number} of {recipe.training.folds}")
+        own = label and replace(label, name=f"{label.name}, fold {number}")
+        place = folder / "state" / f"fold{number}"
+        results.append(train_until(recipe.in_fold(number), place, watcher, own, until))
+    runs = [result for result in results if isinstance(result, Run)]
+    if paused := [result for result in results if isinstance(result, Paused)]:
+        scores = [result.score for result in paused if result.score is not None]
+        return Paused(fmean(scores) if scores else None, sum(one.seconds for one in paused))
+    record = join_folds(folder, ready, [run.folder for run in runs], [run.record for run in runs])
+    write_text(folder / "record.json", record.to_json())
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    return Run(folder, record)
 
 
 def finished_run(folder: Path, ready: Prepared) -> Run | None:
@@ -158,13 +189,17 @@ def begun(trainer: Trainer, ready: Prepared, label: Label | None) -> Iterator[No
     folder, recipe = trainer.folder, ready.recipe
     if finished_run(folder, ready):  # it was not when this process looked for the first time
         raise RunError(f"another process has just finished {folder}; give the command again")
+    begin_folder(folder, recipe)
+    with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes, label):
+        yield
+
+
+def begin_folder(folder: Path, recipe: Recipe) -> None:
     remove_drafts(folder)
     write_text(folder / "recipe.yaml", recipe.to_yaml())
     started = folder / "state" / "started"
     if not started.is_file():
         write_text(started, datetime.now(UTC).isoformat(timespec="seconds"))
-    with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes, label):
-        yield
 
 
 def conclude(
@@ -299,10 +334,7 @@ def build_record(
         costs=run_costs(trainer, training, latency),
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
-        predictions_sha256={
-            path.name: file_digest(path)
-            for path in sorted((trainer.folder / "predictions").glob("*.csv"))
-        },
+        predictions_sha256=evaluate.digest_predictions(trainer.folder),
     )
 
 

@@ -1,0 +1,172 @@
+"""A bundle of a stranger: every damage is one line, before memory is taken or time is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import normalizers
+
+import mops
+from mops.data.tokenizer import is_sound, panics_as_errors
+from mops.errors import EncoderError, MopsError
+
+FIXTURE = Path(__file__).parents[1] / "fixtures/run/model"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FIXTURE, tmp_path / "model"))
+
+
+def edit(file: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """A change of a JSON file."""
+
+    def do(folder: Path) -> None:
+        path = folder / file
+        data = json.loads(path.read_text("utf-8"))
+        change(data)
+        path.write_text(json.dumps(data), "utf-8")
+
+    return do
+
+
+def encoder(**sizes: Any) -> Callable[[Path], None]:
+    return edit("config.json", lambda config: config["encoder"].update(sizes))
+
+
+def reading(**facts: Any) -> Callable[[Path], None]:
+    return edit("config.json", lambda config: config.update(facts))
+
+
+def part(key: str, value: Any) -> Callable[[Path], None]:
+    return edit("tokenizer.json", lambda facts: facts.update({key: value}))
+
+
+def written(file: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / file).write_text(text, "utf-8") and None
+
+
+def fifo(file: str) -> Callable[[Path], None]:
+    def do(folder: Path) -> None:
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+
+    return do
+
+
+def device(file: str) -> Callable[[Path], None]:
+    def do(folder: Path) -> None:
+        (folder / file).unlink()
+        (folder / file).symlink_to("/dev/zero")
+
+    return do
+
+
+ALIASES = "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]\n" for n in range(9))
+BOMB = f"a0: &a0 [x]\n{ALIASES}"
+CLS = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+MARKS = {"[CLS]": {"id": "[CLS]", "ids": [90_000], "tokens": ["[CLS]"]}}
+A, B = ({"Sequence": {"id": name, "type_id": n}} for n, name in enumerate("AB"))
+TEMPLATE = {"type": "TemplateProcessing", "single": [CLS, A], "pair": [A, B]}
+CHARSMAP = "/////wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"  # says that its trie has 4 GB
+LEAD_OUT = "BAAAAP////8="  # its only unit leads out of the trie
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "aliases of aliases in tasks.yaml": (written("tasks.yaml", BOMB), "alias"),
+    "aliases of aliases in plan.yaml": (written("plan.yaml", BOMB), "alias"),
+    "deep YAML": (written("plan.yaml", f"a: {'[' * 5000}{']' * 5000}"), "deep"),
+    "deep JSON": (written("config.json", f'{{"a": {"[" * 90_000}{"]" * 90_000}}}'), "nested|deep"),
+    "long YAML": (written("plan.yaml", "a: b\n" * 300_000), "more than 524,288 bytes"),
+    "a number of many digits": (written("config.json", f'{{"a": {"9" * 5000}}}'), "valid JSON"),
+    "config.json is a list": (written("config.json", "[]"), "not an object"),
+    "config.json is a FIFO": (fifo("config.json"), "not a regular file"),
+    "tasks.yaml is a FIFO": (fifo("tasks.yaml"), "not a regular file"),
+    "tokenizer.json is a FIFO": (fifo("tokenizer.json"), "not a regular file"),
+    "weights are a FIFO": (fifo("model.safetensors"), "not a regular file"),
+    "config.json is a device": (device("config.json"), "not a regular file"),
+    "millions of words": (encoder(words=60_000_000), "at most 1.67772e"),
+    "more words than weights": (encoder(words=6_000_000), "not as expected"),
+    "words as a text": (encoder(words="many"), "encoder: words must be a whole number"),
+    "no words": (encoder(words=None), "encoder: words must be"),
+    "billions of layers": (encoder(depth=10**9), "encoder: depth must be"),
+    "layers below zero": (encoder(depth=-1), "encoder: depth must be"),
+    "no heads": (encoder(heads=0), "encoder: heads must be"),
+    "an epsilon of NaN": (encoder(epsilon=float("nan")), "encoder: epsilon must be"),
+    "unknown keys": (encoder(future=1), "unknown key"),
+    "an unknown activation": (encoder(activation="evil"), "activation"),
+    "an unknown pool": (reading(pool="evil"), "pool must be"),
+    "unknown features": (reading(features=["evil"]), "features"),
+    "a length beyond the positions": (reading(max_length=100_000), "max_length"),
+    "a length of zero": (reading(max_length=0), "max_length must be"),
+    "a head of billions": (
+        reading(heads={"sentiment": {"kind": "mlp", "width": 10**9}}), "width must be"),
+    "an expression that never ends": (
+        part("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(a+)+$"},
+                               "behavior": "Removed", "invert": False}), "regular expression"),
+    "a normaliser that aborts": (
+        part("normalizer", {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}), "damaged"),
+    "a normaliser that panics": (
+        part("normalizer", {"type": "Precompiled", "precompiled_charsmap": LEAD_OUT}), "damaged"),
+    "a normaliser that grows": (
+        part("normalizer", {"type": "Sequence", "normalizers": [
+            {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 6}), "longer"),
+    "a part that panics": (part("pre_tokenizer", {"type": "FixedLength", "length": 0}), "type"),
+    "a template for two texts": (
+        part("post_processor", TEMPLATE | {"single": [B], "special_tokens": MARKS}), "template"),
+    "a mark beyond the vectors": (
+        part("post_processor", TEMPLATE | {"special_tokens": MARKS}), "90001 words"),
+    "a word beyond the vectors": (
+        edit("tokenizer.json", lambda facts: facts["model"]["vocab"].update(zzz=90_000)), "90001"),
+    "a type beyond the vectors": (
+        part("post_processor", TEMPLATE | {"pair": [A, B | {"Sequence": {"id": "B", "type_id": 9}}],
+                                           "special_tokens": {}, "single": [A]}), "type 9"),
+    "another model": (part("model", {"type": "Evil"}), "model has the type 'Evil'"),
+    "a model that is a list": (part("model", []), "model has the type"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_damage_is_one_line(name: str, bundle: Path) -> None:
+    damage, words = BAD[name]
+    damage(bundle)
+    with pytest.raises(MopsError, match=words) as caught:
+        mops.load(bundle)
+    assert "\n" not in str(caught.value)
+
+
+class PanicException(BaseException):
+    """As pyo3 names it."""
+
+
+@pytest.mark.parametrize("raised", [PanicException, Exception])
+def test_a_panic_of_the_library_is_one_line(raised: type[BaseException]) -> None:
+    refused = pytest.raises(EncoderError, match="cannot read a text: at 1: broken; fetch")
+    with refused, panics_as_errors("the tokenizer cannot read a text"):
+        raise raised("at 1:\nbroken")
+
+
+def test_an_interrupt_is_no_panic() -> None:
+    with pytest.raises(KeyboardInterrupt), panics_as_errors("x"):
+        raise KeyboardInterrupt
+
+
+def trie(*units: int, texts: bytes = b"x\0") -> bytes:
+    return (4 * len(units)).to_bytes(4, "little") + np.array(units, "<u4").tobytes() + texts
+
+
+def test_a_sound_table_of_characters_is_read() -> None:
+    """`a` becomes `x`: the root leads to block 256, the leaf of `a` there to a value."""
+    units = [0] * 512
+    units[0] = 256 << 10
+    units[256 ^ ord("a")] = (1 << 10) | (1 << 8) | ord("a")
+    units[256 ^ ord("a") ^ 1] = 1 << 31
+    assert is_sound(trie(*units))
+    normalise = normalizers.Precompiled(trie(*units)).normalize_str
+    assert normalise("banana") == "bxnxnx"
+    assert not is_sound(trie(*units[:300])) and not is_sound(trie(*units, texts=b""))
