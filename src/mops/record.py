@@ -197,8 +197,10 @@ class Record:
     costs: RunCosts
     warnings: tuple[str, ...]
     meta_info: MetaInfo
-    # Of each file in predictions/; records of older versions have none.
+    # Records of older versions have neither. Of each file in predictions/; and the scores of the
+    # untrained encoder and of a linear probe on it, by task.
     predictions_sha256: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     format: int = FORMAT
 
     def to_data(self) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from mops.training.grow import prepare_growth
 from mops.training.machine import hold_folder, peak_memory, restored_threads
 from mops.training.meters import make_request, measure_latency
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
+from mops.training.references import below_references, measure_references
 from mops.training.tracking import Label, Tell, Watcher, final_scores
 from mops.training.trainer import Trainer
 from mops.yaml_io import read_yaml
@@ -233,6 +234,12 @@ def conclude(
         row = make_request(ready.dataset, 1)
         latency = measure_latency(Predictor(bundle, ready.device), row, ready.device)
     record = build_record(ready, trainer, scores, warnings, latency)
+    watcher.phase("comparing with the untrained encoder")  # it needs memory of its own
+    references = measure_references(ready)
+    if low := below_references(references, scores):
+        warnings = facts["warnings"] = [*warnings, *low]
+        write_facts(folder, trainer.network.layout, facts)
+    record = replace(record, references=references, warnings=tuple(warnings))
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)

@@ -126,11 +126,19 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
         design,
         tasks={task: rows.task.score_name for one in finished for task, rows in one.judged.items()},
         rows={task: len(rows.targets) for one in finished for task, rows in one.judged.items()},
+        references=join_references([one.record for one in finished]),
         missing=tuple(sorted(missing, key=lambda one: STATES.index(one.state))),
     )
     for members in group_by_tasks(finished, design.baseline):
         results = add_group(results, members, measured)
     return replace(results, caveats=tuple(find_caveats(results)))
+
+
+def join_references(records: Sequence[Record]) -> dict[str, Mapping[str, float]]:
+    """Those of all trials; with several encoders, of each."""
+    known = {(Path(r.meta_info.encoder).name, n): s for r in records for n, s in r.references.items()}
+    has_several = len({encoder for encoder, _ in known}) > 1
+    return {f"{n} ({own})" if has_several else n: scores for (own, n), scores in known.items()}
 
 
 def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
