@@ -1,4 +1,4 @@
-"""Tutorials run from top to bottom as they stand, on the sample and with the real encoder."""
+"""Every tutorial runs from top to bottom as they stand, on the sample and with the real encoder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ import pytest
 import mops
 
 ROOT = Path(__file__).parent.parent.parent
-NOT_RUN = ("scaling-out", "own-files")  # takes minutes
-TUTORIALS = [
-    page for page in sorted((ROOT / "docs" / "tutorials").glob("*.md")) if page.stem not in NOT_RUN
-]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -21,6 +21,7 @@ from building import VOCABULARY, build_network, tiny_tokenizer
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
 from mops.model import sources
+from mops.model.pretrained import check_encoder
 from mops.model.sources import EncoderSource, find_encoder
 from mops.plans.shapes import Reading
 
@@ -127,6 +128,7 @@ def test_old_names_of_normalisations(folder: Path, encoder_folder: Any) -> None:
         weights["embeddings.position_ids"] = torch.arange(40)[None]
 
     change_weights(folder, age)
+    check_encoder(find_encoder(folder))
     assert same_weights(folder, encoder_folder("bert"))
 
 

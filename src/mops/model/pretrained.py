@@ -108,7 +108,8 @@ def fitting_tensors(
     expected = dict(places)
     if any(name.startswith("pooler.") and name not in weights for name in expected):
         raise EncoderError(f"{path} has no pooler; set training.pool to mean, cls or sum")
-    used = {n: tensor for n, tensor in weights.items() if n in expected or n.startswith(TRUNK)}
+    trunk = (n for n in weights if n in expected or n.startswith(TRUNK))
+    used = {name: weights[name] for name in trunk if name not in BUFFERS}
     check_tensors(path, used, expected)
     return places
 
@@ -141,7 +142,6 @@ def read_weights(path: Path, family: str) -> dict[str, Tensor]:
     return {
         name: tensor.to(torch.float32) if tensor.is_floating_point() else tensor
         for name, tensor in weights.items()
-        if name not in BUFFERS
     }
 
 
