@@ -101,7 +101,7 @@ def combine(vectors: Sequence[Values]) -> Values:
 
 
 def norms(vectors_ND: Values) -> Values:
-    return np.sqrt((vectors_ND**2).sum(1))
+    return np.asarray(np.sqrt((vectors_ND**2).sum(1)))
 
 
 def as_columns(task: Task, targets: Answers) -> Values:

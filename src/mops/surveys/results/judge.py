@@ -136,7 +136,9 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
 
 def join_references(records: Sequence[Record]) -> dict[str, Mapping[str, float]]:
     """Those of all trials; with several encoders, of each."""
-    known = {(Path(r.meta_info.encoder).name, n): s for r in records for n, s in r.references.items()}
+    known = {
+        (Path(r.meta_info.encoder).name, n): s for r in records for n, s in r.references.items()
+    }
     has_several = len({encoder for encoder, _ in known}) > 1
     return {f"{n} ({own})" if has_several else n: scores for (own, n), scores in known.items()}
 
