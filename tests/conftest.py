@@ -14,6 +14,8 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 # What tests keep between runs is not the user's; children inherit it.
 os.environ["MOPS_CACHE"] = tempfile.mkdtemp(prefix="mops-cache-")
 os.environ["MOPS_CACHE_LIMIT"] = ""
+# Ray kills workers when the machine is short of memory, whoever uses it; here nobody else counts.
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112
 
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -165,7 +165,7 @@ def test_an_alternative_in_its_own_process_is_timed_every_round(
 ) -> None:
     monkeypatch.setattr(harness, "matrix_peak", lambda: 1.0)
     found = harness.compare_apart({"a": partial(partial, sum, range(1000))}, rounds=2)
-    assert all(0 < seconds < 1 for seconds in found.timings["a"].seconds)
+    assert all(seconds > 0 for seconds in found.timings["a"].seconds)
     assert len(found.timings["a"].seconds) == 2
 
 

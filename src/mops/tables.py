@@ -1,18 +1,49 @@
-"""Numbers with units and tables as values, in Markdown and CSV, and their cells in LaTeX."""
+"""Numbers with units and tables as values, in text, HTML, Markdown and CSV, and cells in LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import html
 import io
+import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mops.errors import UsageError
+
+AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # the sign of a number, not of its exponent
 MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]|~#$])")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How an amount is written: a number and one of these units; that with factor 1 is returned."""
+
+    example: str
+    factors: Mapping[str, float]
+
+    def read(self, given: str | float, option: str) -> float:
+        match = AMOUNT.fullmatch(str(given))
+        unit = match[2].lower() if match else ""
+        is_plain = not isinstance(given, str) and not unit  # a number from a program
+        factor = 1.0 if is_plain else self.factors.get(unit, 0.0)
+        if match is None or not 0 < float(match[1]) * factor < math.inf:
+            allowed = ", ".join(name or "or none" for name in self.factors)
+            raise UsageError(
+                f"{option} {given!r}: write a number above 0 and its unit ({allowed}), "
+                f"for example {self.example}"
+            )
+        return float(match[1]) * factor
+
+
+COUNTS = Unit("40M", {"k": 1e3, "m": 1e6, "b": 1e9, "": 1.0})
+TIMES = Unit("20ms", {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0})
+BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
+SIZES = Unit("2GB", BYTES)
 
 
 def format_count(number: float) -> str:
@@ -109,6 +140,56 @@ def to_minus(text: str) -> str:
     return MINUS.sub("−", text)
 
 
+class Shown:
+    """A result that a person reads: sentences and tables, as text and in notebooks as HTML."""
+
+    @property
+    def parts(self) -> Sequence[str | Table]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(p if isinstance(p, str) else text_table(p) for p in self.parts)
+
+    def _repr_html_(self) -> str:
+        texts = (
+            f"<p>{html.escape(p)}</p>" if isinstance(p, str) else html_table(p) for p in self.parts
+        )
+        return "\n".join(texts)
+
+
+def text_table(table: Table) -> str:
+    """Columns with blanks between; those of numbers are aligned right."""
+    lines = [table.columns, *table.texts]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    places = [
+        (">" if kind == "number" else "<", width)
+        for kind, width in zip(table.column_kinds(), widths, strict=True)
+    ]
+    rows = (
+        "  ".join(f"{text:{side}{width}}" for text, (side, width) in zip(line, places, strict=True))
+        for line in lines
+    )
+    return "\n".join((table.title, *map(str.rstrip, rows), table.note)).strip("\n") + "\n"
+
+
+def html_table(table: Table) -> str:
+    """A plain table; notebooks have a style for it. Columns of numbers are aligned right."""
+    sides = ["right" if kind == "number" else "left" for kind in table.column_kinds()]
+
+    def line(texts: Sequence[str], tag: str) -> str:
+        cells = zip(texts, sides, strict=True)
+        shown = (f'<{tag} style="text-align:{s}">{html.escape(t)}</{tag}>' for t, s in cells)
+        return f"<tr>{''.join(shown)}</tr>"
+
+    body = "".join(line(texts, "td") for texts in table.texts)
+    head = f"<thead>{line(table.columns, 'th')}</thead>"
+    title, note = html.escape(table.title), html.escape(table.note)
+    return (
+        f'<table><caption style="text-align:left">{title}</caption>{head}<tbody>{body}</tbody>'
+        f"</table><p><small>{note}</small></p>"
+    )
+
+
 def markdown_table(table: Table) -> str:
     """A GitHub table; number columns are aligned right."""
     marks = ["---:" if kind == "number" else "---" for kind in table.column_kinds()]
@@ -129,19 +210,25 @@ def escape_markdown(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
+    """The columns with a line of their names."""
+    columns = to_columns(table)
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+    return out.getvalue()
+
+
+def to_columns(table: Table) -> dict[str, list[float | str]]:
     """Values at full precision; a cell's further values follow as columns like overall_stderr."""
-    columns: list[list[float | str]] = []
+    columns: dict[str, list[float | str]] = {}
     used: Counter[str] = Counter()
     for n, plain in enumerate(map(ascii_name, table.columns)):
         used[plain] += 1
         name = plain if used[plain] == 1 else f"{plain}_{used[plain]}"
         cells = [row[n] for row in table.rows]
-        columns.append([name, *(cell.key for cell in cells)])
+        columns[name] = [cell.key for cell in cells]
         for more in dict.fromkeys(key for cell in cells for key, _ in cell.more):
-            columns.append([f"{name}_{more}", *(dict(cell.more).get(more, "") for cell in cells)])
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(zip(*columns, strict=True))
-    return out.getvalue()
+            columns[f"{name}_{more}"] = [dict(cell.more).get(more, "") for cell in cells]
+    return columns
 
 
 def ascii_name(column: str) -> str:

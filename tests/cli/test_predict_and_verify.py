@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import mops
-from mops.cli import screen
+from mops.api.progress import ProgressBar
 from running import World, bundle_scores
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
@@ -197,7 +197,7 @@ def test_the_progress_bar_knows_how_many_rows_there_are(
 ) -> None:
     totals = []
 
-    class Bar(screen.ProgressBar):
+    class Bar(ProgressBar):
         def __init__(self, title: str, total: int | None = None) -> None:
             super().__init__(title, total)
             totals.append(total)

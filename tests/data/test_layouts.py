@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from layouts import LAYOUTS, Layout
-from mops.cli.init import starter
 from mops.config.recipe import to_recipe
 from mops.data.compose import relative_to
 from mops.data.dataset import read_dataset
 from mops.data.folders import infer_tasks
+from mops.data.starter import starter
 from mops.tasks import KINDS
 from mops.yaml_io import parse_yaml
 

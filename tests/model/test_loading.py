@@ -20,6 +20,7 @@ from torch import Tensor
 from building import VOCABULARY, build_network, tiny_tokenizer
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
+from mops.files import file_digest
 from mops.model import sources
 from mops.model.pretrained import check_encoder
 from mops.model.sources import EncoderSource, find_encoder
@@ -191,6 +192,19 @@ def test_bundled_encoder_with_other_weights(folder: Path, monkeypatch: pytest.Mo
     message = refusal(lambda: source.digest)
     assert sources.BUNDLED_SHA256 in message
     assert "reinstall" in message
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_bundled_encoder_with_another_file(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "bundled_folder", lambda: folder)
+    published = {file: file_digest(folder / file) for file in sources.BUNDLED_FILES}
+    monkeypatch.setattr(sources, "BUNDLED_FILES", published)
+    assert find_encoder("minilm").digest == published["model.safetensors"]
+    (folder / name).write_text((folder / name).read_text("utf-8") + " ", "utf-8")
+    message = refusal(lambda: find_encoder("minilm").digest)
+    assert name in message and published[name] in message
 
 
 def test_bundled_encoder_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,3 +51,21 @@ def test_open_ends_of_a_row() -> None:
 def test_a_pair_in_one_sequence_may_feed_a_single_text() -> None:
     layout = lay_out(as_plan(fed("paraphrase", "sentiment")), THREE_TASKS, tiny_shape(), CROSS)
     assert layout.head_input("sentiment").fields[1:] == (1,)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "trained"),
+    [
+        ("stop", set()),
+        ("frozen-head", {"pooler"}),
+        ("full", {"pooler", "late1", "head/sentiment"}),
+        (0.5, {"pooler", "late1", "head/sentiment"}),
+    ],
+)
+def test_what_the_loss_of_a_fed_task_trains(gradient: str | float, trained: set[str]) -> None:
+    plan = fed("sentiment", "similarity") | {"late": [{"per": []}]}
+    plan["feeds"][0]["gradient"] = gradient
+    reading = Reading(pool="pooler")
+    route = lay_out(as_plan(plan), THREE_TASKS, tiny_shape(), reading).routes["similarity"]
+    assert set(route.upstream) == {"pooler", "late1", "head/sentiment"}
+    assert set(route.upstream_trained) == trained

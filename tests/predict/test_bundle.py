@@ -88,6 +88,7 @@ def test_weights_stay_in_the_file(copy: Path) -> None:
     assert (copy / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="older torch imports it for other reasons")
 def test_a_bundle_loads_without_torch_s_compiler(copy: Path) -> None:
     code = f"import sys, mops; mops.load({str(copy)!r}); print('sympy' in sys.modules)"
     assert run_python("-c", code).stdout.strip() == "False"

@@ -63,7 +63,7 @@ def open_window(
         permissions=["clipboard-read", "clipboard-write"],
     )
     page = context.new_page()
-    page.set_default_timeout(4000)
+    page.set_default_timeout(120_000)  # other programs may have the processor
     asked: list[str] = []
     errors: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

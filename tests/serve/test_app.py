@@ -26,7 +26,7 @@ from mops.serve.batching import predict_items
 from mops.serve.workers import JsonLines
 
 SENTIMENT, PARAPHRASE, SIMILARITY = (task.name for task in THREE_TASKS)
-LIMITS = Limits(max_items=8, max_characters=200, max_body=4000, max_waiting=10, timeout=5.0)
+LIMITS = Limits(max_items=8, max_characters=200, max_body=4000, max_waiting=10, timeout=300.0)
 
 
 @pytest.fixture
@@ -124,10 +124,11 @@ def test_a_full_queue_and_a_slow_answer(service: Service, client: TestClient) ->
     compute = service.batcher.compute
 
     def wait(items: Any) -> Any:
-        gate.wait(20)
+        gate.wait(300)
         return compute(items)
 
     service.batcher.compute = wait
+    service.limits = replace(LIMITS, timeout=5.0)
     item = {"text": "a"}
     with ThreadPoolExecutor(8) as pool:
         slow = [pool.submit(ask, client, *[item] * 8) for _ in range(4)]
@@ -135,6 +136,7 @@ def test_a_full_queue_and_a_slow_answer(service: Service, client: TestClient) ->
         assert {answer.status_code for answer in refused} == {503}
         assert all(answer.headers["retry-after"] in ("1", "5") for answer in refused)
         gate.set()
+    service.limits = LIMITS
     assert ask(client, item).status_code == 200
 
 
@@ -145,7 +147,7 @@ def test_what_nobody_waits_for_is_not_computed(service: Service, client: TestCli
 
     def wait(items: Any) -> Any:
         batches.append(len(items))
-        gate.wait(20)
+        gate.wait(300)
         return compute(items)
 
     service.batcher.compute = wait
@@ -156,6 +158,7 @@ def test_what_nobody_waits_for_is_not_computed(service: Service, client: TestCli
     assert asyncio.run(ask_and_leave(service)) == [499]
     assert service.batcher.waiting_items == 0
     gate.set()
+    service.limits = LIMITS
     assert ask(client, {"text": "a"}).status_code == 200
     assert batches == [8, 1]
 

@@ -13,6 +13,8 @@ import pytest
 from mops.serve import batching
 from mops.serve.batching import Answer, Batcher, Item, QueueFullError
 
+PATIENCE = 300.0  # seconds; a machine may be busy
+
 
 class Echo:
     """Answers with the text; notes the batches; computes when it is allowed to."""
@@ -25,7 +27,7 @@ class Echo:
 
     def __call__(self, items: Sequence[Item]) -> list[Answer]:
         self.batches.append([item["a"][0] for item in items])
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE)
         if any(item["a"][0] == "fail" for item in items):
             raise RuntimeError("no")
         return [{"a": {"prediction": item["a"][0]}} for item in items]
@@ -45,7 +47,7 @@ def texts_of(answers: list[Answer]) -> list[str]:
 
 
 def wait_for(condition: Any) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -54,7 +56,7 @@ def wait_for(condition: Any) -> None:
 def test_every_request_gets_its_own_answers_in_order() -> None:
     with batcher(Echo()) as one, ThreadPoolExecutor(16) as pool:
         asked = [[f"{n}-{k}" * (1 + n % 7) for k in range(n % 5)] for n in range(300)]
-        found = pool.map(lambda texts: one.submit(items(*texts)).result(10), asked)
+        found = pool.map(lambda texts: one.submit(items(*texts)).result(PATIENCE), asked)
         assert [texts_of(answers) for answers in found] == asked
 
 
@@ -65,7 +67,7 @@ def test_what_arrives_together_is_computed_together() -> None:
         wait_for(lambda: echo.batches)
         others = [one.submit(items(f"n{n}")) for n in range(8)]
         echo.gate.set()
-        assert [texts_of(other.result(10)) for other in (first, *others)]
+        assert [texts_of(other.result(PATIENCE)) for other in (first, *others)]
     assert echo.batches == [["first"], [f"n{n}" for n in range(8)]]
 
 
@@ -76,8 +78,8 @@ def test_a_large_request_does_not_hold_up_a_small_one() -> None:
         wait_for(lambda: echo.batches)
         short = one.submit(items("short"))
         echo.gate.set()
-        assert texts_of(short.result(10)) == ["short"]
-        assert len(long.result(10)) == 5
+        assert texts_of(short.result(PATIENCE)) == ["short"]
+        assert len(long.result(PATIENCE)) == 5
     sizes = [[len(text) for text in batch] for batch in echo.batches]
     assert sizes == [[1000], [1000, 5], [1000], [1000], [1000]]
 
@@ -85,7 +87,7 @@ def test_a_large_request_does_not_hold_up_a_small_one() -> None:
 def test_a_text_longer_than_a_batch_is_computed_alone() -> None:
     echo = Echo()
     with batcher(echo, max_tokens=10) as one:
-        assert texts_of(one.submit(items("y" * 500, "z")).result(10)) == ["y" * 500, "z"]
+        assert texts_of(one.submit(items("y" * 500, "z")).result(PATIENCE)) == ["y" * 500, "z"]
     assert [len(batch) for batch in echo.batches] == [1, 1]
 
 
@@ -98,16 +100,16 @@ def test_a_full_queue_refuses_and_recovers() -> None:
         with pytest.raises(QueueFullError):
             one.submit(items("one too many"))
         echo.gate.set()
-        assert len(waiting.result(10)) == 3
-        assert running.result(10)
-        assert texts_of(one.submit(items("later")).result(10)) == ["later"]
+        assert len(waiting.result(PATIENCE)) == 3
+        assert running.result(PATIENCE)
+        assert texts_of(one.submit(items("later")).result(PATIENCE)) == ["later"]
 
 
 def test_a_failure_is_the_answer_of_its_batch_alone() -> None:
     with batcher(Echo()) as one:
         with pytest.raises(RuntimeError, match="no"):
-            one.submit(items("fail", "x" * 1000, "x" * 1000)).result(10)
-        assert texts_of(one.submit(items("next")).result(10)) == ["next"]
+            one.submit(items("fail", "x" * 1000, "x" * 1000)).result(PATIENCE)
+        assert texts_of(one.submit(items("next")).result(PATIENCE)) == ["next"]
 
 
 def test_cancelled_requests_are_not_computed() -> None:
@@ -118,8 +120,8 @@ def test_cancelled_requests_are_not_computed() -> None:
         assert one.submit(items("given up")).cancel()
         last = one.submit(items("last"))
         echo.gate.set()
-        assert first.result(10)
-        assert last.result(10)
+        assert first.result(PATIENCE)
+        assert last.result(PATIENCE)
     assert echo.batches == [["first"], ["last"]]
 
 
@@ -142,7 +144,7 @@ def test_short_texts_do_not_wait_for_many_long_ones() -> None:
         long = [one.submit(items("x" * 1000)) for _ in range(6)]  # two of them fill a batch
         short = [one.submit(items(f"n{n}")) for n in range(2)]
         echo.gate.set()
-        assert [len(request.result(10)) for request in (first, *long, *short)] == [1] * 9
+        assert [len(request.result(PATIENCE)) for request in (first, *long, *short)] == [1] * 9
     sizes = [[len(text) for text in batch] for batch in echo.batches]
     assert sizes == [[5], [1000, 2, 2], [1000, 1000], [1000, 1000], [1000]]
 
@@ -158,7 +160,7 @@ def test_a_request_that_is_given_up_leaves_the_queue() -> None:
         assert one.waiting_items == 0
         others = one.submit(items("a", "b", "c"))
         echo.gate.set()
-        assert texts_of(others.result(10)) == ["a", "b", "c"]
+        assert texts_of(others.result(PATIENCE)) == ["a", "b", "c"]
     assert [len(batch) for batch in echo.batches] == [1, 3]
 
 
@@ -167,7 +169,7 @@ def test_it_rests_once_when_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) ->
     rested = list[int]()
     with batcher(Echo(), rest=lambda: rested.append(1)) as one:
         wait_for(lambda: rested)
-        assert texts_of(one.submit(items("a")).result(10)) == ["a"]
+        assert texts_of(one.submit(items("a")).result(PATIENCE)) == ["a"]
         wait_for(lambda: len(rested) == 2)
         time.sleep(0.1)
     assert len(rested) == 2

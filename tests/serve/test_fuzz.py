@@ -99,7 +99,7 @@ def address(app: FastAPI) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
     thread = Thread(target=server.run)
     thread.start()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not server.started:
         assert time.monotonic() < end
         time.sleep(0.01)

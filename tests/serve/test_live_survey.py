@@ -30,7 +30,7 @@ def running(tmp_path: Path) -> RunningSurvey:
 
 def look(service: SurveyService, until: Callable[[LiveSurvey], bool]) -> LiveSurvey:
     """What it shows as soon as a comparison that is being made is there."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while not until(shown := service.show()):
         assert time.monotonic() < end, shown
         time.sleep(0.05)

@@ -65,6 +65,8 @@ def running(folder: Path, *words: str, workers: int = 1) -> Iterator[Server]:
             server.process.kill()
 
 
+# Seconds that a client on a busy machine may take from its note of the time to its request.
+UNSURE = 4.0
 ITEMS = [{"text": "a lovely film", "text_pair": "a fine movie"}] * 20
 
 
@@ -90,7 +92,7 @@ def test_every_accepted_request_is_answered_at_the_end(tmp_path: Path, workers: 
 
         with ThreadPoolExecutor(16) as pool:
             waiting = [pool.submit(ask_on) for _ in range(16)]
-            until = time.monotonic() + 1
+            until = time.monotonic() + 1.5 * UNSURE
             while len(asked) < 32 or time.monotonic() < until:
                 time.sleep(0.01)
             signalled = time.monotonic()
@@ -100,7 +102,7 @@ def test_every_accepted_request_is_answered_at_the_end(tmp_path: Path, workers: 
             for future in waiting:
                 future.result()
     assert code == 0
-    before = [answer for sent, answer in asked if sent < signalled - 0.5]
+    before = [answer for sent, answer in asked if sent < signalled - UNSURE]
     assert len(before) >= 16
     assert None not in before
     answered = [answer for _, answer in asked if answer is not None]

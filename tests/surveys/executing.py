@@ -53,7 +53,7 @@ def state_file(ledger: Ledger, one: Trial) -> Path:
     return ledger.run_folder(one.id) / "state" / "state.safetensors"
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 600) -> None:
     stop = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < stop, "the awaited state did not come"

@@ -6,13 +6,15 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from executing import RecordingWatcher, ledger_with, state_file, trial, wait_until
 
-from mops.surveys.executors import MOST_DEATHS, LocalExecutor, plan_jobs
-from mops.surveys.ledger import FAILED, FINISHED, Ledger, Trial
+from mops.surveys.executors import MOST_DEATHS, LocalExecutor, plan_jobs, run_jobs
+from mops.surveys.ledger import FAILED, FINISHED, Job, Ledger, Trial
 
 
 def run(ledger: Ledger, *trials: Trial) -> RecordingWatcher:
@@ -85,3 +87,17 @@ def test_two_surveys_in_one_folder_train_each_trial_once(tmp_path: Path) -> None
         lines = (ledger.run_folder(one.id) / "curve.jsonl").read_text("utf-8").splitlines()
         steps = [json.loads(line)["step"] for line in lines]
         assert steps == sorted(steps)
+
+
+def test_what_a_job_notes_elsewhere_reaches_the_watcher(tmp_path: Path) -> None:
+    """A child that dies in a Ray worker is started again there; the survey hears of it."""
+    one = trial()
+    ledger, watcher = ledger_with(tmp_path, one), RecordingWatcher()
+
+    def submit(job: Job) -> Future[Sequence[str]]:
+        ledger.fail(one.id, "it is over")
+        (done := Future[Sequence[str]]()).set_result(["its process died"])
+        return done
+
+    run_jobs(plan_jobs([one]), ledger, watcher, submit)
+    assert watcher.notes == ["its process died"] and len(watcher.ends) == 1

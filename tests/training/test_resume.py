@@ -11,8 +11,8 @@ import pytest
 from same_runs import assert_same_model
 
 import mops
+from mops.api.progress import TrainingScreen
 from mops.cli.main import main
-from mops.cli.screen import TrainingScreen
 from mops.training.tracking import Watcher
 from running import World, run_python, world
 

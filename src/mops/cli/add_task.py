@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 import mops
+from mops.api.progress import TrainingScreen
 from mops.cli.options import (
     CONFIG,
     DATA,
@@ -22,7 +23,7 @@ from mops.cli.options import (
     run_folder,
     stack,
 )
-from mops.cli.screen import TrainingScreen, respond
+from mops.cli.screen import respond
 from mops.cli.train import show
 from mops.plans.catalog import DEFAULT, EXAMPLE
 

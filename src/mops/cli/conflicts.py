@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 import mops
+from mops.api.progress import TrainingScreen, print_warnings
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
-from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
+from mops.cli.screen import OUT, print_table, respond
 from mops.evaluate.conflicts import OutputCell
 
 MARKS = {True: "*", False: " "}  # significantly below 0

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 import mops
+from mops.api.progress import ProgressBar
 from mops.cli.options import BACKEND, DATA, DEVICE, JSON, PATH, TASKS, load_predictor
-from mops.cli.screen import ProgressBar, print_scores, respond
+from mops.cli.screen import print_parts, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task, shared_files
 from mops.errors import DataError, RunError, UsageError
-from mops.evaluate.evaluate import answer_dataset, judge, score_table
+from mops.evaluate.evaluate import answer_dataset, judge, run_table, score_table
 from mops.record import RunScores
 
 TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
@@ -53,7 +54,8 @@ def command(
             "--verify, README.md in the folder has the change of every score"
         )
     scores = score_model(predictor, find_entries(bundle.entries, **files))
-    respond(as_json, asdict(scores), print_scores, f"{bundle.layout.plan.name} ({model})", scores)
+    table = run_table(f"{bundle.layout.plan.name} ({model})", scores)
+    respond(as_json, asdict(scores), print_parts, [table])
     if verify:
         difference = check_stored(model, bundle.config.get("scores", {}), scores.tasks)
         click.echo(f"verified: stored scores reproduced, difference {difference:.2g}", err=as_json)

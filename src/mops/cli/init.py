@@ -1,20 +1,15 @@
 """`mops init`"""
 
-import json
-import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from mops.api.progress import ERR
 from mops.cli.options import PATH
-from mops.cli.screen import ERR
-from mops.data.dataset import SPLITS
 from mops.data.folders import infer_tasks
-from mops.data.inference import Proposal
+from mops.data.starter import starter
 from mops.errors import DataError, RecipeError
 from mops.files import write_text
-from mops.plans.catalog import DEFAULT, FIRST_LOOK
 
 
 @click.command()
@@ -52,50 +47,3 @@ def command(folder: Path, out: Path | None) -> None:
         )
     click.echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
     click.echo(f"next: mops check --config {path}")
-
-
-def starter(tasks: Mapping[str, Proposal], skipped: Sequence[str], folder: Path) -> str:
-    """The text of a recipe, with the reason for each line and what could be changed."""
-    lines = []
-    for name, proposal in tasks.items():
-        lines.append(commented(f'  "{name}":', proposal.why.get("", "")))
-        for key, value in proposal.entry.items():
-            shown = value if key not in SPLITS else relative(value, folder.resolve())
-            line = f"    {key}: {json.dumps(shown, ensure_ascii=False)}"
-            lines.append(commented(line, proposal.why.get(key, "")))
-    if skipped:
-        lines += ["  # left out:\n", *(commented("  #  ", reason, "") for reason in skipped)]
-    return "".join([HEAD, *lines, TAIL])
-
-
-def relative(value: object, folder: Path) -> object:
-    """A file, or several with their weights, as seen from the folder of the recipe."""
-    if isinstance(value, dict):
-        return {os.path.relpath(file, folder): weight for file, weight in value.items()}
-    return os.path.relpath(str(value), folder)
-
-
-def commented(line: str, comment: str, sign: str = "  # ") -> str:
-    """The line with a comment, which is free of line ends and of what YAML does not allow."""
-    shown = "".join(char if char.isprintable() else " " for char in comment)
-    return f"{line}{sign if shown else ''}{shown}\n"
-
-
-HEAD = """\
-# A recipe for mops. Paths are relative to this file. All keys: docs/recipe.md
-#   mops check --config THIS     validate the data, without training
-#   mops train --config THIS     train the plan below
-encoder: minilm            # bundled; or a folder with config.json + model.safetensors
-
-tasks:                     # inferred from the files, with reasons: correct what is wrong
-"""
-TAIL = f"""
-plan: {DEFAULT}               # `mops plans` lists the others: {", ".join(FIRST_LOOK[1:])}, ...
-
-# `mops train` uses the settings of `--recipe good`; `--recipe fast` and `best` are the others.
-# Settings of your own replace them:
-# training:
-#   num_train_epochs: 3      # or max_steps: 500
-#   per_task_batch_size: 16
-#   learning_rate: 5.0e-5    # of the encoder
-"""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +13,12 @@ import click
 from ruamel.yaml.error import YAMLError
 
 import mops
-from mops.errors import GuardError, UsageError
+from mops.errors import UsageError
 from mops.plans.catalog import EXAMPLE
+from mops.tables import COUNTS, SIZES, TIMES, Unit
 from mops.yaml_io import parse_yaml, read_yaml
 
 Option = Callable[[Any], Any]
-AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def split_names(names: str) -> list[str] | None:
@@ -66,29 +65,16 @@ def parse_file(given: str) -> tuple[str, str, float]:
         return task.strip(), rest, 1.0
 
 
-def amount(example: str, units: Mapping[str, float]) -> Callable[..., float | None]:
-    """The callback of an option: a number above zero, in the unit whose factor is 1."""
+def amount(unit: Unit) -> Callable[..., float | None]:
+    """The callback of an option that takes a number with a unit."""
 
     def convert(_: click.Context, option: click.Parameter, text: str | None) -> float | None:
-        if text is None:
-            return None
-        match = AMOUNT.fullmatch(text)
-        unit = match[2].lower() if match else ""
-        if match is None or unit not in units or not 0 < float(match[1]) < math.inf:
-            allowed = ", ".join(name or "or none" for name in units)
-            raise UsageError(
-                f"{option.opts[0]} {text!r}: write a number above 0 and its unit ({allowed}), "
-                f"for example {example}"
-            )
-        return float(match[1]) * units[unit]
+        return None if text is None else unit.read(text, option.opts[0])
 
     return convert
 
 
-NUMBER = amount("40M", {"k": 1e3, "m": 1e6, "b": 1e9, "": 1.0})
-TIME = amount("20ms", {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0})
-BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
-SIZE = amount("2GB", BYTES)
+NUMBER, TIME, SIZE = amount(COUNTS), amount(TIMES), amount(SIZES)
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 DATA = click.option(
     "--data", metavar="DIR", help="A CS224N or GLUE folder, or 'sample' for the embedded data."
@@ -169,15 +155,6 @@ def read_recipe(
     steps = {} if max_steps is None else {"training.max_steps": max_steps}
     own = {} if folds is None else {"training.folds": folds}
     return mops.recipe(config=config, data=data, set=dict(settings) | steps | own, **given)
-
-
-def refuse_leaks(leaks: Iterable[str]) -> None:
-    """For --strict."""
-    if told := list(dict.fromkeys(leaks)):
-        raise GuardError(
-            f"--strict: rows that are scored are also trained on: {'; '.join(told)}; remove them "
-            "from the training files, or leave out --strict"
-        )
 
 
 def load_predictor(model: Path, device: str | None, backend: str | None) -> mops.Predictor:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -15,15 +14,14 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 import mops
+from mops.api.progress import ERR, ProgressBar, print_warnings
 from mops.cli.eval import find_entries
 from mops.cli.options import ADDRESS, BACKEND, COUNT, DATA, DEVICE, JSON, PATH, find_model
-from mops.cli.screen import ERR, ProgressBar, print_warnings
 from mops.data.compose import choose_tasks
 from mops.data.dataset import SHOWN_ROWS, first_problems, read_rows
-from mops.data.tables import DataTable, open_table
-from mops.errors import DataError, UsageError
+from mops.data.tables import open_table
+from mops.errors import UsageError
 from mops.files import atomic_write, write_text
-from mops.tasks import Task
 
 if TYPE_CHECKING:
     from mops.serve.bulk import Answers, Input
@@ -84,6 +82,7 @@ def command(
       printf 'sentence\\nA lovely film.\\n' | mops predict runs/first/model -
       mops predict runs/first/model parts/*.parquet --out answers/ --engine ray
     """
+    from mops.predict.frames import fitting_tasks
     from mops.serve.bulk import CSV, JSON_LINES, Input, answer_here
 
     if (jobs or address) and engine != "ray":
@@ -130,20 +129,6 @@ def predict_on_ray(
         if (jobs := jobs or cores) > cores:  # Ray would wait forever
             raise UsageError(f"--jobs {jobs}: each copy of the model takes a core of {cores}")
         write_answers(answer_on_ray(ray, load, inputs, jobs), inputs, places)
-
-
-def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: tuple[str, ...]) -> list[Task]:
-    """The tasks whose columns the input has; `text` names other columns."""
-    if text:
-        tasks = [replace(task, text=text) for task in tasks if len(task.text) == len(text)]
-    fitting = [task for task in tasks if set(task.text) <= set(table.columns)]
-    if not fitting:
-        wanted = "; ".join(f"{task.name} reads {' and '.join(task.text)}" for task in tasks)
-        raise DataError(
-            f"{table.source} has the columns {', '.join(table.columns)}, and no task reads them "
-            f"({wanted or 'no task reads so many columns'}); name the text columns with --text"
-        )
-    return fitting
 
 
 def output_places(sources: Sequence[str], out: Path | None, ending: str) -> list[Path | None]:

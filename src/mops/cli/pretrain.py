@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from mops.api.progress import TrainingScreen, print_warnings
 from mops.cli.options import COUNT, DEVICE, JSON, PATH, SEED, read_recipe, source_options
-from mops.cli.screen import OUT, TrainingScreen, print_table, print_warnings, respond
+from mops.cli.screen import OUT, print_table, respond
 from mops.tables import format_seconds
 from mops.training.machine import keep_freed_memory
 from mops.training.pretrain import BATCH_SIZE, Pretrained, pretrain, pretraining_settings

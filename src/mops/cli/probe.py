@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from mops.api.progress import ERR, print_warnings
 from mops.cli.options import DEVICE, JSON, PATH
-from mops.cli.screen import ERR, print_table, print_warnings, respond
+from mops.cli.screen import print_table, respond
 from mops.errors import UsageError
 from mops.kinds.answers import CLASS
 from mops.predict.card import Gaps, probe_table

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from mops.api.survey import make_executor, train_survey, vary
 from mops.cli.options import COUNT, ENCODER, JSON, PATH
-from mops.cli.survey import PLANS, make_executor, run, vary
+from mops.cli.survey import PLAN, show
 from mops.data.compose import SAMPLE, compose_recipe
 from mops.surveys.experiments import named_survey
 
@@ -17,7 +18,7 @@ JOBS = 2  # processes with a thread each do more on two cores than one with two
 @ENCODER
 @click.option("--out", type=PATH, default=Path("surveys/quickstart"), help="Folder of the survey.")
 @click.option("--steps", "max_steps", type=COUNT, help="Steps of each trial.")
-@PLANS
+@PLAN
 @JSON
 def command(encoder: str | None, out: Path, as_json: bool, **variant: Any) -> None:
     """Survey six plans on the embedded data: scores, costs and a recommendation.
@@ -33,4 +34,4 @@ def command(encoder: str | None, out: Path, as_json: bool, **variant: Any) -> No
     recipe = compose_recipe(data=SAMPLE, encoder=encoder)
     survey = vary(named_survey("first-look", recipe), **variant)
     survey = survey.changed(name="quickstart", on="test")  # the sample's test files have labels
-    run(survey, out, make_executor(JOBS), as_json, retry=False, keep="best")
+    show(train_survey(survey, out, make_executor(JOBS)), as_json)

@@ -4,18 +4,16 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
+import mops
+from mops.api.results import SCORES, SUREST
 from mops.cli.options import JSON, NUMBER, PATH, SIZE, TIME
 from mops.cli.screen import OUT, print_decision, respond
 from mops.errors import UsageError
-from mops.evaluate.metrics import OVERALL, SOFT
-from mops.surveys.pack import read_pack
-from mops.surveys.results.judge import read_judged
-from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision, recommend
-from mops.surveys.results.results import Results
+from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH
 
 
 def parse_weights(text: str) -> dict[str, float]:
@@ -48,24 +46,15 @@ def parse_weights(text: str) -> dict[str, float]:
 )  # fmt: skip
 @click.option("--worth", type=click.FloatRange(min=0), default=WORTH,
               help="How much overall score a cheaper plan may cost.")  # fmt: skip
-@click.option("--sure", type=click.FloatRange(0.5, 0.99), default=SURE,
+@click.option("--sure", type=click.FloatRange(*SUREST), default=SURE,
               help="The probability that it costs no more.")  # fmt: skip
 @click.option("--cheapest", type=click.Choice(list(CHEAPEST)), default="parameters",
               help="What cheap means; tm is score by time and memory.")  # fmt: skip
-@click.option("--score", type=click.Choice([*OVERALL, SOFT]), default="overall",
+@click.option("--score", type=click.Choice(SCORES), default="overall",
               help="The score to decide by; overall_soft has the mean probability of the right "
                    "class in place of accuracies.")  # fmt: skip
 @JSON
-def command(
-    folder: Path,
-    as_json: bool,
-    weights: dict[str, float] | None,
-    worth: float,
-    sure: float,
-    cheapest: str,
-    score: str,
-    **limits: float | None,
-) -> None:
+def command(folder: Path, as_json: bool, **rule: Any) -> None:
     """Say which plan of a finished survey to use, how sure that is, and why.
 
     DIR is the folder of a survey, FILE a packed one. Among the candidates within the limits, the
@@ -77,35 +66,19 @@ def command(
     Example:
       mops recommend surveys/first --worth 0.02 --max-params 40M --max-latency 20ms
     """
-    decision = recommend(
-        read_any(folder),
-        worth=worth,
-        sure=sure,
-        cheapest=cheapest,
-        score=score,
-        weights=weights or {},
-        **{name: limit for name, limit in limits.items() if limit is not None},
-    )
-    model = folder / "trials" / str(decision.trial) / "model"
-    facts = {**asdict(decision), "model": str(model) if model.is_dir() else None}
-    respond(as_json, facts, show, decision, model)
+    decision = mops.recommend(folder, **rule)
+    respond(as_json, asdict(decision), show, decision)
     if decision.candidate is None:
         sys.exit(1)
 
 
-def read_any(path: Path) -> Results:
-    """The results in the folder of a survey or in a packed one."""
-    if not path.is_file():
-        return read_judged(path)
-    with TemporaryDirectory(prefix="mops-") as folder:
-        read_pack(path, Path(folder))
-        return read_judged(Path(folder))
-
-
-def show(decision: Decision, model: Path) -> None:
+def show(decision: mops.Decision) -> None:
     print_decision(decision)
-    if model.is_dir():
-        OUT.print(f"its model (the seed with the best validation score): {model}", soft_wrap=True)
-        OUT.print(f"try it:  mops predict {model} INPUT.csv", soft_wrap=True)
+    if decision.model:
+        OUT.print(
+            f"its model (the seed with the best validation score): {decision.model}",
+            soft_wrap=True,
+        )
+        OUT.print(f"try it:  mops predict {decision.model} INPUT.csv", soft_wrap=True)
     elif decision.trial is not None:
         OUT.print(f"its model was not kept; train it again: trial {decision.trial}", soft_wrap=True)

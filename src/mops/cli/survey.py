@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+import mops
+from mops.api.progress import print_warnings
+from mops.api.survey import is_begun, plan_survey, refuse_design, survey_folder
 from mops.cli.options import (
     ADDRESS,
     COUNT,
@@ -19,38 +21,27 @@ from mops.cli.options import (
     TIME,
     parse_values,
     read_recipe,
-    refuse_leaks,
     source_options,
     stack,
 )
-from mops.cli.report import report_of
-from mops.cli.screen import (
-    SurveyScreen,
-    print_results,
-    print_summary,
-    print_table,
-    print_warnings,
-    respond,
-)
-from mops.data.dataset import dataset_key, read_dataset
+from mops.cli.screen import print_parts, print_results, print_summary, print_table, respond
 from mops.errors import UsageError
-from mops.surveys.budget import Estimator, Forecast, fit_budget, fit_race
-from mops.surveys.design import Survey, read_survey
-from mops.surveys.executors import LocalExecutor, RayExecutor
-from mops.surveys.experiments import DEFAULT, EXPERIMENTS, named_survey, tasks_for
+from mops.reports import missing_packages
+from mops.surveys.budget import Estimator, Forecast
+from mops.surveys.design import Survey
+from mops.surveys.experiments import DEFAULT, EXPERIMENTS, tasks_for
 from mops.surveys.ledger import STATES, Ledger
 from mops.surveys.pack import read_pack, write_pack
 from mops.surveys.results.caveats import list_names
 from mops.surveys.results.judge import judge_survey
-from mops.surveys.results.transfer import transfer_table
-from mops.surveys.run import FILE, begin, continued, open_survey, run_survey, train_round
-from mops.surveys.tune import RATES_UNTIL, rate_survey, with_best_rates
+from mops.surveys.run import open_survey
 from mops.tables import format_bytes, format_count, format_seconds
-from mops.training.machine import own_cores
 
-SOURCE = ("config", "data", "encoder", "tasks", "device")  # options of the recipe
+DESIGN = (
+    "plan", "values", "seeds", "folds", "max_steps", "budget", "more_seeds", "only", "strict",
+)  # fmt: skip
+TRAINING = ("tune_rates", "keep", "retry", "retrain")
 ENGINE = ("jobs", "engine", "address")
-Executor = partial[LocalExecutor] | partial[RayExecutor]
 
 
 def parse_seeds(text: str) -> int | list[int]:
@@ -68,16 +59,14 @@ engine_options = stack(
                  help="Processes on this machine, or Ray tasks."),
     ADDRESS,
 )  # fmt: skip
-PLANS = click.option(
-    "--plan", "plans", metavar="SHORT", multiple=True, help="A plan to compare. Repeatable."
-)
+PLAN = click.option("--plan", metavar="SHORT", multiple=True, help="A plan to compare. Repeatable.")
 
 
 @click.command()
 @click.argument("what", metavar="[NAME|FILE|DIR]", default=DEFAULT)
 @source_options
 @DEVICE
-@PLANS
+@PLAN
 @click.option("--values", metavar="KEY=A,B", type=parse_values, multiple=True,
               help="Compare these values of a key of the recipe, for example encoder=minilm,DIR. "
                    "Repeatable: all combinations.")  # fmt: skip
@@ -101,9 +90,9 @@ PLANS = click.option(
 @click.option("--retry", is_flag=True, help="Train failed trials again.")
 @click.option("--retrain", is_flag=True,
               help="Train all trials anew where data, encoder or code have changed.")  # fmt: skip
+@STRICT
 @click.option("--pack", "packed", metavar="FILE", type=PATH,
               help="Write the survey in a folder as one file, and stop.")  # fmt: skip
-@STRICT
 @click.option("--list", "mode", flag_value="list", help="List the named experiments and stop.")
 @click.option("--dry-run", "mode", flag_value="dry-run",
               help="Print trials, sizes and estimated time and stop.")  # fmt: skip
@@ -117,13 +106,6 @@ def command(
     as_json: bool,
     pack: Path | None,
     packed: Path | None,
-    more_seeds: int | None,
-    only: tuple[str, ...],
-    tune_rates: bool,
-    keep: str,
-    retry: bool,
-    retrain: bool,
-    strict: bool,
     **options: Any,
 ) -> None:
     """Train many plans under one budget, measure their costs, and compare them.
@@ -145,122 +127,46 @@ def command(
     """
     if mode == "list":
         return list_experiments(as_json)
-    is_begun = (Path(what) / FILE).is_file()
-    name = pack.stem if pack else Path(what).stem
-    folder = Path(what) if is_begun else out or Path("surveys") / name
+    folder = survey_folder(pack.stem if pack else what, out)
     if pack:
         read_pack(pack, folder)
+        what = str(folder)
     if mode == "status":
         return show_status(folder, as_json)
     if packed:
         size = write_pack(folder, packed)
         return click.echo(f"{packed}: {format_bytes(size)}")
-    engine = {key: options.pop(key) for key in ENGINE}
-    source = {key: options.pop(key) for key in SOURCE}
-    if is_begun or pack or more_seeds or only:
-        data = source.pop("data")
-        survey = begun_survey(folder, data, more_seeds, only, **options, **source)
+    words, engine, training = (
+        {key: options.pop(key) for key in keys} for keys in (DESIGN, ENGINE, TRAINING)
+    )
+    words |= {"values": dict(words["values"]), "set": dict(options.pop("settings"))}
+    if is_begun(what) or words["more_seeds"] or words["only"]:
+        words["data"], recipe = options.pop("data"), None
+        refuse_design(folder, options)
     else:
-        survey = vary(base_survey(what, source), **options)
-        if tune_rates and mode != "dry-run":
-            survey = find_rates(survey, folder, make_executor(**engine))
-        survey = continued(survey, folder) if options["budget"] else survey
-    recipes = {dataset_key(one.recipe): one.recipe for one in survey.candidates() if strict}
-    refuse_leaks(leak for recipe in recipes.values() for leak in read_dataset(recipe).leaks)
+        recipe = recipe_of(what, options)
     if mode == "dry-run":
-        return print_forecast(survey, as_json)
-    more = {"keep": keep, "retrain": retrain}
-    return run(survey, folder, make_executor(**engine), as_json, retry, **more)
+        return print_forecast(plan_survey(recipe, what, folder, **words), as_json)
+    return show(mops.survey(recipe, what, out=out, **words, **engine, **training), as_json)
 
 
-def run(
-    survey: Survey, folder: Path, executor: Executor, as_json: bool, retry: bool, **more: Any
-) -> None:
-    """Train what is left of the survey, and print its results."""
-    if retry:
-        Ledger(folder).forget_failures()
-    with SurveyScreen(survey, folder) as screen:
-        results = run_survey(survey, folder, screen, executor=executor, **more)
-    respond(as_json, results.to_data(), print_results, results)
-    transfer = transfer_table(survey, folder)
-    if transfer.rows and not as_json:
-        print_table(transfer.title, transfer.columns, transfer.texts, transfer.note)
-    page = report_of(folder)
-    if page and not as_json:
-        click.echo(f"report: {page}")
-
-
-def find_rates(survey: Survey, folder: Path, executor: Executor) -> Survey:
-    """Half a training with each of three learning rates, for each family of plans."""
-    rates, folder = rate_survey(survey), folder.with_name(f"{folder.name}-rates")
-    ledger = begin(rates, folder)
-    with SurveyScreen(rates, folder) as screen:
-        train_round(rates.trials(), executor(ledger, screen), RATES_UNTIL)
-    return with_best_rates(survey, rates, ledger)
-
-
-def make_executor(jobs: int, engine: str = "local", address: str | None = None) -> Executor:
-    if address and engine != "ray":
-        raise UsageError("--address belongs to --engine ray")
-    if engine == "ray":  # each job gets so many cores, on whatever machine it runs
-        cpus = max(1, own_cores() // jobs)
-        return partial(RayExecutor, workers=jobs, address=address, cpus=cpus)
-    return partial(LocalExecutor, workers=jobs)
-
-
-def base_survey(what: str, source: dict[str, Any]) -> Survey:
-    """A survey file, or a named experiment on the given data."""
+def recipe_of(what: str, source: dict[str, Any]) -> mops.Recipe | None:
+    """The recipe of the options; none for a survey file that may name its own."""
     is_file = what.endswith((".yaml", ".yml"))
     if is_file and not any(source.values()):
-        return read_survey(what)
+        return None
     if not is_file and source["data"] and not source["tasks"]:
         source = source | {"tasks": tasks_for(what, source["data"])}
-    recipe = read_recipe(**source)
-    return read_survey(what, recipe) if is_file else named_survey(what, recipe)
+    return read_recipe(**source)
 
 
-def begun_survey(
-    folder: Path, data: str | None, more_seeds: int | None, only: tuple[str, ...], **design: Any
-) -> Survey:
-    """The survey in a folder, with its data elsewhere or more seeds where they are asked for."""
-    if given := [name for name, value in design.items() if value]:
-        raise UsageError(
-            f"{folder} holds a survey with a design of its own, which {', '.join(given)} would "
-            "change; name the experiment and another --out, or add seeds with --more-seeds"
-        )
-    if only and not more_seeds:
-        raise UsageError("--only belongs to --more-seeds")
-    survey = open_survey(folder)
-    survey = survey.with_data(Path(data)) if data else survey
-    return survey.with_more_seeds(more_seeds, only) if more_seeds else survey
-
-
-def vary(
-    survey: Survey,
-    *,
-    plans: tuple[str, ...],
-    max_steps: int | None,
-    values: tuple[tuple[str, list[Any]], ...] = (),
-    settings: tuple[tuple[str, Any], ...] = (),
-    seeds: int | list[int] | None = None,
-    folds: int | None = None,
-    budget: float | None = None,
-) -> Survey:
-    if max_steps and budget and seeds is not None:
-        raise UsageError(
-            "--budget and --seeds give the number of steps, and so does --max-steps; leave out one"
-        )
-    survey = survey.with_plans(plans) if plans else survey
-    survey = survey.with_values(dict(values)) if values else survey
-    own = {"training.folds": folds} if folds else {}
-    survey = survey.with_settings(dict(settings) | own) if settings or own else survey
-    survey = survey.changed(seeds=seeds) if seeds is not None else survey
-    survey = survey.changed(steps=max_steps) if max_steps else survey
-    if not budget:
-        return survey
-    fitted = (fit_race if seeds is None else fit_budget)(survey, budget)
-    print_warnings([fitted.warning] if fitted.warning else [])
-    return fitted.survey
+def show(run: mops.SurveyRun, as_json: bool) -> None:
+    """Print the results of a survey and write its report, if the extra `report` is installed."""
+    respond(as_json, run.results.to_data(), print_results, run.results)
+    page = None if missing_packages() else run.report().page
+    if not as_json:
+        print_parts(run.transfer)
+        click.echo(f"report: {page}" if page else "", nl=bool(page))
 
 
 def print_forecast(survey: Survey, as_json: bool) -> None:

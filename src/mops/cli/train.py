@@ -6,19 +6,19 @@ from typing import Any
 import click
 
 import mops
+from mops.api.progress import TrainingScreen, print_warnings
 from mops.cli.options import (
     DRY_RUN,
     JSON,
     PATH,
     STRICT,
     read_recipe,
-    refuse_leaks,
     run_folder,
     training_options,
 )
-from mops.cli.screen import OUT, TrainingScreen, print_scores, print_warnings, respond
+from mops.cli.screen import OUT, print_parts, respond
 from mops.data.dataset import read_dataset
-from mops.tables import format_bytes, format_count, format_seconds
+from mops.data.doubts import refuse_leaks
 
 
 @click.command()
@@ -59,18 +59,6 @@ def command(out: Path | None, strict: bool, dry_run: bool, as_json: bool, **opti
 def show(run: mops.Run) -> None:
     if run.was_finished:
         OUT.print(f"{run.folder} already holds this finished run; nothing to do")
-    record = run.record
-    print_scores(record.run_info.plan, record.scores)
-    info, costs = record.train_info, record.costs
-    OUT.print(
-        f"{info.steps} steps, {format_seconds(costs.train_seconds)} of training, "
-        f"{format_count(costs.parameters)} parameters "
-        f"({format_count(costs.trained_parameters)} trained), "
-        f"peak memory {format_bytes(costs.peak_memory_bytes)}"
-    )
-    if costs.latency_seconds is not None:
-        alone = (f"{task} {format_seconds(own)}" for task, own in costs.latency_by_task.items())
-        all_tasks = format_seconds(costs.latency_seconds)
-        OUT.print(f"latency of a row: all tasks {all_tasks}; alone: {', '.join(alone)}")
-    print_warnings(record.warnings)
-    click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.folder / 'model'}")
+    print_parts(run.facts)
+    print_warnings(run.record.warnings)
+    click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.model}")

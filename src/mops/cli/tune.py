@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from mops.api.progress import SurveyScreen, print_warnings
+from mops.api.survey import make_executor
 from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
-from mops.cli.screen import SurveyScreen, print_table, print_warnings, respond
-from mops.cli.survey import ENGINE, engine_options, make_executor
+from mops.cli.screen import print_table, respond
+from mops.cli.survey import ENGINE, engine_options
 from mops.errors import UsageError
 from mops.surveys import tune
 from mops.surveys.design import Survey

@@ -6,6 +6,7 @@ from typing import Any
 
 from mops.config.recipe import BY_TASK, Recipe, to_recipe
 from mops.data.folders import FILE_SETS, recognise
+from mops.data.frames import FOLDER, Frame, frame_tasks, is_name
 from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.catalog import is_plan_file, read_plan
 from mops.yaml_io import read_own_yaml, read_yaml
@@ -19,7 +20,8 @@ def compose_recipe(
     *,
     recipe: str | None = None,
     config: str | Path | None = None,
-    data: str | Path | None = None,
+    data: str | Path | Frame | None = None,
+    data_folder: str | Path = FOLDER,
     encoder: str | None = None,
     plan: str | Mapping[str, Any] | None = None,
     tasks: Sequence[str] | None = None,
@@ -28,12 +30,13 @@ def compose_recipe(
     set: Mapping[str, Any] | None = None,
     more_train: Sequence[tuple[str, str, float]] = (),
 ) -> Recipe:
-    """A recipe from a file, a folder, or both; later arguments override earlier ones.
+    """A recipe from a file, a folder or tables in memory; later arguments override earlier ones.
 
-    `recipe` names settings for training that come with mops: fast, good, best; `more_train` adds
-    training files: (task, file, weight).
+    Tables (DataFrames, lists of dicts) are written once into `data_folder`, and their columns
+    decide what the tasks are (docs/python.md). `recipe` names settings for training that come with
+    mops: fast, good, best; `more_train` adds training files: (task, file, weight).
     """
-    composed = read_base(config, data)
+    composed = read_base(config, data, data_folder)
     if recipe is not None:
         composed["training"] = named_training(recipe) | mapping(composed.get("training"))
     options = {"encoder": encoder, "plan": plan, "training.seed": seed, "training.device": device}
@@ -75,13 +78,15 @@ def named_training(name: str) -> dict[str, Any]:
     return dict(recipes[name]["training"])
 
 
-def read_base(config: str | Path | None, data: str | Path | None) -> dict[str, Any]:
-    """The recipe file, the recognised folder, or the file with the tasks of the folder."""
+def read_base(
+    config: str | Path | None, data: str | Path | Frame | None, folder: str | Path
+) -> dict[str, Any]:
+    """The recipe file, the tasks of a folder or of tables, or the file with these tasks."""
     recipe: dict[str, Any] = {}
     if config is not None:
         recipe = relative_to(read_yaml(Path(config)), Path(config).resolve().parent)
     if data is not None:
-        recipe["tasks"] = tasks_in(str(data))
+        recipe["tasks"] = tasks_in(str(data)) if is_name(data) else frame_tasks(data, folder)
     if not recipe:
         raise RecipeError(
             "no data is named; give --data DIR (a CS224N or GLUE folder, or 'sample' for the "

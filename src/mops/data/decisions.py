@@ -103,14 +103,25 @@ def is_counted(column: Column, items: Mapping[str, Sequence[Sequence[str]]]) -> 
     return column.role != "list" and all(x.isdigit() for row in items[column.name] for x in row)
 
 
-def decide(columns: Columns) -> list[Decision]:
-    """The tasks of a table: one for every label over the same text."""
+def decide(columns: Columns, text: Sequence[str] = (), label: Sequence[str] = ()) -> list[Decision]:
+    """The tasks of a table: one for every label over the same text.
+
+    `text` and `label` name columns about which there is nothing to decide.
+    """
     words, tags, even = find_tags(columns)
-    rest = [c for c in columns if c is words or c not in even]
+    if text and words and words.name not in text:
+        words, tags, even = None, [], []
+    rest = [c for c in columns if (c is words or c not in even) and c.name not in label]
     texts, why, also = choose_texts(rest)
-    labels = choose_labels([c for c in rest if c not in texts]) if texts else []
+    if text:
+        texts, why, also = [c for name in text for c in columns if c.name == name], "", ""
+    labels = choose_labels([c for c in rest if c not in texts])
+    if label:
+        tags = [c for c in tags if c.name in label]
+        labels = [c for c in columns if c.name in label and c not in tags]
+    labels = labels if texts else []
     flags = [c for c in labels if set(c.counts) <= {"0", "1", "0.0", "1.0"}]
-    flags = flags if len(flags) >= FEW_FLAGS else []
+    flags = flags if len(flags) >= min(FEW_FLAGS, len(label) or FEW_FLAGS) > 1 else []
     decisions = [tagging(words, column) for column in tags] if words else []
     relations = [c for c in labels if is_named(c, "relations")]
     for column in labels:

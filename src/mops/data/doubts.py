@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from mops.errors import GuardError
 from mops.tasks import Task
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ def find_leaks(splits: Splits) -> Iterator[str]:
                     f"{task}: of {len(rows):,} {split} rows, these are also in the training rows "
                     f"of other tasks: {', '.join(found)}"
                 )
+
+
+def refuse_leaks(leaks: Iterable[str]) -> None:
+    """For --strict."""
+    if told := list(dict.fromkeys(leaks)):
+        raise GuardError(
+            f"--strict: rows that are scored are also trained on: {'; '.join(told)}; remove them "
+            "from the training files, or leave out --strict"
+        )
 
 
 def doubtful_labels(tasks: Mapping[str, Task], splits: Splits) -> Iterator[str]:

@@ -149,7 +149,7 @@ def infer_tasks(folder: str | Path) -> tuple[dict[str, Proposal], list[str]]:
             for name, proposal in proposals:
                 long_name = name if name == stem or name not in tasks else f"{stem}-{name}"
                 why = {key: text.replace(f"{root}/", "") for key, text in proposal.why.items()}
-                tasks[_free_name(long_name, tasks)] = Proposal(proposal.entry, why)
+                tasks[free_name(long_name, tasks)] = Proposal(proposal.entry, why)
         except (UsageError, OSError) as error:
             whole = [part for path in files.values() for part in (path, *parts.get(path, ()))]
             skipped += [(Path(path), str(error)) for path in whole]
@@ -243,7 +243,7 @@ def _sets_of_files(
     return sets, parts
 
 
-def _free_name(stem: str, taken: Mapping[str, Proposal]) -> str:
+def free_name(stem: str, taken: Mapping[str, Proposal]) -> str:
     """The stem as a valid task name, with a number when it is taken."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
-    return name if name not in taken else _free_name(f"{name}-2", taken)
+    return name if name not in taken else free_name(f"{name}-2", taken)

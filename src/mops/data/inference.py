@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import islice
 from math import ceil, floor
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 from mops.config.training import TaskEntry
 from mops.data.columns import KNOWN, NUMBER, SPLIT_WORDS, Column, is_label_name, is_text_name
@@ -29,7 +31,7 @@ from mops.data.tables import (
     tagged_names,
     words_width,
 )
-from mops.errors import DataError, RecipeError, UsageError
+from mops.errors import DataError, RecipeError, UsageError, nearest
 from mops.tasks import KINDS
 from mops.yaml_io import to_value
 
@@ -156,17 +158,22 @@ def to_entry(decision: Decision) -> Entry:
 
 
 def infer_set(
-    name: str, files: Files, parts: Mapping[str, Sequence[str]]
+    name: str,
+    files: Files,
+    parts: Mapping[str, Sequence[str]],
+    given: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[list[tuple[str, Proposal]], Reasons]:
     """(name, entry) of the tasks in a set of files, and the reason for every file left out.
 
-    `parts` are further files of what begins in one of the files.
+    `parts` are further files of what begins in one of the files; `given` are the keys of an entry
+    that are known: nothing is decided about them.
     """
     train = files.get("train", files.get("validation"))
     if train is None:
         raise DataError("there is no training file beside it")
     sample = read_sample(train)
-    decisions = decide(sample.columns)
+    text, label = (known_columns(given.get(key, ()), sample) for key in ("text", "label"))
+    decisions = decide(sample.columns, text, label)
     if not decisions:
         texts = choose_texts(sample.columns)[0]
         missing = "no label column" if texts else "no text column"
@@ -187,12 +194,23 @@ def infer_set(
     for decision in decisions:
         column = "+".join(decision.label)
         try:
-            entry = to_entry(decision) | keys | further
-            proposal = finish(entry, {**why, **decision.why}, sample, decision.kind in RANGED)
+            entry = to_entry(decision) | keys | further | dict(given)
+            why |= {k: w for k, w in decision.why.items() if k not in given}
+            proposal = finish(entry, why, sample, entry["type"] in RANGED)
             proposals.append((name if len(decisions) == 1 else column, proposal))
         except UsageError as error:
             skipped.append((train, f"column {column}: {error}"))
     return proposals, skipped
+
+
+def known_columns(names: object, sample: Sample) -> tuple[str, ...]:
+    """The columns that a key of an entry names."""
+    listed = (names,) if isinstance(names, str) else tuple(map(str, cast(Iterable[object], names)))
+    columns = [column.name for column in sample.columns]
+    for name in (name for name in listed if name not in columns):
+        found = ", ".join(columns)
+        raise DataError(f"there is no column {name!r}; found {found}.{nearest(name, columns)}")
+    return listed
 
 
 def file_keys(sample: Sample, files: Files, train: Sequence[str]) -> tuple[Entry, dict[str, str]]:
@@ -235,16 +253,18 @@ def other_files(
 def finish(entry: Entry, why: Mapping[str, str], sample: Sample, needs_range: bool) -> Proposal:
     """The entry with its range and splits, after its rows were read as `mops check` reads them."""
     entry, why = dict(entry), dict(why)
-    if needs_range:
+    if needs_range and "range" not in entry:
         entry["range"] = find_range(entry)
         why["range"] = "the lowest and the highest value, rounded"
-    if "validation" not in entry:
+    if not {"validation", "split"} & entry.keys():
         entry["split"] = 0.1
         why["split"] = "no validation file"
     try:
         read_all(entry, sample)
         problem = ""
     except DataError as error:
+        if "on_bad_row" in entry:
+            raise
         problem = str(error)
     if problem:
         entry["on_bad_row"] = "skip"

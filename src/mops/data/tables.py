@@ -229,6 +229,13 @@ def flat(value: dict[str, Any]) -> dict[str, Any]:
     return value | inner
 
 
+def row_table(source: str, rows: Sequence[dict[str, Any]]) -> DataTable:
+    """A table of rows in memory."""
+    columns = tuple(dict.fromkeys(name for row in rows for name in flat(row)))
+    records = partial(_object_rows, partial(enumerate, rows, start=1), columns, ())
+    return DataTable(source, columns, "rows in memory", records, lambda: len(rows))
+
+
 def _object_rows(
     read: Callable[[], Objects], columns: Columns, needed: Columns
 ) -> Iterator[RawRow]:

@@ -44,6 +44,7 @@ LONGEST_ADDED = 16  # characters that `Prepend` puts before a text
 def load_tokenizer(folder: Path, shape: EncoderShape) -> Tokenizer:
     """The tokenizer of an encoder folder or a bundle, without its own padding and truncation."""
     from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
+    from tokenizers.models import WordPiece
 
     fast, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
     if fast.exists():
@@ -58,7 +59,8 @@ def load_tokenizer(folder: Path, shape: EncoderShape) -> Tokenizer:
         config = folder / "tokenizer_config.json"
         settings = read_json(config, EncoderError) if config.exists() else {}
         is_lower_case = bool(settings.get("do_lower_case", True))  # as BERT's uncased models
-        text = BertWordPieceTokenizer(str(vocabulary), lowercase=is_lower_case).to_str()
+        words = WordPiece.read_file(str(vocabulary))
+        text = BertWordPieceTokenizer(words, lowercase=is_lower_case).to_str()
     else:
         raise EncoderError(f"{folder} has neither tokenizer.json nor vocab.txt; add one of them")
     with panics_as_errors(f"the tokenizer of {folder} cannot be read"):

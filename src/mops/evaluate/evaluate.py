@@ -28,6 +28,7 @@ from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write, file_digest
 from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
+from mops.tables import Cell, Table, number_cell
 from mops.tasks import Task
 
 if TYPE_CHECKING:
@@ -108,6 +109,28 @@ def score_table(
         tasks=dict(scores),
         untrained=tuple(untrained),
     )
+
+
+def run_table(title: str, scores: RunScores) -> Table:
+    """A row for each task and overall score, a column for each split."""
+    splits = [name for name in PARTS if any(name in split for split in scores.tasks.values())]
+    rows = []
+    for name, by_split in scores.tasks.items():
+        main = scores.main[name]
+        values = [by_split[split].get(main) if split in by_split else None for split in splits]
+        cells = [number_cell(value, "{:.3f}") for value in values]
+        if "report" in by_split:
+            text = f"{by_split['report'][main]:.3f} ± {by_split['report']['stderr']:.3f}"
+            cells[splits.index("report")] = Cell(text, by_split["report"][main])
+        rows.append((Cell(f"{name} ({main})"), *cells))
+    for name in ("overall", "overall_normalised"):
+        values = [scores.overall[split].get(name) for split in splits]
+        rows.append((Cell(name), *(number_cell(value, "{:.3f}") for value in values)))
+    note = (
+        "report: validation rows, each judged by the state that the other half of them chose, "
+        "± one standard error; train: a fixed sample"
+    )
+    return Table("scores", title, ("score", *splits), tuple(rows), note)
 
 
 def suspicious(task: Task, targets: Answers, predictions: Answers) -> Iterator[str]:

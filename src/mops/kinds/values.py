@@ -113,7 +113,7 @@ class Number:
     def decide(self, task: Task, logits: Values) -> tuple[Values, Values]:
         mean, deviation = task.scale or (0.0, 1.0)
         values = logits[:, 0] * deviation + mean
-        values = np.clip(values, *(task.range or (None, None))).round(DIGITS)
+        values = np.clip(values, *(task.range or (-np.inf, np.inf))).round(DIGITS)
         return values, np.zeros((len(values), 0))
 
     def row_weights(self, task: Task, targets: Answers) -> Values:

@@ -1,5 +1,7 @@
 """Weights: safetensors files, strict checks, and pretrained encoders under foreign tensor names."""
 
+import json
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,16 +21,22 @@ from mops.plans.rows import SharingPlan
 from mops.plans.shapes import EncoderShape, Reading
 from mops.tasks import Task
 
+CHECK = "crc32"  # the key of the checksum among the facts
+
 
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors and a few facts about them; every failure is an OSError."""
+    """Write tensors and a few facts about them; every failure is an OSError.
+
+    With facts it is a state, for which no manifest has a digest: it gets a checksum.
+    """
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    facts = {} if facts is None else {**facts, CHECK: checksum(plain, facts)}
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file(plain, path, metadata={"format": "pt", **(facts or {})})
+        save_file(plain, path, metadata={"format": "pt", **facts})
         path.chmod(mode)  # safetensors lets only the owner read it, so a container could not
     except SafetensorError as cause:  # for example a full disk
         raise OSError(None, str(cause)) from cause
@@ -39,8 +47,23 @@ def read_tensors(
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file and the facts beside them; every failure is an OSError."""
     with opened_tensors(path) as file:
-        names = file.keys() if names is None else names
-        return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+        chosen = file.keys() if names is None else names
+        tensors = {name: file.get_tensor(name) for name in chosen}
+        facts = file.metadata() or {}
+    if names is None and CHECK in facts and checksum(tensors, facts) != facts[CHECK]:
+        raise OSError(None, "its checksum is wrong; the file is damaged")
+    return tensors, facts
+
+
+def checksum(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
+    """The checksum of names, types, shapes and values, and of the facts."""
+    told = {name: fact for name, fact in facts.items() if name not in (CHECK, "format")}
+    value = zlib.crc32(json.dumps(told, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        about = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        data = tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        value = zlib.crc32(data, zlib.crc32(about.encode(), value))
+    return f"{value:08x}"
 
 
 def read_shapes(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

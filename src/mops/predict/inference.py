@@ -57,9 +57,14 @@ class Predictions:
         own = self.probabilities if self.task.answer.reads_words else ()
         return sum(int(np.isnan(shares).any(axis=1).sum()) for shares in own)
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether each label of a row has a probability."""
+        return self.probabilities.ndim == 2 and self.probabilities.size > 0
+
     def as_data(self) -> Iterator[dict[str, Any]]:
         """The answers for programs: prediction, and the probability of each label, if any."""
-        has_shares = self.probabilities.ndim == 2 and self.probabilities.size > 0
+        has_shares = self.has_shares
         for label, own in zip(self.labels, self.probabilities, strict=True):
             answer = {"prediction": label}
             if has_shares:

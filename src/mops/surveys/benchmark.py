@@ -10,8 +10,9 @@ import os
 import platform
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing import get_context, parent_process
@@ -20,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 from filelock import FileLock
@@ -131,7 +133,8 @@ class BenchmarkWorker:
         with theirs:
             given = (theirs, candidate, scratch)
             self.process = SPAWN.Process(target=answer_requests, args=given, daemon=True)
-            self.process.start()
+            with without_main():
+                self.process.start()
 
     def measure(self) -> dict[str, Any]:
         """At first the costs that are known without measuring, then one round at each call."""
@@ -152,6 +155,16 @@ class BenchmarkWorker:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Hides the program that called: a process that is spawned would run it from its first line."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def answer_requests(pipe: Connection, candidate: Candidate, scratch: Path) -> None:

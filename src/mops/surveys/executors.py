@@ -71,9 +71,12 @@ def run_jobs(
     jobs: Sequence[Job],
     ledger: Ledger,
     watcher: SurveyWatcher,
-    submit: Callable[[Job], Future[None]],
+    submit: Callable[[Job], Future[Sequence[str]]],
 ) -> None:
-    """Submit jobs, again if their processes die, until every trial is finished or failed."""
+    """Submit jobs, again if their processes die, until every trial is finished or failed.
+
+    A job that ends returns what its watcher should note.
+    """
     deaths: Counter[str] = Counter()
     running = {submit(job): job for job in jobs}
     while running:
@@ -89,6 +92,8 @@ def run_jobs(
                     reason = f"its process died {MOST_DEATHS} times, the last time with {error}"
                     for trial_id in ledger.open_ids(job.ids):
                         ledger.fail(trial_id, reason[:REASON])
+            for text in () if error else future.result():
+                watcher.note(text)
             if ledger.open_ids(job.ids):  # it died, or another survey trains some of it
                 running[submit(job)] = job
             else:
@@ -114,7 +119,7 @@ class LocalExecutor:
                     child.terminate()
                 raise
 
-    def train(self, job: Job) -> None:
+    def train(self, job: Job) -> Sequence[str]:
         """Run one process to its end; its progress goes to the watcher."""
         self.watcher.started(job)
         command = [sys.executable, "-P", "-m", "mops.surveys.executors", str(self.ledger.folder)]
@@ -140,6 +145,7 @@ class LocalExecutor:
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
             hint = "; perhaps the machine's memory is too small" if code == -signal.SIGKILL else ""
             raise RunError(f"{cause}{hint}. {log.read_text('utf-8')[-LOG_TAIL:].strip()}")
+        return ()
 
     def show_progress(self, job: Job, line: str) -> None:
         with suppress(ValueError):
@@ -197,9 +203,21 @@ def ray_session(address: str | None = None, cpus: float = 1) -> Iterator[Any]:
             ray.shutdown()
 
 
-def finish_job(folder: Path, job: Job) -> None:
+class Notes(SurveyWatcher):
+    """Keeps the notes, for a watcher in another process."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def finish_job(folder: Path, job: Job) -> Sequence[str]:
     """Runs in a worker; when it is cancelled, the child process saves its state."""
-    LocalExecutor(Ledger(folder), SurveyWatcher()).run([job])
+    notes = Notes()
+    LocalExecutor(Ledger(folder), notes).run([job])
+    return notes.texts
 
 
 @dataclass
@@ -215,9 +233,9 @@ class RayExecutor:
             task = ray.remote(num_cpus=self.cpus, max_retries=0)(finish_job)
             tasks: list[Any] = []
 
-            def submit(job: Job) -> Future[None]:
+            def submit(job: Job) -> Future[Sequence[str]]:
                 tasks.append(task.remote(self.ledger.folder.resolve(), job))
-                return cast(Future[None], tasks[-1].future())
+                return cast(Future[Sequence[str]], tasks[-1].future())
 
             try:
                 run_jobs(jobs, self.ledger, self.watcher, submit)

@@ -7,8 +7,10 @@ survey that can be reported on or continued, on any machine.
 import hashlib
 import io
 import json
+import lzma
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,6 +21,8 @@ from mops.yaml_io import read_yaml
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+LARGEST = 2**30  # bytes of all files; a pack has no models
+DAMAGED = (tarfile.TarError, lzma.LZMAError, EOFError)
 PATTERNS = (
     "survey.yaml",
     "names.json",
@@ -105,15 +109,24 @@ def read_pack(file: Path, folder: Path) -> None:
             draft.write_bytes(data)
 
 
+def read_members(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file; a few compressed bytes may say that there are many."""
+    size = 0
+    for member in archive:
+        if (size := size + member.size) > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} bytes unpacked")
+        if part := archive.extractfile(member):
+            yield member.name, part.read()
+
+
 def read_contents(file: Path) -> dict[str, bytes]:
     """Name -> content, as it was packed."""
     try:
         with tarfile.open(file, "r:xz") as archive:
-            members = {member.name: archive.extractfile(member) for member in archive}
-            contents = {name: part.read() for name, part in members.items() if part}
+            contents = dict(read_members(archive))
         manifest = json.loads(contents.pop(MANIFEST))
         digests, number = dict(manifest["files"]), manifest["mops_survey"]
-    except (OSError, tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as cause:
+    except (OSError, *DAMAGED, ValueError, KeyError, TypeError, RecursionError) as cause:
         what = "a packed survey (`mops survey --pack` writes one)"
         raise UsageError(f"{file} is not {what}: {cause}") from cause
     if number != FORMAT:

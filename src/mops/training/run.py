@@ -34,6 +34,7 @@ from mops.record import (
     TrainInfo,
     read_record,
 )
+from mops.tables import Shown, Table, format_bytes, format_count, format_seconds
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group, world_size
 from mops.training.folds import join_folds
@@ -54,8 +55,8 @@ BEST_FIRST = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Shown):
     """A finished run: its folder and its record."""
 
     folder: Path
@@ -65,6 +66,37 @@ class Run:
     @property
     def scores(self) -> RunScores:
         return self.record.scores
+
+    @property
+    def model(self) -> Path:
+        """The folder of the bundle."""
+        return self.folder / "model"
+
+    @property
+    def parts(self) -> Sequence[str | Table]:
+        said = (f"warning: {text}" for text in self.record.warnings)
+        return [*self.facts, *said, f"model: {self.model}"]
+
+    @property
+    def facts(self) -> Sequence[str | Table]:
+        """The scores and what they took."""
+        info, costs, title = self.record.train_info, self.record.costs, self.record.run_info.plan
+        return [
+            evaluate.run_table(title, self.scores),
+            f"{info.steps} steps, {format_seconds(costs.train_seconds)} of training, "
+            f"{format_count(costs.parameters)} parameters "
+            f"({format_count(costs.trained_parameters)} trained), "
+            f"peak memory {format_bytes(costs.peak_memory_bytes)}",
+            *describe_latency(costs),
+        ]
+
+
+def describe_latency(costs: RunCosts) -> list[str]:
+    if costs.latency_seconds is None:
+        return []
+    alone = (f"{task} {format_seconds(own)}" for task, own in costs.latency_by_task.items())
+    all_tasks = format_seconds(costs.latency_seconds)
+    return [f"latency of a row: all tasks {all_tasks}; alone: {', '.join(alone)}"]
 
 
 @dataclass(frozen=True)

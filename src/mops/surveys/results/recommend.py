@@ -9,6 +9,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from mops.errors import UsageError, nearest
@@ -17,7 +18,7 @@ from mops.evaluate.metrics import EQUAL, Weights
 from mops.evaluate.posterior import RUN_SPREAD, Posterior, posterior, seeds_to_settle
 from mops.surveys.results.judge import compare_group
 from mops.surveys.results.results import WAITING, CandidateResult, Results
-from mops.tables import format_bytes, format_count, format_seconds
+from mops.tables import Shown, Table, format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
 WORTH, SURE = 0.01, 0.8
@@ -83,8 +84,8 @@ class FrontPoint:
     costs: Mapping[str, float | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Decision(Shown):
     """What to use; without a candidate when nothing meets the limits."""
 
     candidate: str | None = None
@@ -101,6 +102,17 @@ class Decision:
     front: tuple[FrontPoint, ...]
     more: MoreSeeds | None = None  # only if it is not decided
     lines: tuple[str, ...] = ()  # the decision in a few sentences
+    model: str | None = None  # the folder with the model of that trial, if it was kept
+
+    @property
+    def tables(self) -> list[Table]:
+        from mops.surveys.results.tables import front_table, odds_table
+
+        return [table for table in (odds_table(self), front_table(self)) if table.rows]
+
+    @property
+    def parts(self) -> Sequence[str | Table]:
+        return [*self.lines, *self.tables]
 
 
 def recommend(
@@ -163,6 +175,7 @@ def decide(
         ),
         more=None if is_decided else plan_seeds(rule, joint, draws, ranked),
     )
+    model = Path(results.folder, "trials", str(decision.trial), "model")
     doubled = choose(rule, allowed, draws.within(2 * rule.worth), regret)
     lines = [*explain(decision)]
     if is_decided and doubled is not chosen:
@@ -175,7 +188,8 @@ def decide(
         lines.append(f"With 95 % confidence the best of {len(ranked)} candidates is {among}")
     lines += [f"Excluded: {name}: {reason}" for name, reason in rule.excluded.items()]
     lines += notes(results, chosen)
-    return replace(decision, lines=tuple(f"{line}." for line in lines))
+    kept = str(model) if model.is_dir() else None
+    return replace(decision, lines=tuple(f"{line}." for line in lines), model=kept)
 
 
 def check_weights(results: Results, weights: Weights) -> Weights:

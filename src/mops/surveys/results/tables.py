@@ -1,6 +1,7 @@
 """The tables of `Results`, for the screen and the report."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 
@@ -75,6 +76,21 @@ def name_cell(one: CandidateResult, results: Results) -> Cell:
     fewer = f" ({count} of {all_seeds} seeds)" if count < all_seeds else ""
     text = f"{one.name}{' (baseline)' if one.name == results.baseline else ''}{fewer}"
     return Cell(text, one.name)
+
+
+def summary_parts(results: Results) -> Iterator[str | Table]:
+    """Scores, differences, gains and costs so far, and the trials that are missing."""
+    for title, table in {
+        f"{results.name}: scores": score_table(results),
+        "differences": difference_table(results),
+        "gain of each task over a model of its own": gain_table(results),
+        "costs": cost_table(results),
+        "trials without a result": missing_table(results),
+    }.items():
+        if table.rows:
+            yield replace(table, title=title)
+    if results.candidates:
+        yield f"{describe_budget(results)} {describe_rows(results)}"
 
 
 def score_table(results: Results) -> Table:

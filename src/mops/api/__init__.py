@@ -1,0 +1,1 @@
+"""What Python and the commands share: check, train, survey, recommend, report."""
