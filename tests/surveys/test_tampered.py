@@ -58,7 +58,7 @@ def test_predictions_that_were_changed_do_not_count(folder: Path, survey: MadeSu
     summary = folder / "summary.json"
     os.utime(path, (1000, 1000))  # older than what was judged
     assert "separate, seed 2" in (found := left_out(read_judged(folder)))
-    assert "its content is not what was recorded" in found["separate, seed 2"]
+    assert "not the predictions that were recorded" in found["separate, seed 2"]
     decision = recommend(read_judged(folder))
     assert decision.trial != survey.trial("separate", 2).id and summary.is_file()
 

@@ -258,20 +258,18 @@ def conclude(
     facts["main_scores"] = {**known.get("main_scores", {}), **scores.main}
     facts["untrained"] = [*known.get("untrained", ()), *untrained]
     warnings += training_warnings(ready, trainer, untrained)
+    watcher.phase("comparing with the untrained encoder")
+    measured: dict[str, Any] = {"peak_memory_bytes": peak_memory()}  # without what follows
+    references = measure_references(ready)
+    warnings += below_references(references, scores)
     training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
     facts |= {"warnings": warnings, "training": training}
     write_facts(folder, trainer.network.layout, facts)
-    latency = {}
     if answering is Predictor:  # not one of many networks on one encoder
         row = make_request(ready.dataset, 1)
-        latency = measure_latency(Predictor(bundle, ready.device), row, ready.device)
-    record = build_record(ready, trainer, scores, warnings, latency)
-    watcher.phase("comparing with the untrained encoder")  # it needs memory of its own
-    references = measure_references(ready)
-    if low := below_references(references, scores):
-        warnings = facts["warnings"] = [*warnings, *low]
-        write_facts(folder, trainer.network.layout, facts)
-    record = replace(record, references=references, warnings=tuple(warnings))
+        measured |= measure_latency(Predictor(bundle, ready.device), row, ready.device)
+    record = build_record(ready, trainer, scores, warnings, measured)
+    record = replace(record, references=references)
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)
@@ -354,7 +352,7 @@ def build_record(
     trainer: Trainer,
     scores: RunScores,
     warnings: Sequence[str],
-    latency: Mapping[str, Any],
+    measured: Mapping[str, Any],
 ) -> Record:
     recipe, training = ready.recipe, train_info(trainer)
     started = trainer.folder / "state" / "started"
@@ -370,7 +368,7 @@ def build_record(
         ),
         train_info=training,
         scores=scores,
-        costs=run_costs(trainer, training, latency),
+        costs=run_costs(trainer, training, measured),
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
         predictions_sha256=evaluate.digest_predictions(trainer.folder),
@@ -429,16 +427,15 @@ def train_info(trainer: Trainer) -> TrainInfo:
     )
 
 
-def run_costs(trainer: Trainer, training: TrainInfo, latency: Mapping[str, Any]) -> RunCosts:
+def run_costs(trainer: Trainer, training: TrainInfo, measured: Mapping[str, Any]) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
     tables = {name: data.tokens for name, data in trainer.objective.data.items()}
     joules = trainer.state.joules
     return RunCosts(
         **analytic_costs(trainer.network.layout, trainer.schedule, tables),
-        **latency,
+        **measured,
         train_seconds=training.train_seconds,
         train_joules=None if math.isnan(joules) else joules,
         step_seconds_median=training.step_seconds_median,
-        peak_memory_bytes=peak_memory(),
         bundle_bytes=sum(file.stat().st_size for file in (trainer.folder / "model").iterdir()),
     )

@@ -175,7 +175,7 @@ def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
         path = run / "predictions" / f"{name}-{on}.csv"
         rows = judged[name] = read_predictions(path, tasks[name])
         if record.predictions_sha256.get(path.name) not in (None, file_digest(path)):
-            raise RunError(f"{path}: its content is not what was recorded")
+            raise RunError(f"{path}: its digest is another: not the predictions that were recorded")
         for problem in find_mismatches(rows, scores.tasks[name].get(on, {})):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         digest.update(f"{name}:".encode() + as_bytes(rows.values))
