@@ -16,7 +16,7 @@ from mops.cli.options import (
     run_folder,
     training_options,
 )
-from mops.cli.screen import OUT, print_parts, respond
+from mops.cli.screen import OUT, echo, echo_yaml, print_parts, respond
 from mops.data.dataset import read_dataset
 from mops.data.doubts import refuse_leaks
 
@@ -39,7 +39,7 @@ def command(out: Path | None, strict: bool, dry_run: bool, as_json: bool, **opti
     """
     recipe = read_recipe(**options, default="good")
     if dry_run:
-        click.echo(recipe.to_yaml(), nl=False)
+        echo_yaml(recipe.to_yaml())
         return
     if strict:
         refuse_leaks(read_dataset(recipe).leaks)
@@ -61,4 +61,4 @@ def show(run: mops.Run) -> None:
         OUT.print(f"{run.folder} already holds this finished run; nothing to do")
     print_parts(run.facts)
     print_warnings(run.record.warnings)
-    click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.model}")
+    echo(f"record  {run.folder / 'record.json'}\nmodel   {run.model}")
