@@ -289,6 +289,6 @@ def test_any_header_is_read_or_broken(tmp_path: Path, row: Any) -> None:
     header = json.dumps({"__metadata__": {"crc32": "0"}, "a": row}).encode()
     place = tmp_path / "tokens" / "k"
     place.mkdir(parents=True)
-    (place / "all.block").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    (place / "all.mops-block").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.warns(StoreWarning, match="computed again"):
         assert Store(tmp_path).read("tokens", "k") is None
