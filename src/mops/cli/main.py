@@ -38,7 +38,10 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "conflicts": "Measure how tasks' gradients conflict and outputs correlate.",
     "cache": "Show or clear the cache of frozen activations and tokens.",
 }
-NO_MEMORY = re.compile(r"memory|failed to map|new thread|Resource temporarily", re.I)
+# The last is what extension modules leave behind when they could not allocate.
+NO_MEMORY = re.compile(
+    r"memory|failed to map|new thread|Resource temporarily|without exception set", re.I
+)
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 

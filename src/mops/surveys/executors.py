@@ -186,7 +186,8 @@ def ray_session(address: str | None = None, cpus: float = 1) -> Iterator[Any]:
     """
     if importlib.util.find_spec("ray") is None:
         raise UsageError("this needs Ray, which is not installed; pip install 'mops-nlp[ray]'")
-    own = {} if address else CLOSED_RAY | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    is_foreign = address or "ray" in sys.modules  # it has read its own settings
+    own = {} if is_foreign else CLOSED_RAY | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ |= {key: os.environ.get(key, value) for key, value in (QUIET_RAY | own).items()}
     ray: Any = importlib.import_module("ray")
     is_own = not ray.is_initialized()
