@@ -186,6 +186,7 @@ def test_a_dropped_file_gives_the_answers_of_the_predictor(
         page.locator("#picture svg").wait_for()
         drop(page, given)
         assert page.locator("#status").inner_text() == f"rows.csv: {len(ROWS)} rows"
+        assert page.locator("#file").evaluate("input => input.files[0].name") == "rows.csv"
         with page.expect_download() as waiting:
             page.get_by_role("button", name="Answer all rows").click()
             page.get_by_role("link", name="Download predictions.csv").click(timeout=SLOW)
@@ -221,7 +222,7 @@ def test_a_server_that_takes_few_items_at_a_time(
         page.get_by_role("button", name="Answer all rows").click()
         page.get_by_text("71 of 71 rows answered in").wait_for()
         assert "s; 1 with an error" in page.locator("#status").inner_text()
-        assert page.locator("#preview th").all_inner_texts()[-1] == "error"
+        assert page.locator("#preview thead th").all_inner_texts()[-1] == "error"
         page.close()
 
 

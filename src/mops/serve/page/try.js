@@ -272,12 +272,18 @@ function offer(answers) {
   URL.revokeObjectURL(link.href);
   link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
   link.hidden = !answers.length;
-  const rows = [columns, ...lines.slice(0, SHOWN)].map((cells, n) => {
+  const head = makeRows("thead", "th", [columns]), body = makeRows("tbody", "td", lines.slice(0, SHOWN));
+  $("preview").replaceChildren(head, body);
+}
+
+function makeRows(part, cell, lines) {
+  const whole = make(part);
+  for (const texts of lines) {
     const row = make("tr");
-    row.append(...cells.map(cell => make(n ? "td" : "th", cell)));
-    return row;
-  });
-  $("preview").replaceChildren(...rows);
+    row.append(...texts.map(text => make(cell, text)));
+    whole.append(row);
+  }
+  return whole;
 }
 
 // ---- start
@@ -298,7 +304,9 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
   $("drop").addEventListener(kind, event => {
     event.preventDefault();
     $("drop").classList.toggle("over", kind === "dragover");
-    if (kind === "drop") read(event.dataTransfer.files[0]);
+    if (kind !== "drop") return;
+    $("file").files = event.dataTransfer.files; // its name is shown there
+    read($("file").files[0]);
   });
 }
 describe().catch(error => { $("problem").textContent = error.message; });
