@@ -65,6 +65,7 @@ The tables of the five papers with our numbers beside theirs, each from the surv
 its rows, and a verdict on each finding, from the first survey above that has all its models.
 [papers.md](papers.md) explains the verdicts; a finding that no survey here can test was not run.
 Holm's correction is over the findings that one survey tests.
+`mops survey docs/surveys/plans.yaml` has the models of 20 of those of the last three papers.
 `mops report docs/surveys/NAME.mops --like PAPER` prints the same for one survey."""
 HEAD = """# Results
 
