@@ -161,7 +161,8 @@ def build_network(
     """A network in eval mode; with pretrained weights where a folder is given."""
     source = EncoderSource(str(folder), folder) if folder else None
     shape = shape or (source.shape if source else tiny_shape())
-    layout = lay_out(as_plan(plan), tasks, shape, reading or Reading())
+    reading = reading or Reading(max_length=min(256, shape.longest))
+    layout = lay_out(as_plan(plan), tasks, shape, reading)
     network = Network(layout, dropout=dropout, head_dropout=dropout, seed=seed)
     if source:
         load_pretrained(network, source)

@@ -59,7 +59,7 @@ class StoredBlock:
                 name: data[slice(*r["data_offsets"])].view(TYPES[r["dtype"]]).reshape(r["shape"])
                 for name, r in header.items()
             }
-        except (KeyError, TypeError, AttributeError) as cause:
+        except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as cause:
             raise ValueError(f"no header: {cause}") from cause
 
     @cached_property
@@ -228,4 +228,7 @@ def find_store() -> Store | None:
             "KiB, MiB or GiB, as 4GiB"
         ) from error
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mops")
-    return Store(Path(given or usual).expanduser(), size)
+    try:
+        return Store(Path(given or usual).expanduser(), size)
+    except RuntimeError:  # no home directory, as in a container with a user number of its own
+        return None

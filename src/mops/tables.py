@@ -17,6 +17,11 @@ from mops.errors import UsageError
 AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # the sign of a number, not of its exponent
 MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]|~#$])")
+# Control characters, marks of direction and of no width, and halves of letters.
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")  # how a cell begins that a spreadsheet computes
 
 
 @dataclass(frozen=True)
@@ -151,10 +156,10 @@ class Shown:
         return "\n".join(p if isinstance(p, str) else text_table(p) for p in self.parts)
 
     def _repr_html_(self) -> str:
-        texts = (
-            f"<p>{html.escape(p)}</p>" if isinstance(p, str) else html_table(p) for p in self.parts
+        return "\n".join(
+            f"<div>{html.escape(part)}</div>" if isinstance(part, str) else html_table(part)
+            for part in self.parts
         )
-        return "\n".join(texts)
 
 
 def text_table(table: Table) -> str:
@@ -183,11 +188,9 @@ def html_table(table: Table) -> str:
 
     body = "".join(line(texts, "td") for texts in table.texts)
     head = f"<thead>{line(table.columns, 'th')}</thead>"
-    title, note = html.escape(table.title), html.escape(table.note)
-    return (
-        f'<table><caption style="text-align:left">{title}</caption>{head}<tbody>{body}</tbody>'
-        f"</table><p><small>{note}</small></p>"
-    )
+    title = f'<caption style="text-align:left"><b>{html.escape(table.title)}</b></caption>'
+    note = f"<div><small>{html.escape(table.note)}</small></div>" if table.note else ""
+    return f"<table>{title}{head}<tbody>{body}</tbody></table>{note}"
 
 
 def markdown_table(table: Table) -> str:
@@ -204,9 +207,41 @@ def markdown_lines(
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def visible(text: str) -> str:
+    """Text that a terminal shows as it is: hidden characters become their code points.
+
+    In the notation of JSON, so what was JSON still means the same.
+    """
+    return HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def escape_markdown(text: str) -> str:
     """Text that no Markdown reader takes for markup, on one line."""
-    return html.escape(MARKDOWN_SIGNS.sub(r"\\\1", " ".join(text.split())), quote=False)
+    plain = MARKDOWN_SIGNS.sub(r"\\\1", visible(" ".join(text.split())))
+    return html.escape(plain, quote=False)
+
+
+def code_span(text: str) -> str:
+    """Text between backticks, on one line."""
+    return f"`{visible(' '.join(text.split())).replace('`', chr(39))}`"
+
+
+def without_formula(cell: str) -> str:
+    """A cell that no spreadsheet computes: `'` is put before what begins like a formula."""
+    return f"'{cell}" if FORMULA.match(cell) and not is_number(cell) else cell
+
+
+def with_formula(cell: str) -> str:
+    """The cell before `without_formula`."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def to_csv(table: Table) -> str:
@@ -225,7 +260,8 @@ def to_columns(table: Table) -> dict[str, list[float | str]]:
         used[plain] += 1
         name = plain if used[plain] == 1 else f"{plain}_{used[plain]}"
         cells = [row[n] for row in table.rows]
-        columns[name] = [cell.key for cell in cells]
+        keys = (cell.key for cell in cells)
+        columns[name] = [without_formula(k) if isinstance(k, str) else k for k in keys]
         for more in dict.fromkeys(key for cell in cells for key, _ in cell.more):
             columns[f"{name}_{more}"] = [dict(cell.more).get(more, "") for cell in cells]
     return columns

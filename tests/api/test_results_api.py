@@ -47,6 +47,7 @@ def test_a_survey_is_a_table_of_candidates(run: SurveyRun) -> None:
     assert list(frame["candidate"]) == [one.name for one in run.results.candidates]
     assert frame["overall"].tolist() == [one.overall.mean for one in run.results.candidates]
     assert {"overall_stderr", "sentiment", "parameters", "training"} <= set(frame)
+    assert frame["parameters"].dtype.kind in "if"
     assert run.table.columns[:3] == ("best?", "candidate", "overall")
 
 
@@ -118,6 +119,6 @@ def test_html_is_escaped_and_complete() -> None:
         parts = ("a < b", Table("n", "T & t", ("x", "y"), ((Cell("<i>"), Cell("1.5", 1.5)),), "n"))
 
     page = Result()._repr_html_()
-    assert "<p>a &lt; b</p>" in page and "T &amp; t" in page and "&lt;i&gt;" in page
+    assert "<div>a &lt; b</div>" in page and "T &amp; t" in page and "&lt;i&gt;" in page
     assert '<td style="text-align:right">1.5</td>' in page and "<i>" not in page
     assert repr(Result()) == "a < b\nT & t\nx      y\n<i>  1.5\nn\n"

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import mops
 from mops.api.progress import ProgressBar
+from mops.yaml_io import format_yaml, parse_yaml
 from running import World, bundle_scores
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
@@ -44,6 +45,7 @@ def test_verify_passes_on_an_untouched_model(run_cli: Any, model: str) -> None:
 
 def test_verify_fails_on_other_weights(run_cli: Any, model: str, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(model, tmp_path / "model"))
+    (copy / "manifest.json").unlink()
     weights = load_file(copy / "model.safetensors")
     weights["head/similarity.output.weight"].neg_()
     weights["head/sentiment.output.bias"].add_(99.0 * (weights["head/sentiment.output.bias"] < 0))
@@ -79,9 +81,38 @@ def test_data_that_is_gone_is_named_with_the_way_out(
     copy = Path(shutil.copytree(model, tmp_path / "model"))
     text = (copy / "tasks.yaml").read_text()
     (copy / "tasks.yaml").write_text(text.replace(str(made.data), "/gone"))
+    (copy / "manifest.json").unlink()
     code, _, err = run_cli("eval", str(copy))
     assert code == 2 and "/gone" in err and "--data DIR" in err
     assert run_cli("eval", str(copy), "--data", str(made.data), "--verify")[0] == 0
+
+
+SECRET = "sentence\tsentiment\nthe secret words\t7\n"
+
+
+@pytest.mark.parametrize("command", [("eval",), ("predict", "--cs224n", "{out}")])
+@pytest.mark.parametrize("named", ["{file}", "hub:someone/data:train", "/dev/zero"])
+def test_files_that_only_a_bundle_names_are_not_read(
+    run_cli: Any, model: str, tmp_path: Path, named: str, command: tuple[str, ...]
+) -> None:
+    """A stranger's bundle names a file of mine, a hub or a device; nothing of it is shown."""
+    (tmp_path / "secret.csv").write_text(SECRET)
+    copy, file = Path(shutil.copytree(model, tmp_path / "model")), str(tmp_path / "secret.csv")
+    entries = parse_yaml((copy / "tasks.yaml").read_text())
+    entries["sentiment"] |= dict.fromkeys(("validation", "test"), named.format(file=file))
+    (copy / "tasks.yaml").write_text(format_yaml(entries))
+    (copy / "manifest.json").unlink()
+    first, *options = (word.format(out=tmp_path / "out") for word in command)
+    code, out, err = run_cli(first, str(copy), *options)
+    assert code == 2 and err.count("\n") == 1 and "--data DIR" in err, err
+    assert "secret words" not in out + err and "'7'" not in out + err
+
+
+def test_without_recorded_digests_no_file_is_read(run_cli: Any) -> None:
+    fixture = Path(__file__).parents[1] / "fixtures/run/model"
+    code, _, err = run_cli("eval", str(fixture))
+    assert code == 2 and "records no digests" in err and "--data DIR" in err
+    assert run_cli("eval", str(fixture), "--data", str(fixture.parents[1] / "data"))[0] == 0
 
 
 # ------------------------------------------------------------------ predict

@@ -94,7 +94,8 @@ def test_every_kind_of_bad_number_says_why(tmp_path: Path) -> None:
     lines = [f"x,y,{value}" for value in ("2.5", "good", "nan", "5.1", "-0.1", "inf")]
     found = problems(read(write(tmp_path / "a.csv", "a,b,score", *lines), SIMILARITY))
     assert found[:2] == ["", "'good' is not a number"]
-    assert found[2:] == [f"{v} is not between 0 and 5" for v in ("nan", "5.1", "-0.1", "inf")]
+    assert found[2] == "has no score (nan)"
+    assert found[3:] == [f"{v} is not between 0 and 5" for v in ("5.1", "-0.1", "inf")]
 
 
 def test_bad_rows_are_an_error_that_shows_the_first_three(tmp_path: Path) -> None:

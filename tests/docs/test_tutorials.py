@@ -30,7 +30,7 @@ def test_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
     child = os.environ | {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(Path(mops.__file__).parents[1]),
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "2",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     printed = ""

@@ -47,6 +47,7 @@ def test_every_plan_trains_all_kinds(encoder: Path, tmp_path: Path, plan: str) -
         {"loss_weights": "dwa", "schedule": "round-robin"},
         {"label_smoothing": 0.1, "r_drop": 0.5},
         {"ema": 0.9, "head": "mlp"},
+        {"augment": {"swap": ["closeness"]}},
     ],
 )
 def test_every_way_of_training_takes_all_kinds(

@@ -66,7 +66,11 @@ def test_a_trained_regression_predicts_in_the_unit_of_its_labels(
 
 @pytest.mark.parametrize(
     ("value", "problem"),
-    [("NaN", "not a finite number"), ('"inf"', "not a finite number"), ('"much"', "not a number")],
+    [
+        ("NaN", r"has no price \(NaN\)"),
+        ('"inf"', "not a finite number"),
+        ('"much"', "not a number"),
+    ],
 )
 def test_a_label_that_is_no_number_is_named(
     encoder: Path, tmp_path: Path, value: str, problem: str

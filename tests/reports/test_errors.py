@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+from mops.files import file_digest
 from mops.reports.errors import TaskErrors, find_errors
 from mops.reports.source import Source, TrialFiles, read_source
 from surveys import PLANS, make_survey
@@ -162,6 +165,66 @@ def test_ids_where_a_file_is_gone_or_changed(tmp_path: Path, change: Any, words:
     assert of.worst and all(one.texts == () and one.id for one in of.worst)
     assert [table.name for table in of.tables] == ["sentiment-by-label"]
     assert found["paraphrase"].worst[0].texts
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the records of all trials, as a stranger can."""
+    for path in folder.glob("trials/*/record.json"):
+        record = json.loads(path.read_text("utf-8"))
+        change(record)
+        path.write_text(json.dumps(record), "utf-8")
+
+
+def without_digests(record: dict[str, Any]) -> None:
+    record["meta_info"]["data_sha256"] = {}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_texts_of_another_file_are_not_shown(tmp_path: Path, is_known: bool) -> None:
+    """A stranger's record names a file of mine, with its digest or without."""
+    folder = make_survey(tmp_path / "survey", ("shared", "separate"))
+    own = folder / "data" / "sentiment-validation.csv"
+    secret = tmp_path / "secret.csv"
+    secret.write_bytes(own.read_bytes().replace(b"a", b"secret"))
+
+    def name(record: dict[str, Any]) -> None:
+        record["run_info"]["recipe"]["tasks"]["sentiment"]["test"] = str(secret)
+        record["run_info"]["recipe"]["tasks"]["sentiment"]["validation"] = str(secret)
+        digest = file_digest(secret) if is_known else file_digest(own)
+        record["meta_info"]["data_sha256"][str(secret)] = digest
+        if is_known:  # and beside the training files by a link
+            (folder / "data" / "link.csv").unlink(missing_ok=True)
+            (folder / "data" / "link.csv").symlink_to(secret)
+            record["run_info"]["recipe"]["tasks"]["sentiment"]["validation"] = str(
+                folder / "data" / "link.csv"
+            )
+            record["meta_info"]["data_sha256"][str(folder / "data" / "link.csv")] = "0" * 64
+
+    forge(folder, name)
+    of = errors_in(read_source(folder))["sentiment"]
+    assert "Ids are shown instead of texts" in of.note
+    assert all(one.texts == () for one in of.worst)
+
+
+def test_records_without_digests_show_ids(tmp_path: Path) -> None:
+    folder = make_survey(tmp_path, ("shared", "separate"))
+    forge(folder, without_digests)
+    of = errors_in(read_source(folder))["sentiment"]
+    assert "no digest of" in of.note and all(one.texts == () for one in of.worst)
+
+
+def test_a_file_elsewhere_is_not_shown(tmp_path: Path) -> None:
+    folder = make_survey(tmp_path / "survey", ("shared", "separate"), on="test")
+    elsewhere = tmp_path / "elsewhere.csv"
+
+    def move(record: dict[str, Any]) -> None:
+        entry, digests = record["run_info"]["recipe"]["tasks"]["sentiment"], record["meta_info"]
+        elsewhere.write_bytes(Path(entry["test"]).read_bytes())
+        digests["data_sha256"][str(elsewhere)] = file_digest(elsewhere)
+        entry["test"] = str(elsewhere)
+
+    forge(folder, move)
+    assert "outside the folder" in errors_in(read_source(folder))["sentiment"].note
 
 
 def test_a_broken_file_of_predictions_is_named(tmp_path: Path) -> None:

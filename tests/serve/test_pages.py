@@ -23,6 +23,7 @@ from mops.plans.shapes import Reading
 from mops.predict.bundle import Bundle, Predictor
 from mops.serve.app import Limits, Service, build_app
 from mops.serve.survey import SurveyService, build_survey_app
+from mops.tasks import Task
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -115,6 +116,29 @@ def test_two_sentences_are_answered_by_all_tasks(
         assert "similarity" in page.locator("#spoken").inner_text()
 
 
+def test_a_number_labels_and_tags_are_shown(browser: Browser, encoder_folder: Any) -> None:
+    """A value without a range has no dial; words have their tags beside them."""
+    tasks = [
+        Task(name="price", type="regression", text=("text",), label="y", scale=(5.0, 1.0)),
+        Task(name="moods", type="multilabel", text=("text",), label="y", labels=("a", "e")),
+        Task(name="spans", type="tagging", text=("text",), label="y", labels=("B-X", "I-X", "O")),
+    ]
+    folder = encoder_folder("bert")
+    network = build_network("shared", folder, reading=Reading(max_length=24), tasks=tasks)
+    own = Predictor(Bundle(folder, network, tiny_tokenizer(), {}, {}))
+    with served(build_app(Service(own, Limits()))) as address, visit(browser, address) as page:
+        answer(page, "a ban, the bin")
+        cards = page.locator(".cards > div")
+        (value,) = own.predict("price", ["a ban, the bin"])
+        assert cards.nth(0).locator(".value").inner_text() == f"{float(value):.2f}"
+        (labels,) = own.predict("moods", ["a ban, the bin"])
+        assert cards.nth(1).locator(".value").inner_text() == (", ".join(labels) or "none")
+        (tags,) = own.predict("spans", ["a ban, the bin"])
+        marked = cards.nth(2).locator("mark small").all_inner_texts()
+        assert marked == [tag for tag in tags if tag != "O"]
+        assert cards.nth(2).locator(".tagged").inner_text().split()[0].startswith("a")
+
+
 def test_the_picture_shows_the_path_of_an_answer(browser: Browser, model: str) -> None:
     """hybrid:2: embeddings and two layers are everybody's, what is above is a task's own."""
     everybody = "sentiment paraphrase similarity"
@@ -162,6 +186,7 @@ def test_a_dropped_file_gives_the_answers_of_the_predictor(
         page.locator("#picture svg").wait_for()
         drop(page, given)
         assert page.locator("#status").inner_text() == f"rows.csv: {len(ROWS)} rows"
+        assert page.locator("#file").evaluate("input => input.files[0].name") == "rows.csv"
         with page.expect_download() as waiting:
             page.get_by_role("button", name="Answer all rows").click()
             page.get_by_role("link", name="Download predictions.csv").click(timeout=SLOW)
@@ -197,7 +222,7 @@ def test_a_server_that_takes_few_items_at_a_time(
         page.get_by_role("button", name="Answer all rows").click()
         page.get_by_text("71 of 71 rows answered in").wait_for()
         assert "s; 1 with an error" in page.locator("#status").inner_text()
-        assert page.locator("#preview th").all_inner_texts()[-1] == "error"
+        assert page.locator("#preview thead th").all_inner_texts()[-1] == "error"
         page.close()
 
 

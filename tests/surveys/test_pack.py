@@ -61,6 +61,22 @@ def test_a_training_file_elsewhere_leaves_no_path(tmp_path: Path) -> None:
     read_pack(tmp_path / "survey.mops", folder)  # the folder that was packed is the same survey
 
 
+def test_an_encoder_and_files_without_a_common_folder_leave_no_path(tmp_path: Path) -> None:
+    folder = made_folder(tmp_path / "one")
+    lines = ("encoder: /mnt/encoders/small", "a: /mnt/encoders/small", "b: 1/2")
+    text = "recipe: {tasks: {a: {train: /home/me/a.csv, validation: /mnt/data/a.csv}}, %s}\n"
+    (folder / "survey.yaml").write_text(text % ", ".join(lines))
+    (folder / "recipes").mkdir()
+    (folder / "recipes/abc.yaml").write_text("{tasks: {}, encoder: /srv/large}\n")
+    write_pack(folder, tmp_path / "survey.mops")
+    read_pack(tmp_path / "survey.mops", tmp_path / "two")
+    expected = "recipe: {tasks: {a: {train: me/a.csv, validation: data/a.csv}}, %s}\n"
+    lines = ("encoder: small", "a: small", "b: 1/2")
+    assert (tmp_path / "two/survey.yaml").read_text() == expected % ", ".join(lines)
+    assert (tmp_path / "two/recipes/abc.yaml").read_text() == "{tasks: {}, encoder: large}\n"
+    read_pack(tmp_path / "survey.mops", folder)
+
+
 def test_a_folder_without_a_survey(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no survey"):
         write_pack(tmp_path, tmp_path / "file")

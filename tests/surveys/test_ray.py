@@ -19,6 +19,7 @@ from mops.errors import UsageError
 from mops.surveys import executors
 from mops.surveys.executors import LocalExecutor, RayExecutor, plan_jobs, ray_session
 from mops.surveys.ledger import FINISHED, Job, Ledger, SurveyWatcher
+from running import run_python
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,3 +62,29 @@ def test_ray_gives_the_scores_of_local_and_survives_a_kill(
 def test_a_trial_that_no_machine_can_hold_is_refused(ray: Any) -> None:
     with pytest.raises(UsageError, match="asks for 1000 cores"), ray_session(cpus=1000):
         pass
+
+
+CLOSED = """
+import os, subprocess, sys
+from mops.surveys.executors import ray_session
+
+stranger = '''
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="CRITICAL")
+'''
+with ray_session() as ray:
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+    address = ray.get_runtime_context().gcs_address
+    words = [sys.executable, "-c", stranger, address]
+    for token, is_in in ((os.environ["RAY_AUTH_TOKEN"], True), ("0" * 64, False)):
+        environment = os.environ | {"RAY_AUTH_TOKEN": token}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+        assert (done.returncode == 0) == is_in, done.stderr
+        assert is_in or "oken" in done.stderr, done.stderr
+"""
+
+
+def test_a_cluster_of_our_own_is_closed() -> None:
+    """It listens on this machine alone, and a process without its token does not get in."""
+    done = run_python("-c", CLOSED)
+    assert done.returncode == 0, done.stderr

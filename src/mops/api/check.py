@@ -17,7 +17,7 @@ from mops.data.schedule import plan_steps, task_budgets, trained_parameters
 from mops.evaluate.cost import training_work
 from mops.model.sources import find_encoder
 from mops.surveys.budget import matrix_speed, step_seconds
-from mops.tables import Cell, Shown, Table, format_count, format_seconds
+from mops.tables import EMPTY, Cell, Shown, Table, format_count, format_seconds
 
 BUDGET = {"rows": "{:,}", "batches": "{:,}", "examples": "{:,}", "passes": "{:.2f}"}
 TOKENS = (
@@ -127,4 +127,4 @@ def split_cells(split: SplitReport) -> list[Cell]:
     overlap = in_train if sharing is None else f"{in_train} ({sharing} share a sentence)"
     counts = f"{split.rows:,}", split.bad_rows, labels, split.duplicates
     cells = (*counts, overlap, split.rows_in_validation)
-    return [Cell("" if cell is None else str(cell)) for cell in cells]
+    return [EMPTY if cell is None else Cell(str(cell)) for cell in cells]

@@ -11,19 +11,33 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.status import Status
 
 from mops.record import TaskBudget
 from mops.surveys.budget import Estimator
 from mops.surveys.design import Survey
 from mops.surveys.ledger import Job, Ledger, SurveyWatcher, Trial
-from mops.tables import format_seconds
+from mops.tables import format_seconds, visible
 from mops.training.tracking import Watcher
 
 if TYPE_CHECKING:
     from mops.training.step import StepFacts
 
-ERR = Console(stderr=True, highlight=False, markup=False)
+
+class Screen(Console):
+    """A terminal that shows hidden characters of texts instead of obeying them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        shown = (visible(each) if isinstance(each, str) else each for each in objects)
+        super().print(*shown, **options)
+
+    def status(self, status: Any, **options: Any) -> Status:
+        return super().status(escape(visible(str(status))), **options)
+
+
+ERR = Screen(stderr=True, highlight=False, markup=False)
 OVERALL = "step {step}: overall {overall:.4f} on validation"  # an evaluation of a training
 PERPLEXITY = "step {step}: held-out perplexity {perplexity:.2f}"  # of a pretraining
 REFRESH = 0.2  # seconds between drawings in a notebook
@@ -46,7 +60,7 @@ def busy(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     with ERR.status(text) as status:
-        yield status.update
+        yield lambda now: status.update(escape(visible(now)))
 
 
 class ProgressBar(Progress):
@@ -72,7 +86,8 @@ class ProgressBar(Progress):
             self.drawing.update({"text/plain": ""}, raw=True)
 
     def show(self, **changes: Any) -> None:
-        self.update(self.row, **changes)
+        texts = {k: escape(visible(v)) for k, v in changes.items() if isinstance(v, str)}
+        self.update(self.row, **changes | texts)
         if self.drawing and time.monotonic() - self.drawn > REFRESH:
             self.drawn = time.monotonic()
             self.drawing.update(self)

@@ -58,7 +58,9 @@ class SurveyRun(Shown):
                 "to_frame makes a DataFrame of pandas, which is not installed; "
                 "`pip install pandas`, or read `results.candidates`"
             ) from error
-        return pandas.DataFrame(to_columns(self.table) | to_columns(cost_table(self.results)))
+        columns = to_columns(self.table) | to_columns(cost_table(self.results))
+        known = {name: [None if v == "" else v for v in own] for name, own in columns.items()}
+        return pandas.DataFrame(known)
 
     def recommend(self, **rule: Any) -> Decision:
         """Which plan to use; the words are those of `mops.recommend`."""

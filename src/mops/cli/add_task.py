@@ -23,7 +23,7 @@ from mops.cli.options import (
     run_folder,
     stack,
 )
-from mops.cli.screen import respond
+from mops.cli.screen import echo_yaml, respond
 from mops.cli.train import show
 from mops.plans.catalog import DEFAULT, EXAMPLE
 
@@ -63,7 +63,7 @@ def command(
 
     recipe = growth_recipe(model, read_recipe(**options, default="good"), like)
     if dry_run:
-        click.echo(recipe.to_yaml(), nl=False)
+        echo_yaml(recipe.to_yaml())
         return
     keep_freed_memory()
     with TrainingScreen(recipe.sharing_plan().name) as screen:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mops.cli.options import JSON
-from mops.cli.screen import OUT, print_table, respond
+from mops.cli.screen import OUT, echo, print_table, respond
 from mops.store import StoreEntry, find_store
 from mops.tables import format_bytes
 
@@ -46,9 +46,9 @@ def command(clear: bool, as_json: bool) -> None:
 def show(facts: Mapping[str, Any], clear: bool) -> None:
     if clear:
         removed = facts["removed"]
-        click.echo(f"removed {removed['entries']} entries, {format_bytes(removed['bytes'])}")
+        echo(f"removed {removed['entries']} entries, {format_bytes(removed['bytes'])}")
     elif facts["folder"] is None:
-        click.echo("the cache is off (MOPS_CACHE=off)")
+        echo("the cache is off (MOPS_CACHE=off)")
     else:
         if entries := facts["entries"]:
             columns = ["what", "encoder", "layers", "blocks", "size", "last used"]

@@ -10,7 +10,7 @@ import click
 import mops
 from mops.api.progress import TrainingScreen, print_warnings
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, recipe_options, run_folder
-from mops.cli.screen import OUT, print_table, respond
+from mops.cli.screen import OUT, echo, echo_yaml, print_table, respond
 from mops.evaluate.conflicts import OutputCell
 
 MARKS = {True: "*", False: " "}  # significantly below 0
@@ -41,7 +41,7 @@ def command(
     """
     recipe = read_recipe(**options, max_steps=steps)
     if dry_run:
-        return click.echo(recipe.to_yaml(), nl=False)
+        return echo_yaml(recipe.to_yaml())
     from mops.training.machine import keep_freed_memory
 
     keep_freed_memory()
@@ -74,7 +74,7 @@ def show(measured: mops.Conflicts, files: Sequence[Path]) -> None:
     if measured.outputs:
         show_outputs(measured.outputs)
     OUT.print("\n".join(measured.advice), end="\n\n")
-    click.echo("\n".join(map(str, files)))
+    echo("\n".join(map(str, files)))
 
 
 def show_outputs(cells: Sequence[OutputCell]) -> None:

@@ -1,6 +1,6 @@
 """`mops eval`"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,15 @@ import click
 import mops
 from mops.api.progress import ProgressBar
 from mops.cli.options import BACKEND, DATA, DEVICE, JSON, PATH, TASKS, load_predictor
-from mops.cli.screen import print_parts, respond
+from mops.cli.screen import echo, print_parts, respond
 from mops.config.training import TaskEntry
 from mops.data.compose import choose_tasks, tasks_in
 from mops.data.dataset import SPLITS, Dataset, read_task, shared_files
+from mops.data.tables import HUB
 from mops.errors import DataError, RunError, UsageError
 from mops.evaluate.evaluate import answer_dataset, judge, run_table, score_table
+from mops.files import file_digest
+from mops.predict.bundle import Loaded
 from mops.record import RunScores
 
 TOLERANCE = 1e-3  # machines round differently; a wrong model differs by more
@@ -39,8 +42,8 @@ def command(
 ) -> None:
     """Score a trained model on its data, or on other data.
 
-    MODEL is the folder `model` of a run. It names the files it was trained on; --data gives
-    another folder with the same layout.
+    MODEL is the folder `model` of a run. It names the files it was trained on, which are read if
+    they have not changed since; --data gives another folder with the same layout.
 
     \b
     Example:
@@ -53,12 +56,12 @@ def command(
             f"{model} has weights in 8 bits, and the stored scores are those of float32; leave out "
             "--verify, README.md in the folder has the change of every score"
         )
-    scores = score_model(predictor, find_entries(bundle.entries, **files))
+    scores = score_model(predictor, find_entries(bundle, **files))
     table = run_table(f"{bundle.layout.plan.name} ({model})", scores)
     respond(as_json, asdict(scores), print_parts, [table])
     if verify:
         difference = check_stored(model, bundle.config.get("scores", {}), scores.tasks)
-        click.echo(f"verified: stored scores reproduced, difference {difference:.2g}", err=as_json)
+        echo(f"verified: stored scores reproduced, difference {difference:.2g}", is_error=as_json)
 
 
 def score_model(predictor: mops.Predictor, entries: Mapping[str, TaskEntry]) -> RunScores:
@@ -96,20 +99,39 @@ def check_stored(model: Path, stored: Mapping[str, Any], scores: Mapping[str, An
     return max(differences)
 
 
-def find_entries(
-    known: Mapping[str, TaskEntry], data: str | None, tasks: list[str] | None
-) -> dict[str, TaskEntry]:
-    """The named tasks with the files of the bundle, or with those in the folder `data`."""
-    if data is not None:
-        known = find_entries_in(data, known)
+def find_entries(bundle: Loaded, data: str | None, tasks: list[str] | None) -> dict[str, TaskEntry]:
+    """The named tasks with the files of the bundle, or with those in the folder `data`.
+
+    A bundle of a stranger may name any file. So without `data` only what training read is read.
+    """
+    known = bundle.entries if data is None else find_entries_in(data, bundle.entries)
     chosen: dict[str, TaskEntry] = choose_tasks(known, tasks)
     for name, entry in chosen.items():
-        for file in missing_files(entry):
+        for problem in file_problems(entry) if data else strange_files(bundle, name, entry):
             raise DataError(
-                f"task {name!r}: {file} does not exist any more; "
-                "pass the folder of the data with --data DIR"
+                f"task {name!r}: {problem}; pass the folder of the data with --data DIR"
             )
     return chosen
+
+
+def file_problems(entry: TaskEntry) -> Iterator[str]:
+    for file in missing_files(entry):
+        yield f"{file} does not exist any more"
+
+
+def strange_files(bundle: Loaded, name: str, entry: TaskEntry) -> Iterator[str]:
+    """Files that are not those of the training: nothing of them is shown."""
+    facts = bundle.config.get("data", {}).get(name, {})
+    digests = {digest for split in facts.values() for digest in split.get("sha256", ())}
+    for file in (*entry.train_files, *filter(None, (entry.validation, entry.test))):
+        if file.startswith(HUB):
+            yield f"{file} is on a hub, which is not asked for what a model names"
+        elif not digests:
+            yield "the model records no digests of its data files"
+        elif not Path(file).is_file():
+            yield f"{file} does not exist any more"
+        elif file_digest(file) not in digests:
+            yield f"{file} is not the file that the model was trained on"
 
 
 def find_entries_in(folder: str, known: Mapping[str, TaskEntry]) -> dict[str, TaskEntry]:

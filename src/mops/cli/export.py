@@ -11,6 +11,7 @@ import click
 
 from mops.cli.eval import find_entries
 from mops.cli.options import DATA, PATH
+from mops.cli.screen import echo
 from mops.data.dataset import read_task, shared_files
 from mops.data.splits import Row
 from mops.errors import UsageError
@@ -80,12 +81,12 @@ def command(
     else:
         folders = module.export_bundle(bundle, out)
     for folder in folders:
-        click.echo(folder)
+        echo(folder)
 
 
 def read_validation(bundle: Bundle, data: str | None) -> dict[str, tuple[Row, ...]]:
     """The labelled validation rows of every task."""
-    rows, entries = {}, find_entries(bundle.entries, data, None)
+    rows, entries = {}, find_entries(bundle, data, None)
     shared = shared_files(entries)
     for name, entry in entries.items():
         splits = read_task(entry, bundle.layout.tasks[name], ("validation",), shared.get(name))[1]

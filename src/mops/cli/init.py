@@ -6,6 +6,7 @@ import click
 
 from mops.api.progress import ERR
 from mops.cli.options import PATH
+from mops.cli.screen import echo
 from mops.data.folders import infer_tasks
 from mops.data.starter import starter
 from mops.errors import DataError, RecipeError
@@ -33,7 +34,7 @@ def command(folder: Path, out: Path | None) -> None:
     with ERR.status(f"reading {folder}"):
         tasks, skipped = infer_tasks(folder)
     for reason in skipped:
-        click.echo(f"skipped {reason}", err=True)
+        echo(f"skipped {reason}", is_error=True)
     if not tasks:
         raise DataError(
             f"{folder}: no file looks like a task; it needs csv, tsv, jsonl or parquet files with "
@@ -42,8 +43,6 @@ def command(folder: Path, out: Path | None) -> None:
     write_text(path, starter(tasks, skipped, path.parent))
     for name, proposal in tasks.items():
         about = proposal.why.get("label", proposal.why[""])
-        click.echo(
-            f"{name}: {proposal.entry['type']}, {proposal.entry['label']}: {about}", err=True
-        )
-    click.echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
-    click.echo(f"next: mops check --config {path}")
+        echo(f"{name}: {proposal.entry['type']}, {proposal.entry['label']}: {about}", is_error=True)
+    echo(f"wrote {path} with {len(tasks)} tasks: {', '.join(tasks)}")
+    echo(f"next: mops check --config {path}")

@@ -1,15 +1,19 @@
 """`mops`: the list of commands, and errors in one line."""
 
 import importlib
+import io
 import os
+import re
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 
 import click
 
 from mops import __version__
-from mops.errors import MopsError, nearest
+from mops.errors import MopsError, UsageError, nearest
+from mops.tables import visible
 
 COMMANDS = {  # name -> what it does; each lives in the module of its name
     "quickstart": "Survey six sharing plans on the embedded data.",
@@ -34,6 +38,10 @@ COMMANDS = {  # name -> what it does; each lives in the module of its name
     "conflicts": "Measure how tasks' gradients conflict and outputs correlate.",
     "cache": "Show or clear the cache of frozen activations and tokens.",
 }
+# The last is what extension modules leave behind when they could not allocate.
+NO_MEMORY = re.compile(
+    r"memory|failed to map|new thread|Resource temporarily|without exception set", re.I
+)
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
@@ -77,23 +85,82 @@ def main() -> None:
     """Run a command; an error that the user can fix is one line on stderr."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     is_debug = len(arguments) < len(sys.argv) - 1
-    arguments = arguments or ["--help"]
-    warnings.formatwarning = lambda message, *_: f"mops: warning: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"mops: warning: {visible(str(message))}\n"
     try:
-        cli.main(arguments, prog_name="mops", standalone_mode=False)
+        open_streams()
+        refuse_other_encodings(arguments)
+        cli.main(arguments or ["--help"], prog_name="mops", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt) as stop:
-        click.echo(f"mops: {str(stop.__cause__ or stop) or 'stopped'}", err=True)  # click wraps it
+        say(str(stop.__cause__ or stop) or "stopped")  # click wraps it
         sys.exit(130)
     except BrokenPipeError:  # `mops plans | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         sys.exit(0)
     except Exception as error:
         if is_debug:
             traceback.print_exception(error)
-        message = f"unexpected {type(error).__name__}: {error}; --debug shows the traceback"
-        message = str(error) if isinstance(error, MopsError) else message
-        message = error.format_message() if isinstance(error, click.ClickException) else message
-        click.echo(f"mops: error: {' '.join(message.split())}", err=True)
+        say(f"error: {describe(error)}")
+        if isinstance(error, OSError):
+            drop_output()
         sys.exit(getattr(error, "exit_code", 1))
+
+
+def open_streams() -> None:
+    """Standard streams that are closed fail when they are used, and no file gets their number.
+
+    What an encoding cannot express is written as its code point.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            mode = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            os.open(os.devnull, mode)  # the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def refuse_other_encodings(words: list[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as cause:
+            raise UsageError(
+                f"{word!r} is not UTF-8 text, so it could not be recorded; rename the file"
+            ) from cause
+
+
+def describe(error: Exception) -> str:
+    """One line; only what nobody expects names its type."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    text = str(error)
+    if isinstance(error, MopsError):
+        return text
+    if isinstance(error, MemoryError) or NO_MEMORY.search(text):
+        return (
+            f"out of memory or of threads: {text or 'no more is free'}; free some or raise limits"
+        )
+    if isinstance(error, OSError):
+        place = error.filename or "standard input or output"
+        return f"{place}: {error.strerror or text}; check the disk, its permissions and limits"
+    if isinstance(error, UnicodeEncodeError):
+        part = error.object[error.start : error.end]
+        return f"{part!r} cannot be written as UTF-8; rename the file or folder that has it"
+    return f"unexpected {type(error).__name__}: {text}; --debug shows the traceback"
+
+
+def say(text: str) -> None:
+    with suppress(OSError):  # stderr may be full too
+        click.echo(f"mops: {visible(' '.join(text.split()))}", err=True)
+
+
+def drop_output() -> None:
+    """What is left in the buffer would fail again at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

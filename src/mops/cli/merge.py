@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from mops.cli.options import PATH
+from mops.cli.screen import echo
 
 
 @click.command()
@@ -25,4 +26,4 @@ def command(first: Path, second: Path, out: Path) -> None:
     from mops.predict.editing import merge_bundles
 
     layout = merge_bundles(load_bundle(first), load_bundle(second), out)
-    click.echo(f"model   {out}: {', '.join(layout.tasks)}, {layout.parameters:,} parameters")
+    echo(f"model   {out}: {', '.join(layout.tasks)}, {layout.parameters:,} parameters")

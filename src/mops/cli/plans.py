@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from mops.cli.options import JSON, read_recipe, source_options
-from mops.cli.screen import print_table, respond
+from mops.cli.screen import echo, echo_yaml, print_table, respond
 from mops.config.recipe import Recipe
 from mops.data.dataset import read_dataset
 from mops.errors import UsageError
@@ -38,7 +38,7 @@ def command(plan: str | None, as_yaml: bool, as_json: bool, **options: Any) -> N
     if as_yaml:
         if plan is None:
             raise UsageError("--yaml prints the rows of one plan: run `mops plans PLAN --yaml`")
-        return click.echo(format_yaml(read_plan(plan).to_data()), nl=False)
+        return echo_yaml(format_yaml(read_plan(plan).to_data()))
     if not (options["config"] or options["data"] or Path("mops.yaml").is_file()):
         options["data"] = "sample"
     recipe = read_recipe(**options)
@@ -69,10 +69,10 @@ def lay_out_plans(recipe: Recipe, name: str | None) -> list[Layout]:
 
 def draw_one(layout: Layout) -> None:
     plan = layout.plan
-    click.echo(f"{plan.name}: {plan.about}" if plan.about else plan.name)
-    click.echo(f"source: {plan.source}\n" if plan.source else "")
-    click.echo(draw(layout))
-    click.echo(
+    echo(f"{plan.name}: {plan.about}" if plan.about else plan.name)
+    echo(f"source: {plan.source}\n" if plan.source else "")
+    echo(draw(layout))
+    echo(
         f"\n{format_count(layout.parameters)} parameters in {len(layout.sizes)} owners, "
         f"{format_count(layout.trained)} of them trained"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -17,11 +18,13 @@ import mops
 from mops.api.progress import ERR, ProgressBar, print_warnings
 from mops.cli.eval import find_entries
 from mops.cli.options import ADDRESS, BACKEND, COUNT, DATA, DEVICE, JSON, PATH, find_model
+from mops.cli.screen import echo
 from mops.data.compose import choose_tasks
 from mops.data.dataset import SHOWN_ROWS, first_problems, read_rows
 from mops.data.tables import open_table
 from mops.errors import UsageError
 from mops.files import atomic_write, write_text
+from mops.tables import visible
 
 if TYPE_CHECKING:
     from mops.serve.bulk import Answers, Input
@@ -49,6 +52,8 @@ COURSE_SPLITS = {"validation": "dev", "test": "test"}
               help="This process, or Ray Data.")  # fmt: skip
 @click.option("--jobs", type=COUNT,
               help="With --engine ray: copies of the model; default: one a core.")  # fmt: skip
+@click.option("--raw", is_flag=True,
+              help="Leave cells as they are that a spreadsheet would compute.")  # fmt: skip
 @ADDRESS
 @DATA
 @DEVICE
@@ -68,11 +73,13 @@ def command(
     engine: str,
     jobs: int | None,
     address: str | None,
+    raw: bool,
 ) -> None:
     """Predict every row of files with a trained model, in the order of the rows.
 
     INPUT is a csv, tsv, jsonl or parquet file, or - for standard input. The output is csv (id and
     one column per task), or with --json one object per line with the probability of each class.
+    In csv, `'` stands before an id or label that begins like a formula (= + - @) and is no number.
     Several inputs have an output each, of the same name, in the folder --out. With --engine ray the
     work is spread over the cores of a machine or a cluster; the output is the same.
 
@@ -83,7 +90,7 @@ def command(
       mops predict runs/first/model parts/*.parquet --out answers/ --engine ray
     """
     from mops.predict.frames import fitting_tasks
-    from mops.serve.bulk import CSV, JSON_LINES, Input, answer_here
+    from mops.serve.bulk import CSV, JSON_LINES, RAW_CSV, Input, answer_here
 
     if (jobs or address) and engine != "ray":
         raise UsageError("--jobs and --address belong to --engine ray")
@@ -95,7 +102,8 @@ def command(
         return write_submission(predictor, cs224n, data)
     if not sources:
         raise UsageError("no input; give a file, or - for standard input")
-    form, tables = JSON_LINES if as_json else CSV, [open_table(source, text) for source in sources]
+    form = JSON_LINES if as_json else RAW_CSV if raw else CSV
+    tables = [open_table(source, text) for source in sources]
     places = output_places(sources, out, form.ending)
     tasks = choose_tasks(predictor.bundle.layout.tasks, [task] if task else None)
     inputs = [
@@ -147,11 +155,24 @@ def output_places(sources: Sequence[str], out: Path | None, ending: str) -> list
     return [*places]
 
 
+class Output(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+class ShownText:
+    """Standard output where a person looks at it."""
+
+    def write(self, text: str) -> None:
+        sys.stdout.write(visible(text))
+
+
 @contextmanager
-def opened(place: Path | None) -> Iterator[TextIO]:
+def opened(place: Path | None) -> Iterator[Output]:
     """A file that appears when it is complete; None: stdout."""
     if place is None:
-        yield sys.stdout
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as files are, whatever the terminal reads
+        yield ShownText() if sys.stdout.isatty() else sys.stdout
         return
     with atomic_write(place) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         yield file
@@ -188,7 +209,7 @@ def write_submission(predictor: mops.Predictor, folder: Path, data: str | None) 
             f"--cs224n needs a model with one of the tasks {', '.join(COURSE_FILES)}; "
             f"this model has {', '.join(predictor.tasks)}"
         )
-    for name, entry in find_entries(predictor.bundle.entries, data, names).items():
+    for name, entry in find_entries(predictor.bundle, data, names).items():
         task, (word, header) = predictor.bundle.layout.tasks[name], COURSE_FILES[name]
         for split, source in entry.files().items():
             if split not in COURSE_SPLITS:
@@ -200,4 +221,4 @@ def write_submission(predictor: mops.Predictor, folder: Path, data: str | None) 
             lines = [f"id \t {header} \n", *(f"{row.id} , {label} \n" for row, label in pairs)]
             path = folder / f"{word}-{COURSE_SPLITS[split]}-output.csv"
             write_text(path, "".join(lines))
-            click.echo(path)
+            echo(path)

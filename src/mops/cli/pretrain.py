@@ -7,7 +7,7 @@ import click
 
 from mops.api.progress import TrainingScreen, print_warnings
 from mops.cli.options import COUNT, DEVICE, JSON, PATH, SEED, read_recipe, source_options
-from mops.cli.screen import OUT, print_table, respond
+from mops.cli.screen import OUT, echo, echo_yaml, print_table, respond
 from mops.tables import format_seconds
 from mops.training.machine import keep_freed_memory
 from mops.training.pretrain import BATCH_SIZE, Pretrained, pretrain, pretraining_settings
@@ -44,7 +44,7 @@ def command(out: Path, batch_size: int, dry_run: bool, as_json: bool, **options:
     recipe = read_recipe(**options)
     if dry_run:
         settings = pretraining_settings(recipe, batch_size)
-        return click.echo(format_yaml(settings), nl=False)
+        return echo_yaml(format_yaml(settings))
     keep_freed_memory()
     with TrainingScreen("pretrain") as screen:
         made = pretrain(recipe, out, batch_size=batch_size, watcher=screen)
@@ -53,7 +53,7 @@ def command(out: Path, batch_size: int, dry_run: bool, as_json: bool, **options:
 
 def show(made: Pretrained) -> None:
     if made.was_finished:
-        click.echo(f"{made.folder} already holds this encoder; nothing to do")
+        echo(f"{made.folder} already holds this encoder; nothing to do")
     record = made.record
     texts, info = record["texts"], record["train_info"]
     print_table(
@@ -77,4 +77,4 @@ def show(made: Pretrained) -> None:
         f"{format_seconds(info['train_seconds'])} of training; head: {record['head']}"
     )
     print_warnings(record["warnings"])
-    click.echo(f"encoder  {made.folder}\nrecord   {made.folder / 'pretrain.json'}")
+    echo(f"encoder  {made.folder}\nrecord   {made.folder / 'pretrain.json'}")

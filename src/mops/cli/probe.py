@@ -12,7 +12,6 @@ from mops.api.progress import ERR, print_warnings
 from mops.cli.options import DEVICE, JSON, PATH
 from mops.cli.screen import print_table, respond
 from mops.errors import UsageError
-from mops.kinds.answers import CLASS
 from mops.predict.card import Gaps, probe_table
 from mops.tasks import Task
 
@@ -53,17 +52,18 @@ def command(models: tuple[Path, ...], device: str | None, as_json: bool) -> None
 
 
 def common_tasks(models: Sequence[Mapping[str, Task]]) -> dict[str, Task]:
-    """The tasks with classes or values that all models have, with the same answers."""
+    """The tasks whose texts have answers that all models have; no tags of words."""
     common = {
         name: task
         for name, task in models[0].items()
-        if (task.answer is CLASS or not task.answer.has_labels)
+        if not task.answer.reads_words
         and all(name in tasks and answers(tasks[name]) == answers(task) for tasks in models)
     }
     if not common:
         lists = "; ".join(", ".join(tasks) for tasks in models)
         raise UsageError(
-            f"the models have no task with classes or values in common ({lists}); name others"
+            f"the models have no task with classes, labels or values in common ({lists}); a task "
+            "that answers each word is not asked; name others"
         )
     return common
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from mops.cli.options import PATH
+from mops.cli.screen import echo
 
 
 @click.command()
@@ -25,4 +26,4 @@ def command(model: Path, task: str, out: Path) -> None:
     from mops.predict.editing import remove_task
 
     layout = remove_task(load_bundle(model), task, out)
-    click.echo(f"model   {out}: {', '.join(layout.tasks)}, {layout.parameters:,} parameters")
+    echo(f"model   {out}: {', '.join(layout.tasks)}, {layout.parameters:,} parameters")

@@ -9,7 +9,7 @@ import click
 import mops
 from mops.api.progress import print_warnings
 from mops.cli.options import JSON, PATH
-from mops.cli.screen import OUT, print_table, respond
+from mops.cli.screen import OUT, echo, print_table, respond
 from mops.papers import NAMES, PaperView, claim_table
 
 
@@ -48,7 +48,7 @@ def command(folder: Path, as_json: bool, **options: Any) -> None:
 def show(report: mops.WrittenReport) -> None:
     for view in report.papers:
         print_paper(view)
-    click.echo(f"report: {report.page}")
+    echo(f"report: {report.page}")
 
 
 def print_paper(view: PaperView) -> None:

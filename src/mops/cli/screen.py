@@ -9,23 +9,32 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table as RichTable
 
-from mops.api.progress import print_warnings
+from mops.api.progress import Screen, print_warnings
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results
 from mops.surveys.results.tables import summary_parts
-from mops.tables import Table
+from mops.tables import Table, visible
 
 WIDE = 118  # columns where there is no terminal to ask
-OUT = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
+OUT = Screen(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
+
+
+def echo(text: object, *, is_error: bool = False) -> None:
+    click.echo(visible(str(text)), err=is_error)
+
+
+def echo_yaml(text: str) -> None:
+    """For a program exactly, unless a person looks at it."""
+    click.echo(visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any) -> None:
     """Print a result as JSON for a program, or show it to a person."""
     if as_json:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        is_ascii = not (sys.stdout.encoding or "").lower().startswith("utf")
+        echo(json.dumps(data, indent=2, ensure_ascii=is_ascii))
     else:
         show(*arguments)
 
@@ -44,8 +53,8 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], note: str = ""
 ) -> None:
     """A table; columns of numbers are aligned right, None is an empty cell."""
-    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    table = RichTable(title=visible(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    texts = [["" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     for column, cells in zip(columns, zip(*texts, strict=True), strict=True):
         is_number = all(cell[:1].isdigit() or cell[:1] in ("", "-", "+") for cell in cells)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
@@ -65,9 +74,9 @@ def print_summary(results: Results) -> None:
 def print_results(results: Results) -> None:
     print_summary(results)
     print_decision(recommend(results))
-    click.echo(f"results: {results.folder / 'summary.json'}")
+    echo(f"results: {results.folder / 'summary.json'}")
 
 
 def print_decision(decision: Decision) -> None:
-    click.echo("\n".join(decision.lines) + "\n")  # a command in them stays on its line
+    echo("\n".join(decision.lines) + "\n")  # a command in them stays on its line
     print_parts(decision.tables)

@@ -23,7 +23,7 @@ from mops.cli.options import (
     source_options,
     stack,
 )
-from mops.cli.screen import print_parts, print_results, print_summary, print_table, respond
+from mops.cli.screen import echo, print_parts, print_results, print_summary, print_table, respond
 from mops.errors import UsageError
 from mops.reports import missing_packages
 from mops.surveys.budget import Estimator, Forecast
@@ -129,7 +129,7 @@ def command(
         return show_status(folder, as_json)
     if packed:
         size = write_pack(folder, packed)
-        return click.echo(f"{packed}: {format_bytes(size)}")
+        return echo(f"{packed}: {format_bytes(size)}")
     words, engine, training = (
         {key: options.pop(key) for key in keys} for keys in (DESIGN, ENGINE, TRAINING)
     )
@@ -160,7 +160,8 @@ def show(run: mops.SurveyRun, as_json: bool) -> None:
     page = None if missing_packages() else run.report().page
     if not as_json:
         print_parts(run.transfer)
-        click.echo(f"report: {page}" if page else "", nl=bool(page))
+        if page:
+            echo(f"report: {page}")
 
 
 def print_forecast(survey: Survey, as_json: bool) -> None:
@@ -185,7 +186,7 @@ def show_forecast(forecast: Forecast) -> None:
     ]  # fmt: skip
     columns = ["candidate", "steps", "parameters", "trained", "a trial"]
     print_table(f"{survey.name}: {survey.source or 'a survey'}", columns, rows)
-    click.echo(
+    echo(
         f"{len(survey.trials())} trials ({len(rows)} candidates x {len(survey.seeds)} seed(s)), "
         f"about {format_seconds(forecast.seconds)} one after the other"
         + (f", of which {format_seconds(once)} to encode texts once" if once else "")
@@ -216,5 +217,5 @@ def show_status(folder: Path, as_json: bool) -> None:
     counts = Counter(states.values())
     shown = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     if not as_json:
-        click.echo(f"{survey.name}: {len(states)} trials: {shown}")
+        echo(f"{survey.name}: {len(states)} trials: {shown}")
     respond(as_json, {"states": states, "summary": results.to_data()}, print_summary, results)

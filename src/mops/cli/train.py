@@ -8,7 +8,7 @@ import click
 import mops
 from mops.api.progress import TrainingScreen, print_warnings
 from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, run_folder, training_options
-from mops.cli.screen import OUT, print_parts, respond
+from mops.cli.screen import OUT, echo, echo_yaml, print_parts, respond
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     """
     recipe = read_recipe(**options, default="good")
     if dry_run:
-        click.echo(recipe.to_yaml(), nl=False)
+        echo_yaml(recipe.to_yaml())
         return
     from mops.training.distributed import is_first_process
     from mops.training.machine import keep_freed_memory
@@ -48,4 +48,4 @@ def show(run: mops.Run) -> None:
         OUT.print(f"{run.folder} already holds this finished run; nothing to do")
     print_parts(run.facts)
     print_warnings(run.record.warnings)
-    click.echo(f"record  {run.folder / 'record.json'}\nmodel   {run.model}")
+    echo(f"record  {run.folder / 'record.json'}\nmodel   {run.model}")

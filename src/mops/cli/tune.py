@@ -9,7 +9,7 @@ import click
 from mops.api.progress import SurveyScreen, print_warnings
 from mops.api.survey import make_executor
 from mops.cli.options import COUNT, JSON, PATH, read_recipe, recipe_options
-from mops.cli.screen import print_table, respond
+from mops.cli.screen import echo, echo_yaml, print_table, respond
 from mops.cli.survey import ENGINE, engine_options
 from mops.errors import UsageError
 from mops.surveys import tune
@@ -81,7 +81,7 @@ def command(
         draws = tune.read_space(space) if space else tune.default_space(recipe)
         survey = tune.plan_search(recipe, draws, trials or TRIALS)
     if dry_run:
-        return click.echo(survey.to_yaml(), nl=False)
+        return echo_yaml(survey.to_yaml())
     ledger = begin(survey, out)
 
     def train(more: Survey) -> None:
@@ -109,16 +109,16 @@ def show(result: tune.SearchResult, out: Path) -> None:
     ]
     for move in result.moves:
         change = "taken" if move.is_taken else "not more than noise"
-        click.echo(f"{move.plan} -> {move.best}: {move.gain.in_words}, {change}")
+        echo(f"{move.plan} -> {move.best}: {move.gain.in_words}, {change}")
     columns = ["trial", "seed", "state", "steps", "score"]
     chooses = "half of them choose" if result.moves else "by which the search chooses"
     note = f"score: the best on the validation rows, {chooses}"
     print_table(f"{len(rows)} trials by {result.best_by}", columns, rows, note)
     winner = next(trial for trial in result.tried if trial.name == result.winner)
     settings = ", ".join(f"{key}={value}" for key, value in winner.settings.items())
-    click.echo(f"winner: {winner.name} ({settings})")
+    echo(f"winner: {winner.name} ({settings})")
     if result.difference is not None:
         count = len(result.seeds)
-        click.echo(f"winner minus default on {count} fresh seed(s): {result.difference.in_words}")
+        echo(f"winner minus default on {count} fresh seed(s): {result.difference.in_words}")
     print_warnings([result.warning] if result.warning else [])
-    click.echo(f"its run: {out / 'trials' / winner.id}")
+    echo(f"its run: {out / 'trials' / winner.id}")

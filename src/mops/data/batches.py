@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from mops.config.training import Augment
+from mops.data.readers import whole
 from mops.data.schedule import Place, generator
 from mops.data.tokenizer import panics_as_errors
 from mops.kinds.metrics import Answers, known
@@ -27,6 +28,8 @@ from mops.tasks import Task
 Item = TypeVar("Item")
 Ints = NDArray[np.int32]
 Texts = tuple[str, ...]  # the one or two texts of a row
+MOST_COUNTED = 2**18  # characters of a text whose tokens are counted; 256 bytes each
+LONGEST_WORD = 100  # characters; WordPiece takes a longer one for unknown
 CHUNK = 4096  # rows tokenised at a time; bounds memory
 KIND = "tokens"  # in the store
 WORD = re.compile(r"\S+")
@@ -96,19 +99,18 @@ def tokenise(
     cut = 0
     for start in range(0, len(texts), CHUNK):
         tokenizer.enable_truncation(most)  # shortens the longer text of a pair first
-        rows = [
-            tuple(shorten(tokenizer, t, most) for t in row) for row in texts[start : start + CHUNK]
-        ]
+        chunk = texts[start : start + CHUNK]
+        rows = [tuple(shorten(tokenizer, t, most) for t in row) for row in chunk]
         with panics_as_errors("the tokenizer cannot read a text"):
             encodings = tokenizer.encode_batch(list_inputs(rows, apart))
         if has_words:
-            chunk = texts[start : start + CHUNK]
             pairs = zip(encodings, chunk, strict=True)
             words += [find_words(encoding.offsets, text) for encoding, (text, *_) in pairs]
-        for encoding in encodings:
+        for encoding, given in zip(encodings, list_inputs(chunk, apart), strict=True):
             ids.append(np.array(encoding.ids, dtype=np.int32))
             types.append(np.array(encoding.type_ids, dtype=np.int32))
-            cut += bool(encoding.overflowing)
+            lengths = [len(given)] if isinstance(given, str) else map(len, given)
+            cut += bool(encoding.overflowing) or max(lengths) > LONGEST_WORD * most
     return TokenTable(
         ids=np.concatenate(ids),
         types=np.concatenate(types),
@@ -128,12 +130,16 @@ def list_inputs(rows: Sequence[Texts], apart: bool) -> list[str | Texts]:
 def full_lengths(
     tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, table: TokenTable
 ) -> NDArray[np.int64]:
-    """The tokens of each sequence before those of `table` were cut."""
+    """The tokens of each sequence before those of `table` were cut; of very long texts about."""
     lengths = table.lengths.copy()
     inputs = list_inputs(texts, reading.texts_apart(bool(texts) and len(texts[0]) == 2))
     tokenizer.no_truncation()
     for place in np.flatnonzero(lengths >= reading.max_length):  # one by one: they may be long
-        lengths[place] = len(tokenizer.encode_batch_fast([inputs[place]])[0])
+        given = inputs[place]
+        pair = (given,) if isinstance(given, str) else given
+        counted = [whole(text[:MOST_COUNTED]) for text in pair]
+        tokens = len(tokenizer.encode_batch_fast([tuple(counted) if pair[1:] else counted[0]])[0])
+        lengths[place] = tokens * sum(map(len, pair)) // max(1, sum(map(len, counted)))
     return lengths
 
 
@@ -150,11 +156,12 @@ def find_words(offsets: Sequence[tuple[int, int]], text: str) -> Ints:
 
 
 def shorten(tokenizer: Tokenizer, text: str, most: int) -> str:
-    """A text cut to twice the number of tokens that can be used.
+    """A text cut to twice the number of tokens that can be used, and first to what they can hold.
 
     The library keeps everything that it truncates, for a pair even every combination of the parts:
     a text of many pages would take gigabytes.
     """
+    text = whole(text[: LONGEST_WORD * most])
     if len(text) < 16 * most:
         return text
     tokenizer.no_truncation()
@@ -334,7 +341,8 @@ class AugmentedRows:
         for row, number in places:
             draw = generator(self.seed, "augment", task, str(number), str(row))
             texts.append(change(self.texts[task][row], self.augment, task, draw))
-        table = tokenise(self.tokenizer, texts, self.reading.of(task))
+        has_words = self.data[task].tokens.words is not None
+        table = tokenise(self.tokenizer, texts, self.reading.of(task), has_words)
         targets = self.data[task].targets[[place.row for place in places]]
         return replace(self.data[task], tokens=table, targets=targets)
 

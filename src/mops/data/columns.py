@@ -1,6 +1,5 @@
 """The columns of a table: their role (text, class, number, list, id, ...) by what they hold."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -11,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from mops.kinds.classes import json_items
 from mops.yaml_io import read_own_yaml
 
 KNOWN = read_own_yaml(Path(__file__).with_name("known_data_sets.yaml"))
@@ -149,14 +149,8 @@ def is_text_name(name: str) -> bool:
 
 def json_list(value: str) -> Parts | None:
     """The items of a JSON list of words or numbers."""
-    if not (value.startswith("[") and value.endswith("]")):
-        return None
-    try:
-        items = json.loads(value)
-    except ValueError:
-        return None
-    simple = isinstance(items, list) and all(isinstance(item, str | int | float) for item in items)
-    return [str(item) for item in items] if simple else None
+    items, wrong = json_items(value)
+    return None if wrong else items
 
 
 def split_list(value: str, mark: str) -> Parts:

@@ -23,6 +23,7 @@ from mops.tasks import Task
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
+NAN = "nan"  # how a missing number is written
 UNLABELLED = "-1"  # in place of a label in GLUE's test files
 SHOWN_ROWS = 3
 # Keys of an entry: tasks with the same values read the same rows.
@@ -390,8 +391,9 @@ def _read_label(
 ) -> tuple[Any, str]:
     """The label and what is wrong with it; None when there is none or it is wrong."""
     text, broken = join_columns(task.label_columns, cells) if len(cells) > 1 else (cells[0], "")
-    if not text:
-        missing = f"has no {', '.join(task.label_columns)}" if needs_label and not may_lack else ""
+    if not text or (text.lower() == NAN and text not in task.labels):
+        missing = f"has no {', '.join(task.label_columns)}" + (f" ({text})" if text else "")
+        missing = missing if needs_label and not may_lack else ""
         return None, "" if may_lack > 1 else broken or missing
     label, wrong = task.answer.read(text, task)
     is_known = bool(task.labels) or not task.answer.has_labels

@@ -49,6 +49,15 @@ class TextSource:
         return text
 
 
+def whole(text: str) -> str:
+    """The text with `?` for halves of surrogate pairs, which JSON can name and no encoding has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
 def open_text(path: Path | None) -> TextSource:
     """The lines of a file; standard input (None) and pipes are read once and kept in memory."""
     if path and path.is_file():

@@ -10,7 +10,7 @@ from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from mops.data.readers import TextSource, find_dialect, open_text
+from mops.data.readers import TextSource, find_dialect, open_text, whole
 from mops.errors import DataError, nearest
 
 HUB = "hub:"
@@ -204,14 +204,14 @@ def _json_lines(lines: TextSource) -> Objects:
         if line.strip():
             try:
                 yield number, json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 yield number, None
 
 
 def _json_list(lines: TextSource) -> Objects:
     try:
         return enumerate(json.loads("".join(lines.lines())), start=1)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{lines.name}: not valid JSON: {error}; allowed: one list of objects, or one object "
             "per line; write the file again with a JSON library"
@@ -246,6 +246,8 @@ def _object_rows(
             values |= {name: _as_text(item) for name, item in items.items()}
             missing = (f"no {name!r}" for name in needed if name not in items)
             problem = next(missing, "")
+            if (known := {name: whole(text) for name, text in values.items()}) != values:
+                values, problem = known, problem or "half of a surrogate pair, read as ?"
         yield RawRow(number, values, problem)
 
 
@@ -257,22 +259,15 @@ def _as_text(value: Any) -> str:
 
 
 def _parquet(path: Path) -> DataTable:
-    parquet, place = _library("pyarrow.parquet", str(path), "pyarrow"), path.absolute()
-    try:
-        with parquet.ParquetFile(path) as file:
-            names, count = tuple(file.schema_arrow.names), int(file.metadata.num_rows)
-            first: Any = next((b.to_pylist() for b in file.iter_batches(batch_size=1)), [{}])
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise DataError(
-            f"{path}: not a parquet file: {_first_line(error)}; allowed: csv, tsv, jsonl, parquet; "
-            "rename it or export it again"
-        ) from error
+    from mops.data.parquet import describe, read_batches
+
+    module, place = _library("pyarrow.parquet", str(path), "pyarrow"), path.absolute()
+    names, count = describe(module, path)
     _refuse_empty(str(path), count > 0)
+    first: Any = next(read_batches(module, path, 1))
 
     def read() -> Objects:
-        with parquet.ParquetFile(place) as file:
-            batches = (batch.to_pylist() for batch in file.iter_batches())
-            yield from enumerate(chain.from_iterable(batches), start=1)
+        return enumerate(chain.from_iterable(read_batches(module, place)), start=1)
 
     columns = tuple(dict.fromkeys((*names, *flat(first[0]))))
     records = partial(_object_rows, read, columns, names)

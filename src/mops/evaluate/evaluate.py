@@ -28,7 +28,7 @@ from mops.evaluate.metrics import Values, overall_scores, score, standard_error
 from mops.files import atomic_write
 from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
-from mops.tables import Cell, Table, number_cell
+from mops.tables import Cell, Table, number_cell, with_formula, without_formula
 from mops.tasks import Task
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Strings]) ->
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+        safe = (map(without_formula, column) for column in columns.values())
+        writer.writerows(zip(*safe, strict=True))
 
 
 @dataclass(frozen=True)
@@ -234,4 +235,6 @@ def read_columns(path: Path) -> dict[str, Strings]:
         cells = rest.rstrip("\n").replace("\n", ",").split(",") if rest else []
     if len(cells) % len(names):
         raise ValueError(f"a row does not have the {len(names)} cells of the first line")
+    if "'" in text:
+        cells = [*map(with_formula, cells)]
     return {n: np.array(cells[i :: len(names)], np.object_) for i, n in enumerate(names)}

@@ -82,17 +82,18 @@ def answer_values(task: Task, answers: Predictions) -> dict[str, Values]:
 
     A value as a fraction of its range, or of the deviation of its labels where it has none; of
     classes that are numbers the mean class as such a fraction; of two classes the probability of
-    the second; otherwise that of each class.
+    the second; otherwise that of each class, and of each label of a multilabel.
     """
     if not task.answer.has_labels:
         low, high = task.range or (0.0, task.scale[1] if task.scale else 1.0)
         return {"value": (answers.values - low) / (high - low)}
     shares = answers.probabilities
-    if len(task.labels) > 2 and are_numbers(task.labels):
+    is_one = not task.answer.has_thresholds  # class of several
+    if is_one and len(task.labels) > 2 and are_numbers(task.labels):
         numbers = np.array(task.labels, float)
         return {"mean class": (shares @ numbers - numbers.min()) / np.ptp(numbers)}
-    chosen = list(enumerate(task.labels))[-1:] if len(task.labels) == 2 else enumerate(task.labels)
-    return {f"P({label})": shares[:, n] for n, label in chosen}
+    first = 1 if is_one and len(task.labels) == 2 else 0
+    return {f"P({task.labels[n]})": shares[:, n] for n in range(first, len(task.labels))}
 
 
 def ask(model: Answerer, tasks: Mapping[str, Task]) -> dict[str, dict[str, Values]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -70,7 +71,7 @@ class Classes:
         label = canonical_label(text)
         if task.labels and label not in task.labels:
             return "", f"{task.label} is {text!r}, not one of {', '.join(task.labels)}"
-        return label, ""
+        return label, f"{task.label} is an empty list" if label == "[]" else ""
 
     def learn(self, task: Task, answers: Sequence[Any]) -> dict[str, Any]:
         """The classes that occur, and their weights."""
@@ -208,6 +209,20 @@ CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
 def canonical_label(value: str) -> str:
     """One spelling per label: '1.0', '1' and ' 1' are the same class."""
     return WHOLE.sub(r"\1", value.strip())
+
+
+def json_items(text: str) -> tuple[list[str] | None, str]:
+    """The items of a JSON list as words, and what is wrong with them; None: no such list."""
+    if not text.startswith("["):
+        return None, ""
+    try:
+        items = json.loads(text)
+    except ValueError:
+        return None, ""
+    for item in items:
+        if not isinstance(item, str | int | float) or str(item) == "nan":
+            return [], f"has {json.dumps(item)} in a list, which is no word or number"
+    return [item if isinstance(item, str) else json.dumps(item) for item in items], ""
 
 
 def sorted_labels(labels: set[str]) -> tuple[str, ...]:

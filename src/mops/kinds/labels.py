@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.kinds.classes import canonical_label, label_problems, sorted_labels
+from mops.kinds.classes import canonical_label, json_items, label_problems, sorted_labels
 from mops.kinds.metrics import (
     Answers,
     Counts,
@@ -55,11 +55,10 @@ class LabelSet:
 
     def read(self, text: str, task: Task) -> tuple[Labels, str]:
         """A JSON list, or labels with the task's separator between them."""
-        try:
-            parts = json.loads(text) if text.startswith("[") else text.split(task.separator)
-        except ValueError:
-            return (), f"{text!r} is not a JSON list"
-        words = [json.dumps(part) if isinstance(part, bool) else str(part) for part in parts]
+        words, wrong = json_items(text)
+        if wrong or (words is None and text.startswith(("[", "{"))):
+            return (), f"{task.label} {wrong or f'is {text!r}, which is no JSON list'}"
+        words = text.split(task.separator) if words is None else words
         labels = tuple(dict.fromkeys(filter(None, map(canonical_label, words))))
         if unknown := [label for label in labels if task.labels and label not in task.labels]:
             known = ", ".join(task.labels)

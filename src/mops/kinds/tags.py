@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mops.kinds.classes import label_problems, learn_labels
+from mops.kinds.classes import json_items, label_problems, learn_labels
 from mops.kinds.metrics import (
     Answers,
     Counts,
@@ -219,12 +218,11 @@ class WordTags:
 
 def read_list(text: str, what: str) -> tuple[list[str], str]:
     """The strings of a JSON list, or the words of a text."""
-    if not text.startswith("["):
+    words, wrong = json_items(text)
+    if words is None:
         return text.split(), ""
-    try:
-        words = [str(word) for word in json.loads(text)]
-    except ValueError:
-        return text.split(), ""  # a text that begins with a bracket
+    if wrong:
+        return [], f"{what} {wrong}"
     if not words:
         return [], f"{what}: an empty list"
     broken = next((word for word in words if len(word.split()) != 1), None)

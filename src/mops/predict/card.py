@@ -8,7 +8,7 @@ from typing import Any
 
 from mops.plans.layout import Layout
 from mops.plans.picture import draw
-from mops.tables import EMPTY, Cell, Table, markdown_lines
+from mops.tables import EMPTY, Cell, Table, code_span, escape_markdown, markdown_lines, visible
 from mops.tasks import Task
 
 Config = Mapping[str, Any]  # config.json of a bundle
@@ -42,21 +42,23 @@ def format_card(layout: Layout, config: Config, usage: Usage | None = None) -> s
     usage = usage or Usage()
     tasks = [layout.tasks[name] for name in usage.tasks or layout.tasks]
     names = " + ".join(task.name for task in tasks)
-    plan, about = layout.plan.name, layout.plan.about or "see the picture"
+    plan = code_span(layout.plan.name)
+    about = escape_markdown(layout.plan.about or "see the picture")
+    picture = visible(draw(layout)).replace("```", "'''")
     count = f"{len(layout.tasks)} task{'s' * (len(layout.tasks) > 1)}"
     what = f"The task {names} of a model for {count}," if usage.tasks else f"One model for {count},"
-    licence = config.get("encoder_licence", "")
+    licence = escape_markdown(str(config.get("encoder_licence", "")))
     sections = {
-        f"{names} ({plan})": f"{what} trained with mops. Plan `{plan}`: {about}.\n\n"
-        f"```\n{draw(layout)}\n```",
+        f"{names} ({plan})": f"{what} trained with mops. Plan {plan}: {about}.\n\n"
+        f"```\n{picture}\n```",
         "Use": usage.text,
         "Scores": "\n".join(score_table(tasks, config)),
         "Data": "\n".join(data_table(tasks, config)),
         "Costs": "\n".join(f"- {line}" for line in costs(layout, tasks, config)),
         **({"Bias probe": probe_section(config["probe"])} if "probe" in config else {}),
         "Limits": "\n".join(f"- {line}" for line in dict.fromkeys(limits(layout, tasks, config))),
-        "Encoder": f"`{encoder_name(config)}`, licence: {licence or 'not known to mops'}. The "
-        "data files have licences of their own.",
+        "Encoder": f"{code_span(encoder_name(config))}, licence: {licence or 'not known to mops'}. "
+        "The data files have licences of their own.",
     }
     front = {"library_name": usage.library, "pipeline_tag": usage.pipeline, "license": licence}
     lines = [f"{key}: {value}" for key, value in front.items() if value]
@@ -77,7 +79,7 @@ def score_table(tasks: list[Task], config: Config) -> Iterator[str]:
     yield "|---" * (4 + len(SCORED)) + "|"
     for task in tasks:
         span = "{:g} to {:g}".format(*task.range) if task.range else "numbers"
-        answers = ", ".join(task.labels) or span
+        answers = ", ".join(map(escape_markdown, task.labels)) or span
         cells = " | ".join(format_score(task, split, config) for split in SCORED)
         yield f"| {task.name} | {task.type} | {answers} | {task.score_name} | {cells} |"
     yield "\nIn brackets: the 95 % interval over the rows (normal approximation)."
@@ -96,9 +98,10 @@ def format_score(task: Task, split: str, config: Config) -> str:
 def data_table(tasks: list[Task], config: Config) -> Iterator[str]:
     """The files and rows of each split."""
     rows = [
-        f"| {task.name} | {split} | {', '.join(facts['files'])} | {facts['rows']:,} |"
+        f"| {task.name} | {split} | {escape_markdown(', '.join(facts['files']))} | {rows:,} |"
         for task in tasks
         for split, facts in config.get("data", {}).get(task.name, {}).items()
+        for rows in (facts["rows"],)
     ]
     if rows:
         yield from ("| task | split | files | rows |", "|---|---|---|---|", *rows)
@@ -125,7 +128,7 @@ def limits(layout: Layout, tasks: list[Task], config: Config) -> Iterator[str]:
         yield f"{name}: no training step was taken for it"
     for warning in config.get("warnings", ()):
         if warning.partition(":")[0] in names:
-            yield warning
+            yield escape_markdown(warning)
 
 
 def probe_section(gaps: Gaps) -> str:

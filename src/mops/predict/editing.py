@@ -13,7 +13,7 @@ from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import Reading
 from mops.predict.bundle import READING_KEYS, Bundle, save_bundle
 
-BY_TASK = ("scores", "main_scores")  # facts of a bundle with an entry per task
+BY_TASK = ("scores", "main_scores", "data")  # facts of a bundle with an entry per task
 
 
 def remove_task(bundle: Bundle, name: str, out: Path) -> Layout:

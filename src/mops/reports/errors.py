@@ -1,5 +1,6 @@
 """Error analysis: hard rows, errors of one candidate only, scores by text length and by label."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mops.config.recipe import Recipe
 from mops.data.dataset import read_split, read_task, shared_files
 from mops.data.tables import HUB
 from mops.errors import MopsError, RunError
@@ -84,13 +86,9 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
     """The texts of the rows as training read them; an error where its file is gone or changed."""
     task, split = rows.task, "test" if on == "test" else "validation"
     entry = trial.recipe.tasks[task.name]
-    file = entry.files().get(split) or entry.files()["train"]
-    if file.startswith(HUB):
-        raise RunError(f"{file} is on the hub, which a report does not contact")
-    if not Path(file).is_file():
-        raise RunError(f"{file} no longer exists")
-    if file_digest(file) != trial.record.meta_info.data_sha256[file]:
-        raise RunError(f"{file} has changed since the training")
+    file = entry.files().get(split, "")
+    for each in [file] if file else entry.train_files:
+        check_file(each, trial)
     shared = shared_files(trial.recipe.tasks).get(task.name)
     if split == "validation" and trial.recipe.training.folds:
         part = read_split(entry, task, file, "train", shared)
@@ -100,6 +98,28 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
     else:  # validation was split off the training rows
         part = read_task(entry, task, (split,), shared)[1][split]
     return [part.rows[place].texts for place in rows.places]
+
+
+def check_file(file: str, trial: TrialFiles) -> None:
+    """Refuse a file of which training has read nothing: a stranger's record may name any."""
+    if file.startswith(HUB):
+        raise RunError(f"{file} is on the hub, which a report does not contact")
+    if not (digest := trial.record.meta_info.data_sha256.get(file)):
+        raise RunError(f"no digest of {file} is recorded")
+    folder, place = data_folder(trial.recipe), Path(file).resolve()
+    if not place.is_relative_to(folder):
+        raise RunError(f"{file} is outside the folder of the training data, {folder}")
+    if not place.is_file():
+        raise RunError(f"{file} no longer exists")
+    if file_digest(file) != digest:
+        raise RunError(f"{file} has changed since the training")
+
+
+def data_folder(recipe: Recipe) -> Path:
+    """The folder that has the training and validation files of all tasks."""
+    files = (f for e in recipe.tasks.values() for f in (*e.train_files, e.validation) if f)
+    folders = [Path(file).resolve().parent for file in files if not file.startswith(HUB)]
+    return Path(os.path.commonpath(folders))
 
 
 class Comparison:

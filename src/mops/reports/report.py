@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mops.errors import UsageError
 from mops.files import atomic_write
 from mops.papers import PaperView, claim_table, compare_with
 from mops.predict.card import probe_table
@@ -163,7 +164,10 @@ def bias_table(source: Source) -> Table:
 def probed(trial: TrialFiles) -> Table:
     config = trial.folder / "model" / "config.json"
     facts = read_json(config) if config.is_file() else {}
-    return probe_table(facts.get("probe", []))
+    try:
+        return probe_table(facts.get("probe", []))
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise UsageError(f"{config}: `probe` is not what `mops probe` writes: {cause!r}") from cause
 
 
 def plan_note(results: Results) -> str:

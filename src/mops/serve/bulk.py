@@ -26,6 +26,7 @@ from mops.data.tables import DataTable
 from mops.errors import MopsError, RunError
 from mops.predict.bundle import Predictor, take_windows
 from mops.predict.inference import Predictions
+from mops.tables import without_formula
 from mops.tasks import Task
 from mops.training.machine import give_back_memory
 
@@ -84,9 +85,17 @@ class Input:
 
 
 def csv_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> str:
+    columns = ids, *(answers.as_strings() for answers in predictions.values())
+    return to_lines([map(without_formula, column) for column in columns])
+
+
+def raw_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> str:
+    return to_lines([ids, *(answers.as_strings() for answers in predictions.values())])
+
+
+def to_lines(columns: Sequence[Iterable[str]]) -> str:
     out = io.StringIO()
-    columns = (answers.as_strings() for answers in predictions.values())
-    csv.writer(out, lineterminator="\n").writerows(zip(ids, *columns, strict=True))
+    csv.writer(out, lineterminator="\n").writerows(zip(*columns, strict=True))
     return out.getvalue()
 
 
@@ -101,7 +110,7 @@ def csv_header(tasks: Sequence[str]) -> str:
     return f"id,{'prediction' if len(tasks) == 1 else ','.join(tasks)}\n"
 
 
-CSV = Form(".csv", csv_header, csv_lines)
+CSV, RAW_CSV = Form(".csv", csv_header, csv_lines), Form(".csv", csv_header, raw_lines)
 JSON_LINES = Form(".jsonl", lambda tasks: "", json_lines)
 
 

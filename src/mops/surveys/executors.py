@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -48,6 +49,11 @@ QUIET_RAY = {
     "RAY_DATA_LOG_LEVEL": "CRITICAL",  # what goes wrong is raised as well
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # its new default, without the announcement
 }
+
+
+# Nobody else runs code in a cluster of our own. Ray reads both when it is imported; the second is
+# its way to bind to 127.0.0.1 on every system.
+CLOSED_RAY = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def plan_jobs(trials: Sequence[Trial], workers: int = 1) -> list[Job]:
@@ -180,7 +186,9 @@ def ray_session(address: str | None = None, cpus: float = 1) -> Iterator[Any]:
     """
     if importlib.util.find_spec("ray") is None:
         raise UsageError("this needs Ray, which is not installed; pip install 'mops-nlp[ray]'")
-    os.environ |= {key: os.environ.get(key, value) for key, value in QUIET_RAY.items()}
+    is_foreign = address or "ray" in sys.modules  # it has read its own settings
+    own = {} if is_foreign else CLOSED_RAY | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ |= {key: os.environ.get(key, value) for key, value in (QUIET_RAY | own).items()}
     ray: Any = importlib.import_module("ray")
     is_own = not ray.is_initialized()
     place = {"address": address} if address else LOCAL_CLUSTER | {"num_cpus": own_cores()}

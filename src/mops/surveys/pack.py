@@ -47,7 +47,7 @@ def write_pack(folder: Path, file: Path) -> int:
         (path for pattern in PATTERNS for path in folder.glob(pattern)),
         key=lambda path: (path.name, path),
     )
-    places = data_places(folder) | {folder.resolve()}
+    places = places_of(folder) | {folder.resolve()}
     contents = {
         path.relative_to(folder).as_posix(): without_machine(path.read_bytes(), places)
         for path in paths
@@ -62,25 +62,29 @@ def write_pack(folder: Path, file: Path) -> int:
     return file.stat().st_size
 
 
-def data_places(folder: Path) -> set[Path]:
-    """The folders of a survey's data files: that of its recipe, and others that trials add."""
-    folders = data_folders(read_yaml(folder / "survey.yaml")["recipe"])
-    common = {Path(os.path.commonpath(folders))} if folders else set()
-    more = (data_folders(read_yaml(file)) for file in folder.glob("recipes/*.yaml"))
-    added = {place for places in more for place in places}
-    return common | {x for x in added if not any(x.is_relative_to(place) for place in common)}
+def places_of(folder: Path) -> set[Path]:
+    """The encoders of a survey, and the folders of its data files and of those that trials add."""
+    first, *others = map(read_yaml, (folder / "survey.yaml", *folder.glob("recipes/*.yaml")))
+    recipes = [first["recipe"], *others]
+    own = data_folders(recipes[0])
+    common = Path(os.path.commonpath(own)) if own else Path()
+    places = {common} if common.name else own  # files may have only the root in common
+    added = {place for recipe in others for place in data_folders(recipe)}
+    added = {x for x in added if not any(x.is_relative_to(place) for place in places)}
+    encoders = {Path(str(recipe.get("encoder", ""))) for recipe in recipes}
+    return {place for place in (*places, *added, *encoders) if place.is_absolute()}
 
 
-def data_folders(recipe: dict[str, Any]) -> list[Path]:
+def data_folders(recipe: dict[str, Any]) -> set[Path]:
     """The folders of the files of all tasks that have absolute paths."""
-    folders: list[Path] = []
+    folders: set[Path] = set()
 
     def note(file: str) -> str:
-        folders.append(Path(file).parent)
+        folders.add(Path(file).parent)
         return file
 
     change_files(recipe, note)
-    return [folder for folder in folders if folder.is_absolute()]
+    return {folder for folder in folders if folder.is_absolute()}
 
 
 def without_machine(content: bytes, places: set[Path]) -> bytes:
@@ -100,7 +104,7 @@ def read_pack(file: Path, folder: Path) -> None:
     """
     contents = read_contents(file)
     if holds(folder, "survey.yaml", kind="survey"):
-        stored = without_machine((folder / "survey.yaml").read_bytes(), data_places(folder))
+        stored = without_machine((folder / "survey.yaml").read_bytes(), places_of(folder))
         if stored != contents["survey.yaml"]:
             raise UsageError(f"{folder} holds another survey; name another folder with --out")
         contents = {name: data for name, data in contents.items() if not (folder / name).exists()}

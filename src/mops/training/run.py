@@ -258,13 +258,18 @@ def conclude(
 
 
 def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
-    """Task -> split -> the names of its files and the number of rows that can be used."""
+    """Task -> split -> the names and digests of its files, and the rows that can be used."""
     facts: dict[str, dict[str, Any]] = {}
+    digests = ready.dataset.digests
     for name, splits in ready.dataset.splits.items():
         files = {split: [read.source] for split, read in splits.items()}
         files["train"] = list(ready.recipe.tasks[name].train_files)
         facts[name] = {
-            split: {"files": [Path(file).name for file in files[split]], "rows": len(read.good)}
+            split: {
+                "files": [Path(file).name for file in files[split]],
+                "sha256": [digests.get(file, "") for file in files[split]],
+                "rows": len(read.good),
+            }
             for split, read in splits.items()
         }
     return facts

@@ -106,12 +106,37 @@ function dial(value, [low, high]) {
     arc("back", 1), ...(part > 0.001 ? [arc("front", part)] : []), label(10, low), label(110, high));
 }
 
-const shown = (answer) => (answer.probabilities ? answer.prediction : answer.prediction.toFixed(2));
+function shown({ prediction, probabilities }) {
+  if (Array.isArray(prediction)) return prediction.join(probabilities ? ", " : " ") || "none";
+  return typeof prediction === "number" ? prediction.toFixed(2) : prediction;
+}
 
-function card(name, answer) {
-  const box = make("div"), task = tasks[name];
-  box.append(make("h3", name), make("p", shown(answer), "value"));
-  box.append(answer.probabilities ? bars(answer.probabilities) : dial(answer.prediction, task.range));
+// As `mops predict` writes it.
+function written({ prediction, probabilities }) {
+  if (!Array.isArray(prediction)) return String(prediction);
+  return probabilities ? JSON.stringify(prediction) : prediction.join(" ");
+}
+
+function tagged(text, tags) {
+  const line = make("p", "", "tagged");
+  for (const [n, word] of text.trim().split(/\s+/).entries()) {
+    const part = make(tags[n] === "O" ? "span" : "mark", word);
+    if (tags[n] !== "O") part.append(make("small", tags[n]));
+    line.append(part, " ");
+  }
+  return line;
+}
+
+function detail(text, { prediction, probabilities }, range) {
+  if (probabilities) return bars(probabilities);
+  if (Array.isArray(prediction)) return tagged(text, prediction);
+  return range ? dial(prediction, range) : "";
+}
+
+function card(name, answer, text) {
+  const box = make("div"), isTagged = Array.isArray(answer.prediction) && !answer.probabilities;
+  box.append(make("h3", name), ...(isTagged ? [] : [make("p", shown(answer), "value")]));
+  box.append(detail(text, answer, tasks[name].range));
   box.addEventListener("pointerenter", () => choose(name));
   box.addEventListener("pointerleave", () => choose(""));
   return box;
@@ -136,11 +161,12 @@ async function answer(event) {
   try {
     if (!Object.keys(tasks).length) await describe();
     const start = performance.now();
-    const found = await predict([item($("text").value, $("pair").value.trim())]);
+    const text = $("text").value;
+    const found = await predict([item(text, $("pair").value.trim())]);
     const {id, error, ...answers} = found.answers[0];
     if (error) throw new Error(error);
     const total = performance.now() - start;
-    $("cards").replaceChildren(...Object.entries(answers).map((pair) => card(...pair)));
+    $("cards").replaceChildren(...Object.entries(answers).map((pair) => card(...pair, text)));
     $("spoken").textContent = Object.entries(answers).map(([name, one]) => `${name}: ${shown(one)}`).join("; ");
     choose("");
     light(Object.keys(answers));
@@ -238,7 +264,7 @@ function offer(answers) {
   const columns = [...table.columns, ...names.map(name => "predicted " + name), ...wrong];
   const lines = answers.map((row, n) => [
     ...table.columns.map((_, k) => table.rows[n][k] ?? ""),
-    ...names.map(name => row[name] ? String(row[name].prediction) : ""),
+    ...names.map(name => row[name] ? written(row[name]) : ""),
     ...wrong.map(() => row.error || ""),
   ]);
   const text = [columns, ...lines].map(cells => cells.map(quote).join(",")).join("\r\n") + "\r\n";
@@ -246,12 +272,18 @@ function offer(answers) {
   URL.revokeObjectURL(link.href);
   link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
   link.hidden = !answers.length;
-  const rows = [columns, ...lines.slice(0, SHOWN)].map((cells, n) => {
+  const head = makeRows("thead", "th", [columns]), body = makeRows("tbody", "td", lines.slice(0, SHOWN));
+  $("preview").replaceChildren(head, body);
+}
+
+function makeRows(part, cell, lines) {
+  const whole = make(part);
+  for (const texts of lines) {
     const row = make("tr");
-    row.append(...cells.map(cell => make(n ? "td" : "th", cell)));
-    return row;
-  });
-  $("preview").replaceChildren(...rows);
+    row.append(...texts.map(text => make(cell, text)));
+    whole.append(row);
+  }
+  return whole;
 }
 
 // ---- start
@@ -272,7 +304,9 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
   $("drop").addEventListener(kind, event => {
     event.preventDefault();
     $("drop").classList.toggle("over", kind === "dragover");
-    if (kind === "drop") read(event.dataTransfer.files[0]);
+    if (kind !== "drop") return;
+    $("file").files = event.dataTransfer.files; // its name is shown there
+    read($("file").files[0]);
   });
 }
 describe().catch(error => { $("problem").textContent = error.message; });
