@@ -68,12 +68,7 @@ def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
 
 def load(path: Path, learner: Learner, key: str) -> TrainerState:
     """Put saved weights, moments and states back."""
-    try:
-        tensors, facts = read_tensors(path)
-    except OSError as cause:
-        raise RunError(
-            f"{path} cannot be read: {cause.strerror}; delete the run folder and start again"
-        ) from cause
+    tensors, facts = read_state(path)
     if facts["key"] != key:
         raise RecipeError(
             f"{path.parent.parent} was started on other data or other encoder weights; "
@@ -91,6 +86,16 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         if moments:
             learner.optimizer.state[parameter] = moments
     return TrainerState(**json.loads(facts["progress"]))
+
+
+def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a saved state and the facts beside them."""
+    try:
+        return read_tensors(path)
+    except OSError as cause:
+        raise RunError(
+            f"{path} cannot be read: {cause.strerror}; delete the run folder and start again"
+        ) from cause
 
 
 def saved_step(path: Path) -> int:
@@ -133,7 +138,7 @@ def link(path: Path, other: Path) -> None:
 def restore_best(folder: Path, chooser: str, network: Network) -> None:
     """Put the best state of a chooser into a network; without one nothing happens."""
     if (path := folder / BEST.format(chooser)).is_file():
-        restore_weights(path, network, read_tensors(path)[0])
+        restore_weights(path, network, read_state(path)[0])
 
 
 def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
