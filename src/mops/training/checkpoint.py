@@ -70,10 +70,7 @@ def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
 
 def load(path: Path, learner: Learner, key: str) -> TrainerState:
     """Put saved weights, moments and states back."""
-    try:
-        tensors, facts = read_tensors(path)
-    except OSError as cause:
-        raise RunError(f"{path} cannot be read: {cause.strerror}; {START_AGAIN}") from cause
+    tensors, facts = read_state(path)
     if facts["key"] != key:
         raise RecipeError(
             f"{path.parent.parent} was started on other data, with another encoder (weights, "
@@ -95,6 +92,17 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         if moments:
             learner.optimizer.state[parameter] = moments
     return state
+
+
+def read_state(
+    path: Path, names: Collection[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a saved state and the facts beside them."""
+    try:
+        return read_tensors(path, names)
+    except OSError as cause:
+        why = cause.strerror or "it is missing"
+        raise RunError(f"{path} cannot be read: {why}; {START_AGAIN}") from cause
 
 
 def saved_step(path: Path) -> int:
@@ -153,11 +161,7 @@ def read_best(
     One from after the step `now` is let pass: a killed run wrote it, and will write it again.
     """
     path = folder / BEST.format(chooser)
-    try:
-        tensors, facts = read_tensors(path, names)
-    except OSError as cause:
-        why = cause.strerror or "it is missing"
-        raise RunError(f"{path}, the best state, cannot be read: {why}; {START_AGAIN}") from cause
+    tensors, facts = read_state(path, names)
     kept = int(facts.get("step", -1))
     if kept != step and kept <= now:
         raise RunError(
