@@ -49,6 +49,7 @@ check: $(VENV)/.installed-dev  ## format, lint, types, import layers, generated 
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_performance.py --check
 	$(BIN)/python scripts/make_scale.py --check
+	$(BIN)/python scripts/make_reliability.py --check
 	$(BIN)/python scripts/make_sample.py --check
 
 docs: $(VENV)/.installed-dev  ## write the generated pages

@@ -48,8 +48,8 @@ and caches are keyed by the content of what they depend on.
 ## Broken files
 
 `make fuzz` reads 10,000 broken files with every reader: data, recipes, plans, bundles, encoders,
-records, curves, surveys, ledgers, packs and blocks of the cache. Each is read, or refused with an
-error of mops within two seconds of processor time.
+records, curves, surveys, ledgers, packs and blocks of the cache. Each must be read, or
+refused with an error of mops within two seconds of processor time.
 
 ## Broken code
 
@@ -60,8 +60,8 @@ error of mops within two seconds of processor time.
 
 On one processor, with one build of torch and one number of threads, the same recipe gives the same
 weights, predictions and scores, bit for bit: in one go, after kills, and in a survey. A text gets
-the same answer in any batch. The encoder's hidden states equal those of transformers up to 1e-5 for
-random sizes of every family. Tests compare all of this.
+the same answer in any batch. The hidden states of every family equal those of transformers up to
+1e-5 for random weights and sizes. Tests compare all of this.
 
 Not guaranteed:
 

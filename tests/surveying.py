@@ -108,7 +108,6 @@ class Skill:
 
     skill: float = 0.7  # share of right classes; likewise the closeness of similarities
     draw: int = 0  # what makes its answers its own
-    tasks: Sequence[str] = tuple(TASKS)
     rows: int = ROWS
     train: Mapping[str, Any] = field(default_factory=dict)
     costs: Mapping[str, Any] = field(default_factory=dict)
@@ -134,7 +133,7 @@ def made_answers(task: str, trial: Trial, skill: Skill) -> tuple[list[Any], list
 def write_trial(folder: Path, trial: Trial, skill: Skill) -> Path:
     """A finished run, as training would have left it: no model, no curve."""
     run = folder / "trials" / trial.id
-    recipe = plain_recipe(tasks=skill.tasks)
+    recipe = trial.recipe if set(trial.recipe.tasks) <= set(TASKS) else plain_recipe()
     scores: dict[str, Any] = {}
     for name, task in recipe.task_values().items():
         labels, answers = made_answers(name, trial, skill)

@@ -60,7 +60,7 @@ def test_the_file_is_what_safetensors_reads(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
     Store(tmp_path).add("tokens", "a", ARRAYS, {})
-    (path,) = tmp_path.rglob("*.block")
+    (path,) = tmp_path.rglob("*.mops-block")
     assert np.array_equal(load_file(path)["values"], ARRAYS["values"])
 
 
@@ -68,7 +68,7 @@ def test_the_file_is_what_safetensors_reads(tmp_path: Path) -> None:
 def test_a_flipped_bit_or_a_cut_file_is_never_believed(tmp_path: Path, where: int) -> None:
     """In the header or in the data: what comes back is what was written, or nothing."""
     Store(tmp_path).add("tokens", "a", ARRAYS, {})
-    (path,) = tmp_path.rglob("*.block")
+    (path,) = tmp_path.rglob("*.mops-block")
     whole = path.read_bytes()
     at = where % len(whole)
     for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]):
@@ -134,7 +134,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (warning,) = caught
     message = r"cannot write to the cache .*No space left.*continues"
     assert warning.category is StoreWarning and re.match(message, str(warning.message))
-    assert not list(tmp_path.rglob("*.block")) and not list(tmp_path.rglob(".*.part"))
+    assert not list(tmp_path.rglob("*.mops-block")) and not list(tmp_path.rglob(".*.part"))
 
 
 def test_a_place_that_cannot_be_a_folder_is_a_warning(tmp_path: Path) -> None:
@@ -150,27 +150,32 @@ def test_a_reader_keeps_what_another_removes(tmp_path: Path) -> None:
     kept = Store(tmp_path)
     kept.add("x", "a", ARRAYS, {})
     found = kept.read("x", "a")
-    assert len(Store(tmp_path).clear()) == 1 and not list(tmp_path.rglob("*.block"))
+    assert len(Store(tmp_path).clear()) == 1 and not list(tmp_path.rglob("*.mops-block"))
     assert found is not None and np.array_equal(found["values"], ARRAYS["values"])
 
 
 def test_clear_removes_nothing_of_others(tmp_path: Path) -> None:
-    """Whoever names his home as the folder keeps what is in it."""
-    for place in ("letter.txt", "photos/2020/one.jpg", "x/a/notes.txt"):
+    """Whoever names his home as the folder keeps what is in it, whatever it is called."""
+    others = (
+        "letter.txt", "photos/2020/about.json", "photos/2020/lego.block", "photos/2020/.one.part",
+        "x/a/about.json", "x/a/notes.txt", "x/a/quarry.block",
+    )  # fmt: skip
+    for place in others:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("mine")
-    kept = Store(tmp_path)
-    kept.add("x", "a", block(1), {})
-    kept.add("x", "b", block(1), {})
-    kept.clear()
+        os.utime(tmp_path / place, (1000, 1000))
+    kept = Store(tmp_path, limit=3 * 1024)
+    for key in "abc":  # making room removes the first ones
+        assert kept.add("x", key, block(1), {})
+    assert keys(kept) != list("abc") and kept.clear()
     left = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
-    assert left == ["letter.txt", "photos/2020/one.jpg", "x/a/notes.txt"]
+    assert left == sorted(others)
 
 
 def test_drafts_of_killed_processes_go_and_fresh_ones_stay(tmp_path: Path) -> None:
     kept = Store(tmp_path)
     kept.add("x", "a", block(1), {})
-    old, fresh = (tmp_path / "x" / "a" / f".{name}.block.1.part" for name in ("old", "fresh"))
+    old, fresh = (tmp_path / "x" / "a" / f".{name}.mops-block.1.part" for name in ("old", "fresh"))
     for draft in (old, fresh):
         draft.write_bytes(b"half")
     os.utime(old, (1000, 1000))
@@ -284,6 +289,6 @@ def test_any_header_is_read_or_broken(tmp_path: Path, row: Any) -> None:
     header = json.dumps({"__metadata__": {"crc32": "0"}, "a": row}).encode()
     place = tmp_path / "tokens" / "k"
     place.mkdir(parents=True)
-    (place / "all.block").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    (place / "all.mops-block").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.warns(StoreWarning, match="computed again"):
         assert Store(tmp_path).read("tokens", "k") is None

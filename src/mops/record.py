@@ -8,6 +8,7 @@
 Keys of the file are the names of the fields.
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ from typing import Any
 
 from mops import __version__
 from mops.errors import UsageError
+from mops.files import file_digest
 from mops.yaml_io import read_json, to_value
 
 FORMAT = 2  # of record.json
@@ -30,6 +32,11 @@ CONVERGED = 0.005  # a smaller change of the score by the last evaluation
 # of the three CS224N tasks rose by 0.02 to 0.05 from 4,224 rows each (docs/results.md, race) to
 # 9,760 (docs/log.md), and by less than their errors to 16,000. Large sets need no whole pass.
 LEAST_PASSES, LEAST_ROWS, LEAST_BATCHES = 0.8, 10_000, 50
+# Files of the package that `code_digest` is of: not those that judge, show or serve results.
+CODE = (
+    "*.py", "config/*", "data/*.*", "evaluate/evaluate.py", "evaluate/metrics.py", "kinds/*",
+    "model/*", "plans/*", "predict/*", "training/*",
+)  # fmt: skip
 PACKAGES = ("torch", "torchjd", "numpy", "tokenizers", "safetensors", "pydantic")
 Metrics = Mapping[str, int | float]  # metric -> value; `rows` and `stderr` are among them
 
@@ -175,6 +182,9 @@ class MetaInfo:
     data_notes: tuple[str, ...]
     commit: str = ""  # of the checkout that the package was run from; "-dirty" if it was changed
     base_sha256: str = ""  # of the weights of the model that these tasks joined
+    # Records of older versions have none of these.
+    encoder_files_sha256: str = ""  # of the encoder's weights, tokenizer and config together
+    code_sha256: str = ""  # of the parts of the package that decide a result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +197,10 @@ class Record:
     costs: RunCosts
     warnings: tuple[str, ...]
     meta_info: MetaInfo
+    # Records of older versions have neither. Of each file in predictions/; and the scores of the
+    # untrained encoder and of a linear probe on it, by task.
+    predictions_sha256: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     format: int = FORMAT
 
     def to_data(self) -> dict[str, Any]:
@@ -196,7 +210,7 @@ class Record:
         return data
 
     def to_json(self) -> str:
-        return json.dumps(self.to_data(), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_record(path: str | Path) -> Record:
@@ -238,7 +252,18 @@ def machine_info() -> dict[str, Any]:
         "processor": processor_name(),
         "command": " ".join(["mops", *sys.argv[1:]]),
         "commit": checkout_commit(Path(__file__).parents[2]),
+        "code_sha256": code_digest(),
     }
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the code that decides a result: other code may train otherwise."""
+    package, digest = Path(__file__).parent, hashlib.sha256()
+    files = {path for pattern in CODE for path in package.glob(pattern)}
+    for path in sorted(path for path in files if path.suffix in (".py", ".yaml")):
+        digest.update(f"{path.relative_to(package)} {file_digest(path)}\n".encode())
+    return digest.hexdigest()
 
 
 @cache

@@ -1,11 +1,12 @@
 """The store: a cache of arrays on disk, of bounded size, shared by all runs of a user.
 
-    FOLDER/KIND/KEY/about.json     a description of the entry, for people
-    FOLDER/KIND/KEY/NAME.block     its arrays, in one or more safetensors files
+    FOLDER/KIND/KEY/mops-entry.json     written first: marks the entry, and describes it for people
+    FOLDER/KIND/KEY/NAME.mops-block     its arrays, in one or more safetensors files
 
-A key names the content, and a block never changes: it is written to a draft and renamed. So many
-processes can read and fill the folder at once without locks; at worst two write the same block.
-Nothing here is needed: whatever is missing or broken is computed again.
+Only files of these names are ever removed. A key names the content, and a block never changes: it
+is written to a draft and renamed. So many processes can read and fill the folder at once without
+locks; at worst two write the same block. Nothing here is needed: whatever is missing or broken is
+computed again.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import zlib
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from safetensors.numpy import save
 
 from mops.errors import RunError, UsageError
-from mops.files import DRAFT, atomic_write, write_text
+from mops.files import atomic_write, write_text
 
 Arrays = Mapping[str, NDArray[Any]]
 CHECK = "crc32"
@@ -37,7 +39,8 @@ TYPES = {
 }  # fmt: skip
 FOLDER, LIMIT, OFF = "MOPS_CACHE", "MOPS_CACHE_LIMIT", "off"
 DEFAULT_LIMIT = 8 * 2**30
-ABOUT, SUFFIX = "about.json", ".block"
+ABOUT, SUFFIX = "mops-entry.json", ".mops-block"  # like nobody else's: the folder may have others
+DRAFTS = (f".{ABOUT}.*.part", f".*{SUFFIX}.*.part")  # of `atomic_write`
 STALE = 24 * 3600  # seconds after which a draft is abandoned
 SCANS = 32  # a scan of the folder is repeated after writing this fraction of its bound
 
@@ -101,11 +104,11 @@ class StoreEntry:
     def remove(self) -> bool:
         """Whether the entry is gone: it stays where files in use cannot be removed."""
         with contextlib.suppress(OSError):
-            for pattern in (f"*{SUFFIX}", DRAFT, ABOUT):
+            for pattern in (f"*{SUFFIX}", *DRAFTS, ABOUT):
                 for file in self.folder.glob(pattern):
                     file.unlink()
-            self.folder.rmdir()
-        return not self.folder.exists()
+            self.folder.rmdir()  # it stays where others have files in it
+        return not (self.folder / ABOUT).exists()
 
 
 @dataclass
@@ -195,7 +198,8 @@ class Store:
         """
         if size <= self.room:
             return True
-        for draft in self.folder.glob(f"*/*/{DRAFT}"):  # of killed processes
+        drafts = (self.folder.glob(f"*/*/{pattern}") for pattern in DRAFTS)
+        for draft in chain.from_iterable(drafts):  # of killed processes
             with contextlib.suppress(OSError):
                 if time.time() - draft.stat().st_mtime > STALE:
                     draft.unlink()

@@ -41,14 +41,14 @@ def test_it_lists_the_entries(kept: Store, run_cli: Any) -> None:
 
 def test_clear_says_what_it_removed(kept: Store, run_cli: Any) -> None:
     assert run_cli("cache", "--clear")[1] == "removed 1 entries, 0.0 MB\n"
-    assert kept.entries() == [] and not list(kept.folder.rglob("*.block"))
+    assert kept.entries() == [] and not list(kept.folder.rglob("*.mops-block"))
     assert run_cli("cache", "--clear")[1] == "removed 0 entries, 0.0 MB\n"
     assert "0.0 MB of at most" in run_cli("cache")[1]
 
 
 def test_a_broken_entry_is_listed(kept: Store, run_cli: Any) -> None:
-    (kept.folder / "frozen" / "abc" / "one.block").write_bytes(b"?")
-    (kept.folder / "frozen" / "abc" / "about.json").write_text("?")
+    (kept.folder / "frozen" / "abc" / "one.mops-block").write_bytes(b"?")
+    (kept.folder / "frozen" / "abc" / "mops-entry.json").write_text("?")
     code, out, _ = run_cli("cache", "--json")
     assert code == 0 and json.loads(out)["entries"][0]["blocks"] == 2
 

@@ -104,11 +104,32 @@ def test_sick_is_two_tasks(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_not_recognised(tmp_path: Path) -> None:
     write(tmp_path / "mine/train.csv", "text,label", "a,1")
-    write(tmp_path / "CoLA/train.tsv", "gj04\t1\t\tno header here", "gj04\t0\t*\tnor here")
     write(tmp_path / "RTE/other.tsv", PAIR, "a\tb\t1")
     assert recognise(tmp_path) == {}
     with pytest.raises(DataError, match="does not exist"):
         recognise(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("file", "header", "found"),
+    [
+        ("quora-train.csv", "\tid\tfirst\tsecond\tis_duplicate", "paraphrase.*first, second"),
+        ("CoLA/train.tsv", "gj04\t1\t\tno header here", "cola.*gj04, 1"),
+        ("sts-dev.csv", "\tid\tsentence1\tsentence2\tsimilarity", "similarity.*no training file"),
+        ("SICK/train.tsv", "sentence1\tsentence2\tother", "sick-relatedness or sick-entailment"),
+    ],
+)
+def test_a_known_file_that_cannot_be_used_does_not_vanish(
+    tmp_path: Path, file: str, header: str, found: str
+) -> None:
+    """With its task the overall score would change, without a word."""
+    cs224n(tmp_path)
+    (tmp_path / file.replace("dev", "train")).unlink(missing_ok=True)
+    path = write(tmp_path / file, header, "\t".join("1" for _ in header.split("\t")))
+    with pytest.raises(DataError, match=found) as caught:
+        recognise(tmp_path)
+    assert path in str(caught.value) and "\n" not in str(caught.value)
+    assert "sentiment" in infer_tasks(tmp_path)[0]  # `mops init` decides by the content
 
 
 def test_own_files_are_grouped_by_name(tmp_path: Path) -> None:

@@ -15,11 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mops.data.dataset import read_rows
 from mops.data.readers import NAMES
 from mops.data.tables import DataTable, open_table
 from mops.errors import DataError
+from mops.tasks import Task
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+LABELLED = Task(name="mood", type="classification", text=("text",), label="label")
 NASTY = st.lists(st.sampled_from(['"', ",", ";", "|", "\t", "\n", "\r", "a", " "])).map("".join)
 
 
@@ -100,6 +103,23 @@ def test_lone_quotes_of_glue_belong_to_the_text(tmp_path: Path) -> None:
     table = open_table(path)
     assert values(table) == [('"Yes," he said.', "1"), ('"No', "0"), ('"Never" is long.', "1")]
     assert table.form == "tab-separated text, without quoting"
+
+
+def test_an_unclosed_quote_does_not_join_a_text_with_the_label_of_another_row(
+    tmp_path: Path,
+) -> None:
+    lines = ["text,label", *(f'"row, {n}",{n % 2}' for n in range(40))]
+    lines[20] = '"never, closed,1'
+    table = open_table(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
+    found = list(table.records())
+    (broken,) = [record for record in found if record.problem]
+    assert len(found) == 39 and broken.line == 21  # its label and the next row are lost: say so
+    assert broken.problem == "has an unclosed quote, which ends in line 22"
+    with pytest.raises(DataError, match=r"1 of 39 rows cannot be used: a.csv:21 has an unclosed"):
+        read_rows(tmp_path / "a.csv", LABELLED, needs_label=True)
+    lines[20:] = ['"the last, is open,1']
+    last = list(open_table(write(tmp_path / "b.csv", "\n".join(lines) + "\n")).records())[-1]
+    assert "unclosed quote" in last.problem
 
 
 def test_one_ragged_line_does_not_let_lone_quotes_swallow_rows(tmp_path: Path) -> None:

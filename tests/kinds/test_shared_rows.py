@@ -12,8 +12,10 @@ import torch
 
 import mops
 from kinds.kind_data import kinds_recipe
+from mops.config.recipe import Recipe
 from mops.data import tables
 from mops.data.dataset import read_dataset, shared_files
+from mops.errors import DataError
 from mops.model.network import Network
 from mops.training.distributed import ALONE
 from mops.training.prepare import TaskObjective, build_objective, build_trainer, prepare
@@ -168,3 +170,19 @@ def test_a_column_that_tasks_read_differently_is_tokenised_for_each(
     assert made.data["spans"].tokens is not made.data["topic"].tokens
     batch = made.make_batch(0)
     assert {segment.tasks for segment in batch.segments} == {("spans",), ("topic",)}
+
+
+def test_tasks_on_one_file_are_split_alike(encoder: Path, tmp_path: Path) -> None:
+    """Also a task that reads one more text; different shares would part the tasks of a row."""
+    recipe = kinds_recipe(tmp_path, encoder, "topic", "closeness")
+
+    def split(**shares: float) -> Recipe:
+        given = {n: {"validation": None, "split": share} for n, share in shares.items()}
+        tasks = {n: entry.model_copy(update=given[n]) for n, entry in recipe.tasks.items()}
+        return recipe.model_copy(update={"tasks": tasks})
+
+    splits = read_dataset(split(topic=0.3, closeness=0.3)).splits.values()
+    sides = [{row.where for row in own["validation"].rows} for own in splits]
+    assert sides[0] == sides[1] and 15 <= len(sides[0]) <= 21
+    with pytest.raises(DataError, match=r"topic, closeness read the same .* different `split`"):
+        read_dataset(split(topic=0.3, closeness=0.2))

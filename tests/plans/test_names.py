@@ -11,11 +11,12 @@ import pytest
 from properties import PROPERTIES, reading_for
 
 import mops
-from building import DEPTH, NAMES, THREE_TASKS, tiny_shape
+from building import DEPTH, NAMES, THREE_TASKS, as_plan, tiny_shape
 from mops.errors import PlanError
 from mops.plans import catalog as table
 from mops.plans.catalog import SHORT_FORMS, every_plan, parse_plan
 from mops.plans.layout import lay_out
+from mops.plans.shapes import Reading
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(mops.__file__).parent
@@ -110,3 +111,10 @@ def test_the_plan_of_the_guide_is_a_plan_like_any_other(new_plan: None) -> None:
 def test_and_it_is_gone_afterwards() -> None:
     with pytest.raises(PlanError, match="unknown plan 'norms'"):
         parse_plan("norms")
+
+
+def test_one_copy_for_all_layers_is_one_owner() -> None:
+    plan = {"name": "one", "copies": [{"part": "attention", "per": []}]}
+    layout = lay_out(as_plan(plan), THREE_TASKS, tiny_shape(), Reading())
+    assert [name for name in layout.sizes if name.startswith("attention")] == ["attention"]
+    assert layout.trunk["attention"][1] == tuple(range(DEPTH))

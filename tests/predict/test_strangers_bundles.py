@@ -15,7 +15,8 @@ from tokenizers import normalizers
 
 import mops
 from mops.data.tokenizer import is_sound, panics_as_errors
-from mops.errors import EncoderError, MopsError
+from mops.errors import EncoderError, MopsError, RunError
+from mops.training.checkpoint import restore_best
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run/model"
 
@@ -170,3 +171,11 @@ def test_a_sound_table_of_characters_is_read() -> None:
     normalise = normalizers.Precompiled(trie(*units)).normalize_str
     assert normalise("banana") == "bxnxnx"
     assert not is_sound(trie(*units[:300])) and not is_sound(trie(*units, texts=b""))
+
+
+def test_a_truncated_best_state_is_one_line(tmp_path: Path, bundle: Path) -> None:
+    state = tmp_path / "state" / "best-all.safetensors"
+    state.parent.mkdir()
+    state.write_bytes((bundle / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(RunError, match=r"best-all\.safetensors cannot be read.*start again"):
+        restore_best(tmp_path, "all", mops.load(bundle).bundle.network)

@@ -18,6 +18,7 @@ from mops.surveys import greedy
 from mops.surveys.design import Survey
 from mops.surveys.greedy import first_regimes, regime_survey, search_regimes, split_rows
 from mops.surveys.ledger import Ledger
+from mops.surveys.results import judge
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.run import open_survey, train_round
 from mops.surveys.tune import budget_in_steps
@@ -47,6 +48,7 @@ class Made:
 
 def search(plan: str, folder: Path, skills: Mapping[str, float], monkeypatch: Any) -> Any:
     monkeypatch.setattr(greedy, "split_rows", lambda _: (SELECTING, JUDGING))
+    monkeypatch.setattr(judge, "settings_of", lambda _: {})  # made records are of other tasks
     made = Made(folder, skills)
     return search_regimes(world().recipe(plan), folder, made, 3), made
 
@@ -128,6 +130,7 @@ def test_the_halves_share_no_sentence() -> None:
 
 def test_without_a_trial_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greedy, "split_rows", lambda _: (SELECTING, JUDGING))
+    monkeypatch.setattr(judge, "settings_of", lambda _: {})  # made records are of other tasks
 
     def fail(survey: Survey) -> None:
         ledger = Ledger(tmp_path)

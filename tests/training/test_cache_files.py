@@ -157,7 +157,7 @@ def test_a_damaged_block_is_removed_and_computed_again(
     network = build("frozen+late:SIS", Reading(), encoder_folder("bert")).eval()
     segments = [segment(n, n, ("sentiment",)) for n in range(2, 14)]
     opened(network, store).fill("sentiment", segments)
-    (path,) = store.folder.rglob("*.block")
+    (path,) = store.folder.rglob("*.mops-block")
     whole = path.read_bytes()
     flipped = whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:]
     path.write_bytes({"flipped": flipped, "cut": whole[:-1], "empty": b""}[damage])

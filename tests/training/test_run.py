@@ -57,7 +57,7 @@ def test_the_folder_holds_exactly_what_is_promised(made: World) -> None:
     }  # fmt: skip
     assert {path.name for path in (made.run / "model").iterdir()} == {
         "config.json", "model.safetensors", "tokenizer.json", "plan.yaml", "tasks.yaml",
-        "README.md",
+        "README.md", "manifest.json",
     }  # fmt: skip
     assert {path.name for path in (made.run / "predictions").iterdir()} == {
         f"{name}-{split}.csv" for name in NAMES for split in ("validation", "report", "test")

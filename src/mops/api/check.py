@@ -33,6 +33,7 @@ class Checked(Shown):
 
     tasks: Mapping[str, TaskReport]
     notes: tuple[str, ...]  # what a reader of the scores should know about the rows
+    leaks: tuple[str, ...]  # those of the notes that --strict refuses
     tokens: Mapping[str, Mapping[str, Any]]  # by task
     schedule: Mapping[str, Any]
     plan: Mapping[str, Any]
@@ -88,6 +89,7 @@ def check(recipe: Recipe) -> Checked:
     return Checked(
         tasks={name: examine(dataset.tasks[name], own) for name, own in dataset.splits.items()},
         notes=dataset.notes,
+        leaks=dataset.leaks,
         tokens=tokens,
         schedule={
             "steps": len(schedule),

@@ -6,6 +6,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
@@ -127,7 +128,10 @@ class SurveyScreen(ProgressBar, SurveyWatcher):
 
     def __init__(self, survey: Survey, folder: Path) -> None:
         super().__init__(survey.name)
-        forecast = Estimator().survey(survey).candidates
+        estimator = Estimator()
+        forecast = estimator.survey(survey).candidates
+        doubts = chain.from_iterable(each.doubts for each in estimator.datasets.values())
+        print_warnings(list(dict.fromkeys(doubts)))
         self.estimates = {trial.name: trial.seconds for trial in forecast}
         self.ledger, self.lock = Ledger(folder), Lock()
         self.closed: set[str] = set()  # trials that ended, or that pause until the next round

@@ -18,9 +18,10 @@ from mops.errors import UsageError, nearest
 from mops.evaluate.metrics import OVERALL, SOFT
 from mops.surveys.design import Survey
 from mops.surveys.pack import read_pack
+from mops.surveys.results.judge import read_judged
 from mops.surveys.results.recommend import CHEAPEST, SURE, WORTH, Decision
 from mops.surveys.results.recommend import recommend as decide
-from mops.surveys.results.results import Results, read_results
+from mops.surveys.results.results import LEFT_OUT, Results
 from mops.surveys.results.tables import cost_table, score_table, summary_parts
 from mops.surveys.results.transfer import transfer_table
 from mops.tables import COUNTS, SIZES, TIMES, Shown, Table, to_columns
@@ -166,10 +167,10 @@ def check_rule(
 def read_any(path: Path) -> Results:
     """The results in the folder of a survey or in a packed one."""
     if not path.is_file():
-        return read_results(path)
+        return read_judged(path)
     with TemporaryDirectory(prefix="mops-") as folder:
         read_pack(path, Path(folder))
-        return read_results(Path(folder))
+        return read_judged(Path(folder))
 
 
 def report(
@@ -189,7 +190,7 @@ def report(
 
     check_packages()
     from mops.reports.report import make_report, write_files
-    from mops.reports.source import UNREADABLE, read_source
+    from mops.reports.source import read_source
 
     folder, place = folder_of(source), Path(out) if out else None
     if folder.is_file():
@@ -201,7 +202,7 @@ def report(
         made = make_report(read, [like] if isinstance(like, str) else like)
         tell("writing the files")
         files = write_files(made, place or folder, has_png=png)
-    left_out = (f"{trial.name}: {trial.reason}" for trial in read.results.in_state(UNREADABLE))
+    left_out = (f"{trial.name}: {trial.reason}" for trial in read.results.in_state(LEFT_OUT))
     candidate = read.decision.candidate if read.decision else None
     if open and not webbrowser.open(files[0].resolve().as_uri()):
         print_warnings([f"no browser found; open {files[0]} yourself"])

@@ -10,6 +10,8 @@ from typing import Any
 from mops.api.progress import SurveyScreen, print_warnings
 from mops.api.results import SurveyRun
 from mops.config.recipe import Recipe
+from mops.data.dataset import dataset_key, read_dataset
+from mops.data.doubts import refuse_leaks
 from mops.errors import RecipeError, UsageError
 from mops.surveys.budget import fit_budget, fit_race
 from mops.surveys.design import Survey, read_survey
@@ -43,6 +45,8 @@ def survey(
     only: Sequence[str] = (),
     keep: str = "best",
     retry: bool = False,
+    retrain: bool = False,
+    strict: bool = False,
     jobs: int = 1,
     engine: str = "local",
     address: str | None = None,
@@ -70,12 +74,19 @@ def survey(
         data=data,
         more_seeds=more_seeds,
         only=only,
+        strict=strict,
     )
-    return train_survey(planned, folder, executor, keep=keep, retry=retry)
+    return train_survey(planned, folder, executor, keep=keep, retry=retry, retrain=retrain)
 
 
 def train_survey(
-    planned: Survey, folder: Path, executor: Executor, *, keep: str = "best", retry: bool = False
+    planned: Survey,
+    folder: Path,
+    executor: Executor,
+    *,
+    keep: str = "best",
+    retry: bool = False,
+    retrain: bool = False,
 ) -> SurveyRun:
     """Train what is left of the survey."""
     if keep not in ("best", "all", "none"):
@@ -83,7 +94,7 @@ def train_survey(
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(planned, folder) as screen:
-        results = run_survey(planned, folder, screen, executor=executor, keep=keep)
+        results = run_survey(planned, folder, screen, executor=executor, keep=keep, retrain=retrain)
     return SurveyRun(folder, planned, results)
 
 
@@ -108,18 +119,26 @@ def plan_survey(
     data: str | Path | None = None,
     more_seeds: int | None = None,
     only: Sequence[str] = (),
+    strict: bool = False,
     **design: Any,
 ) -> Survey:
     """The survey that these words describe; the folder says how far it has come."""
     seconds = None if budget is None else TIMES.read(budget, "--budget")
     if is_begun(what) or more_seeds or only:
         given = {**design, "budget": budget, "recipe": recipe}
-        return begun_survey(folder, data, more_seeds, only, **given)
+        return without_leaks(begun_survey(folder, data, more_seeds, only, **given), strict)
     if data is not None:
         raise UsageError(f"--data {data}: there is no survey in {what}; the recipe names its data")
     survey = vary(base_survey(str(what), recipe), budget=seconds, **design)
     survey = find_rates(survey) if find_rates else survey
-    return continued(survey, folder) if seconds else survey
+    return without_leaks(continued(survey, folder) if seconds else survey, strict)
+
+
+def without_leaks(survey: Survey, strict: bool) -> Survey:
+    """The same survey; with `strict` one that trains on rows that it scores is refused."""
+    recipes = {dataset_key(one.recipe): one.recipe for one in survey.candidates() if strict}
+    refuse_leaks(leak for recipe in recipes.values() for leak in read_dataset(recipe).leaks)
+    return survey
 
 
 def base_survey(what: str, recipe: Recipe | None) -> Survey:

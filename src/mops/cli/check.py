@@ -6,19 +6,22 @@ import click
 
 import mops
 from mops.api.progress import print_warnings
-from mops.cli.options import JSON, read_recipe, training_options
+from mops.cli.options import JSON, STRICT, read_recipe, training_options
 from mops.cli.screen import print_parts, respond
+from mops.data.doubts import refuse_leaks
 
 
 @click.command()
 @training_options
+@STRICT
 @JSON
-def command(as_json: bool, **options: Any) -> None:
+def command(strict: bool, as_json: bool, **options: Any) -> None:
     """Validate a recipe and its data without training.
 
     Shows for each task three parsed rows, counts and label balance per split, duplicates, overlap
     between splits, token lengths, truncation and the majority baseline; then the planned steps
-    and passes, the size of the plan and an estimate of the training time.
+    and passes, the size of the plan and an estimate of the training time. Warnings name leaks
+    between splits and between tasks, and labels that look wrong.
 
     \b
     Example:
@@ -26,6 +29,8 @@ def command(as_json: bool, **options: Any) -> None:
     """
     checked = mops.check(read_recipe(**options, default="good"))
     respond(as_json, checked.to_data(), show, checked)
+    if strict:
+        refuse_leaks(checked.leaks)
 
 
 def show(checked: mops.Checked) -> None:

@@ -119,6 +119,7 @@ BACKEND = click.option(
 ADDRESS = click.option(
     "--address", metavar="HOST:PORT", help="A Ray cluster; default: this machine."
 )
+STRICT = click.option("--strict", is_flag=True, help="Leaks between splits or tasks are an error.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the complete recipe and exit.")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -34,9 +35,19 @@ def respond(as_json: bool, data: Any, show: Callable[..., None], *arguments: Any
     """Print a result as JSON for a program, or show it to a person."""
     if as_json:
         is_ascii = not (sys.stdout.encoding or "").lower().startswith("utf")
-        echo(json.dumps(data, indent=2, ensure_ascii=is_ascii))
+        plain = without_nan(data)
+        echo(json.dumps(plain, indent=2, ensure_ascii=is_ascii, allow_nan=False))
     else:
         show(*arguments)
+
+
+def without_nan(data: Any) -> Any:
+    """The same with null for numbers that are not finite, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {key: without_nan(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [without_nan(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def print_parts(parts: Iterable[str | Table]) -> None:

@@ -17,6 +17,7 @@ from mops.cli.options import (
     FOLDS,
     JSON,
     PATH,
+    STRICT,
     TIME,
     parse_values,
     read_recipe,
@@ -36,8 +37,10 @@ from mops.surveys.results.judge import judge_survey
 from mops.surveys.run import open_survey
 from mops.tables import format_bytes, format_count, format_seconds
 
-DESIGN = ("plan", "values", "seeds", "folds", "max_steps", "budget", "more_seeds", "only")
-TRAINING = ("tune_rates", "keep", "retry")
+DESIGN = (
+    "plan", "values", "seeds", "folds", "max_steps", "budget", "more_seeds", "only", "strict",
+)  # fmt: skip
+TRAINING = ("tune_rates", "keep", "retry", "retrain")
 ENGINE = ("jobs", "engine", "address")
 
 
@@ -85,6 +88,9 @@ PLAN = click.option("--plan", metavar="SHORT", multiple=True, help="A plan to co
 @click.option("--keep", type=click.Choice(["best", "all", "none"]), default="best",
               help="Models to keep; best: one seed per candidate.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Train failed trials again.")
+@click.option("--retrain", is_flag=True,
+              help="Train all trials anew where data, encoder or code have changed.")  # fmt: skip
+@STRICT
 @click.option("--pack", "packed", metavar="FILE", type=PATH,
               help="Write the survey in a folder as one file, and stop.")  # fmt: skip
 @click.option("--list", "mode", flag_value="list", help="List the named experiments and stop.")

@@ -7,16 +7,27 @@ import click
 
 import mops
 from mops.api.progress import TrainingScreen, print_warnings
-from mops.cli.options import DRY_RUN, JSON, PATH, read_recipe, run_folder, training_options
+from mops.cli.options import (
+    DRY_RUN,
+    JSON,
+    PATH,
+    STRICT,
+    read_recipe,
+    run_folder,
+    training_options,
+)
 from mops.cli.screen import OUT, echo, echo_yaml, print_parts, respond
+from mops.data.dataset import read_dataset
+from mops.data.doubts import refuse_leaks
 
 
 @click.command()
 @training_options
 @click.option("--out", type=PATH, help="Folder of the run; default runs/PLAN-SEED.")
+@STRICT
 @DRY_RUN
 @JSON
-def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+def command(out: Path | None, strict: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Train one plan and save the model.
 
     The folder of the run holds recipe.yaml, record.json, curve.jsonl, predictions/ and the bundle
@@ -30,6 +41,8 @@ def command(out: Path | None, dry_run: bool, as_json: bool, **options: Any) -> N
     if dry_run:
         echo_yaml(recipe.to_yaml())
         return
+    if strict:
+        refuse_leaks(read_dataset(recipe).leaks)
     from mops.training.distributed import is_first_process
     from mops.training.machine import keep_freed_memory
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry, Training
 from mops.data.columns import SPLIT_WORDS
+from mops.data.doubts import doubtful_labels, find_leaks
 from mops.data.splits import Row, divide_rows, merge_tasks
 from mops.data.tables import HUB, DataTable, RawRow, open_table
 from mops.errors import DataError, nearest
@@ -95,17 +96,24 @@ class Dataset:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the scores should know: rows left out, rows that are also in train."""
-        notes = []
-        for task, splits in self.splits.items():
-            train = {row.content for row in splits["train"].good} if "train" in splits else set()
-            for split, read in splits.items():
-                notes += [f"{task}: {Path(read.source).name}: {note}" for note in read.notes]
-                known = sum(row.content in train for row in read.good)
-                if known and split != "train":
-                    total = len(read.good)
-                    notes.append(f"{task}: {known:,} of {total:,} {split} rows are also in train")
-        return tuple(notes)
+        """What a reader of the scores should know: rows left out, leaks, labels that look wrong."""
+        reading = (
+            f"{task}: {Path(read.source).name}: {note}"
+            for task, splits in self.splits.items()
+            for read in splits.values()
+            for note in read.notes
+        )
+        return (*reading, *self.doubts)
+
+    @cached_property
+    def leaks(self) -> tuple[str, ...]:
+        """Rows that are scored and also trained on."""
+        return tuple(find_leaks(self.splits))
+
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """Why scores on these rows may mean less than they seem to."""
+        return (*self.leaks, *doubtful_labels(self.tasks, self.splits))
 
 
 def read_dataset(recipe: Recipe, wanted: tuple[str, ...] = SPLITS) -> Dataset:

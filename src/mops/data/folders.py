@@ -65,8 +65,11 @@ FILE_SETS, FOLDERS = (
 )
 
 
-def recognise(folder: str | Path) -> dict[str, Entry]:
-    """The entries for a recipe's `tasks` that a known folder gives; empty when it is unknown."""
+def recognise(folder: str | Path, unusable: list[str] | None = None) -> dict[str, Entry]:
+    """The entries for a recipe's `tasks` that a known folder gives; empty when it is unknown.
+
+    Files with the name of a known task that cannot be used are an error, or listed in `unusable`.
+    """
     root = Path(folder).resolve()
     if not root.is_dir():
         raise DataError(
@@ -78,9 +81,29 @@ def recognise(folder: str | Path) -> dict[str, Entry]:
         sets.append((_find_files(root, KNOWN["file_splits"], f"{prefix}-"), tasks))
     for place in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
         sets.append((_find_files(place, KNOWN["folder_splits"]), known_folder(place)))
-    entries = ((k.task, k.entry(files)) for files, tasks in sets for k in tasks if "train" in files)
-    # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
-    return {name: {**entry, "on_bad_row": "skip"} for name, entry in entries if entry}
+    entries: dict[str, Entry] = {}
+    for files, known in ((files, known) for files, known in sets if files and known):
+        own = {k.task: k.entry(files) for k in known if "train" in files}
+        # Public sets hold a few broken rows (quora, QQP, CR) that their users cannot correct.
+        entries |= {name: {**entry, "on_bad_row": "skip"} for name, entry in own.items() if entry}
+        if not any(own.values()):
+            problem = describe_unusable(files, [k.task for k in known])
+            if unusable is None:
+                raise DataError(problem)
+            unusable.append(problem)
+    return entries
+
+
+def describe_unusable(files: Files, tasks: Names) -> str:
+    path = files.get("train") or next(iter(files.values()))
+    found = "there is no training file beside it"
+    if "train" in files:
+        found = f"its columns are {', '.join(open_table(path).columns)}"
+    return (
+        f"{path} has the name of the known task {' or '.join(tasks)} and cannot be used: {found}; "
+        "correct the header, add the file or move it to another folder; `mops init` reads "
+        "files of any columns"
+    )
 
 
 def known_folder(folder: Path) -> Sequence[KnownTask]:
@@ -110,7 +133,7 @@ def infer_tasks(folder: str | Path) -> tuple[dict[str, Proposal], list[str]]:
     Files and sub-folders are read; a set is train, dev and test. Also `file: reason` for everything
     that is left out. Hidden files are ignored.
     """
-    root, known = Path(folder).resolve(), recognise(folder)
+    root, known = Path(folder).resolve(), recognise(folder, unusable=[])
     tasks = {name: Proposal(entry, {"": "a known data set"}) for name, entry in known.items()}
     read = {Path(str(e[split])): n for n, e in known.items() for split in SPLITS if split in e}
     paths = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern))]

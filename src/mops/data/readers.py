@@ -99,15 +99,18 @@ class Dialect:
         quoting = "" if self.quoted else ", without quoting"
         return (f"{kind}-separated text" if kind else "text of one column") + quoting
 
-    def split(self, lines: Iterable[str], *, strict: bool = False) -> Iterator[Fields]:
-        """Every record that is not a blank line, with the line it starts on."""
+    def split(self, lines: Iterable[str]) -> Iterator[Fields]:
+        """Every record that is not a blank line, with the line it starts on.
+
+        A quote that is not closed properly is a problem: it may have swallowed a label and a row.
+        """
         if not self.quoted:
             for number, line in enumerate(lines, start=1):
                 if content := line.rstrip("\r\n"):
                     yield number, content.split(self.delimiter), ""
             return
         csv.field_size_limit(2**31 - 1)  # the default refuses texts over 131,072 characters
-        reader = csv.reader(lines, delimiter=self.delimiter, strict=strict)
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
             start = reader.line_num + 1
             try:
@@ -116,7 +119,10 @@ class Dialect:
             except StopIteration:
                 return
             except csv.Error as error:  # the reader continues with the next line
-                yield start, [], str(error).split(" - ")[0]
+                cause = str(error).split(" - ")[0]
+                is_quote = not cause.startswith("new-line")
+                told = f"has an unclosed quote, which ends in line {reader.line_num}"
+                yield start, [], told if is_quote else cause
 
 
 def find_dialect(source: TextSource, *, wanted: Names, names: Names) -> Dialect:
@@ -158,7 +164,7 @@ def _is_quoted(source: TextSource, delimiter: str, width: int) -> bool:
         return True
 
     def faults(dialect: Dialect) -> int:
-        records = dialect.split(source.lines(), strict=True)
+        records = dialect.split(source.lines())
         return sum(len(fields) != width for _, fields, _ in records)
 
     quoted_faults = faults(Dialect(delimiter))

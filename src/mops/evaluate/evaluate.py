@@ -25,7 +25,7 @@ from mops.data.schedule import generator
 from mops.data.splits import Row
 from mops.errors import RunError
 from mops.evaluate.metrics import Values, overall_scores, score, standard_error
-from mops.files import atomic_write
+from mops.files import atomic_write, file_digest
 from mops.kinds.metrics import Answers, as_bytes, known
 from mops.record import Metrics, RunScores
 from mops.tables import Cell, Table, number_cell, with_formula, without_formula
@@ -164,6 +164,12 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Strings]) ->
         writer.writerow(columns)
         safe = (map(without_formula, column) for column in columns.values())
         writer.writerows(zip(*safe, strict=True))
+
+
+def digest_predictions(run: Path) -> dict[str, str]:
+    """Each file of predictions in the folder of a run -> its SHA-256."""
+    files = sorted((run / "predictions").glob("*.csv"))
+    return {path.name: file_digest(path) for path in files}
 
 
 @dataclass(frozen=True)

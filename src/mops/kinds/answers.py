@@ -68,6 +68,9 @@ class Answer(Protocol):
     def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
         """Why nothing can be learnt from these labels; empty if it can."""
 
+    def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
+        """Signs that these labels are of another kind."""
+
     def encode(self, task: Task, answers: Sequence[Any]) -> Answers:
         """Labels, or None, as targets."""
 

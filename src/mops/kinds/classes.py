@@ -30,6 +30,7 @@ from mops.kinds.metrics import (
 if TYPE_CHECKING:
     from mops.tasks import Task
 
+MANY = 20  # numbers that are more than this are rather values than classes
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
 
 
@@ -85,6 +86,16 @@ class Classes:
                 "list them under `labels`, the lowest first"
             )
         return ""
+
+    def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
+        """Numbers that are no names: fractions, or many."""
+        labels = sorted_labels(set(train))
+        if are_numbers(labels) and (len(labels) > MANY or any("." in label for label in labels)):
+            shown = ", ".join(labels[:4]) + (", ..." if len(labels) > 4 else "")
+            yield (
+                f"its {len(labels)} classes are numbers ({shown}): if they are values, the type is "
+                "similarity or regression"
+            )
 
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         numbers = {label: float(n) for n, label in enumerate(task.labels)}

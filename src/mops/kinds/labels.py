@@ -87,6 +87,9 @@ class LabelSet:
                 )
         return ""
 
+    def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
+        yield from ()
+
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         numbers = {label: n for n, label in enumerate(task.labels)}
         targets = np.zeros((len(answers), len(task.labels)))

@@ -104,6 +104,9 @@ class WordTags:
             return f"every word of the training rows has the tag {tags.pop()!r}: nothing to learn"
         return ""
 
+    def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
+        yield from ()
+
     def encode(self, task: Task, answers: Sequence[Any]) -> Answers:
         numbers = {label: n for n, label in enumerate(task.labels)}
         rows = [None if own is None else tuple(numbers[tag] for tag in own) for own in answers]

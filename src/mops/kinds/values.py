@@ -76,6 +76,20 @@ class Number:
     def unlearnable(self, task: Task, answers: Sequence[Any]) -> str:
         return ""
 
+    def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
+        """Two values, or whole numbers in training alone."""
+        values = sorted(set(train))
+        if len(values) == 2:
+            yield (
+                f"all training labels are {values[0]:g} or {values[1]:g}: if they are classes, the "
+                "type is classification or pair_classification"
+            )
+        elif all(map(float.is_integer, values)) and not all(map(float.is_integer, validation)):
+            yield (
+                "all training labels are whole numbers, and validation labels are not: they may "
+                "be of different scales, or rounded"
+            )
+
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         return np.array(answers, dtype=np.float64)  # None becomes nan
 

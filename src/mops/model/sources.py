@@ -1,5 +1,6 @@
 """Where an encoder comes from: the bundled one, a folder or a hub name; and its config.json."""
 
+import hashlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,8 @@ BUNDLED_FILES = {  # that are read
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 CARD = "README.md"
-HUB_FILES = (CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+HUB_FILES = (CONFIG, WEIGHTS, CARD, *TOKENIZER_FILES)
 
 FAMILIES = read_own_yaml(Path(__file__).with_name("families.yaml"))  # by model_type
 KNOWN_FAMILIES = ", ".join(sorted(FAMILIES))
@@ -53,6 +55,10 @@ class Source(Protocol):
     @property
     def digest(self) -> str:
         """SHA-256 of the encoder's weights before any training."""
+
+    @property
+    def files_digest(self) -> str:
+        """One digest over weights, tokenizer and config: with another one, answers may differ."""
 
     @property
     def licence(self) -> str: ...
@@ -89,6 +95,10 @@ class EncoderSource:
         return digest
 
     @cached_property
+    def files_digest(self) -> str:
+        return join_digests(self.folder, (CONFIG, *TOKENIZER_FILES), self.digest)
+
+    @cached_property
     def licence(self) -> str:
         """The licence that the first lines of the encoder's card name; empty if there is none."""
         if self.name == BUNDLED:
@@ -97,6 +107,13 @@ class EncoderSource:
         lines = card.read_text("utf-8", "replace").splitlines() if card.is_file() else []
         named = (line.partition(":")[2] for line in lines[:50] if line.startswith("license:"))
         return next(named, "").strip()
+
+
+def join_digests(folder: Path, names: Sequence[str], *more: str) -> str:
+    """One digest over the files that are there, and over more facts."""
+    there = [name for name in names if (folder / name).is_file()]
+    facts = [(name, file_digest(folder / name)) for name in there]
+    return hashlib.sha256(repr([facts, more]).encode()).hexdigest()
 
 
 def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:

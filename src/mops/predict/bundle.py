@@ -24,12 +24,20 @@ from mops.errors import EncoderError, UsageError, nearest
 from mops.files import atomic_write, file_digest, write_text
 from mops.model.network import Network, shape_network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
+from mops.model.sources import join_digests
 from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading, check_length
 from mops.predict.card import format_card
 from mops.predict.frames import read_texts, to_table
-from mops.predict.inference import WINDOW, Outputs, Predictions, compute_outputs, decide
+from mops.predict.inference import (
+    WINDOW,
+    OutputError,
+    Outputs,
+    Predictions,
+    compute_outputs,
+    decide,
+)
 from mops.predict.manifest import MANIFEST, check_manifest, write_manifest
 from mops.yaml_io import format_yaml, read_json, read_yaml, to_value
 
@@ -64,7 +72,9 @@ class Bundle:
         """What a network that grows from this one begins with."""
         name, digest = (str(self.config[f"encoder_{key}"]) for key in ("name", "sha256"))
         licence = str(self.config.get("encoder_licence", ""))
-        return BundleSource(name, self.folder, self.layout.encoder, self.tokenizer, digest, licence)
+        shape = self.layout.encoder
+        files = join_digests(self.folder, ("tokenizer.json", "plan.yaml"), self.digest, repr(shape))
+        return BundleSource(name, self.folder, shape, self.tokenizer, digest, files, licence)
 
     @cached_property
     def digest(self) -> str:
@@ -86,6 +96,7 @@ class BundleSource:
     shape: EncoderShape
     tokenizer: Tokenizer
     digest: str
+    files_digest: str
     licence: str
 
 
@@ -135,7 +146,7 @@ def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
     shapes = {"encoder": asdict(layout.encoder), **asdict(layout.reading)}
     config = {"mops_bundle": FORMAT, **shapes, **facts}
     write_text(folder / "README.md", format_card(layout, config))
-    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
     write_manifest(folder)
 
 
@@ -263,7 +274,12 @@ class Predictor:
             for tasks, window in zip(groups, windows, strict=True)
             for task in tasks
         }
-        return self.predict_tasks(texts)
+        try:
+            return self.predict_tasks(texts)
+        except OutputError as error:
+            own = next(n for n, tasks in enumerate(groups) if error.task in tasks)
+            where = windows[own][error.row].where
+            raise OutputError(error.task, error.row, where) from None
 
     def check_texts(self, task: str, texts: Texts) -> list[tuple[str, ...]]:
         """The texts as tuples; refuses texts that the task cannot read."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.data.batches import Segment, TokenTable
+from mops.errors import RunError
 from mops.kinds.metrics import Answers, known
 from mops.model.encoder import encode
 from mops.model.network import Network
@@ -90,8 +91,29 @@ class Predictions:
         return losses
 
 
+class OutputError(RunError):
+    """A network gave no number for a row: its weights are damaged, or have diverged."""
+
+    def __init__(self, task: str, row: int, where: str = "") -> None:
+        super().__init__(
+            f"task {task!r}: the output for {where or f'row {row + 1}'} is not a finite number, so "
+            "there is no answer; the weights are damaged or the training has diverged: train again "
+            "with a lower learning rate, or fetch the model again"
+        )
+        self.task, self.row = task, row
+
+
+def refuse_not_finite(task: str, outputs: Sequence[NDArray[np.floating[Any]]]) -> None:
+    """Outputs row by row."""
+    for row, own in enumerate(outputs):
+        if not np.isfinite(own).all():
+            raise OutputError(task, row)
+
+
 def decide(task: Task, outputs: NDArray[np.float32]) -> Predictions:
     """The predictions that the outputs of a head mean."""
+    if not task.answer.reads_words and not np.isfinite(outputs).all():
+        refuse_not_finite(task.name, outputs)  # type: ignore[arg-type]
     exact = outputs if task.answer.reads_words else outputs.astype(np.float64)
     return Predictions(task, *task.answer.decide(task, exact))
 
@@ -116,7 +138,9 @@ def compute_outputs(
         outputs: dict[str, Any] = {}
         for task, own in numbers.items():
             if task in by_token:
-                outputs[task] = read_words(tables[task], rows, [by_token[task][n] for n in own])
+                by_row = [by_token[task][n] for n in own]
+                refuse_not_finite(task, by_row)
+                outputs[task] = read_words(tables[task], rows, by_row)
                 continue
             places_N = torch.from_numpy(places[task][own]).to(device)
             vectors_ND = vectors_SD.index_select(0, places_N)

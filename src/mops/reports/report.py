@@ -133,6 +133,7 @@ def plan_table(results: Results) -> Table:
             number_cell(one.tm_relative, "{:.3f}"),
             Cell(str(len(warnings) or ""), len(warnings), "\n".join(dict.fromkeys(warnings))),
         ))  # fmt: skip
+    rows += judged.reference_rows(results, (EMPTY,), len(PLAN_COSTS) + 2)
     costs = (judged.COSTS[key][0] for key in PLAN_COSTS)
     scores = ("best?", "candidate", "overall", "difference", *results.tasks)
     columns = (*scores, *costs, "TM", "warnings")
@@ -180,5 +181,6 @@ def plan_note(results: Results) -> str:
         + (f"In brackets: gain over {results.single}. " if has_gains else "")
         + "Intervals (95 %) are simultaneous over all candidates (Dunnett); * significant. "
         "Memory: peak during training. Training: time of the training steps. TM: score x time x "
-        f"memory (weights), each relative to {reference}. {judged.seeds_note(results)}"
+        f"memory (weights), each relative to {reference}. {judged.seeds_note(results)} "
+        f"{judged.REFERENCES if results.references else ''}"
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ from mops.plans.layout import Layout
 from mops.plans.shapes import EncoderShape
 from mops.record import Record, read_curve, read_record
 from mops.surveys.design import Survey, read_survey
-from mops.surveys.results.judge import judge_run, judge_survey
+from mops.surveys.results.judge import judge_run, read_judged
 from mops.surveys.results.recommend import Decision, recommend
-from mops.surveys.results.results import MissingTrial, Results, TrialResult, read_results
+from mops.surveys.results.results import Results, TrialResult
 
-UNREADABLE = "not readable"  # the state of a judged trial whose record is gone or broken
 JUDGES = {"report": "the cross-fitted validation rows", "test": "the test rows"}
 
 
@@ -132,35 +131,18 @@ class Source:
 
 def read_source(folder: Path) -> Source:
     if (folder / "survey.yaml").is_file():
-        survey = read_survey(folder / "survey.yaml")
-        results = read_current_results(survey, folder)
+        survey, results = read_survey(folder / "survey.yaml"), read_judged(folder)
     elif (folder / "record.json").is_file():
         survey, results = None, judge_run(folder)
     else:
         raise UsageError(
             f"{folder} is neither a survey (survey.yaml) nor a finished run (record.json)"
         )
-    trials: list[TrialFiles] = []
-    missing = list(results.missing)
-    for name, result in ((one.name, trial) for one in results.candidates for trial in one.trials):
-        place = results.run_folder(result)
-        try:
-            trials.append(TrialFiles(name, result, place, read_record(place / "record.json")))
-        except MopsError as error:
-            trial, seed = f"{name}, seed {result.seed}", result.seed
-            missing.append(MissingTrial(result.id, trial, name, seed, UNREADABLE, str(error)))
-    results = replace(results, missing=tuple(missing))
+    trials = (
+        TrialFiles(one.name, result, place, read_record(place / "record.json"))
+        for one in results.candidates
+        for result in one.trials
+        for place in [results.run_folder(result)]
+    )
     decision = recommend(results) if results.candidates else None
     return Source(folder, survey, results, decision, tuple(trials))
-
-
-def read_current_results(survey: Survey, folder: Path) -> Results:
-    """summary.json, or the survey judged again if a file that it is made from is newer."""
-    stored = folder / "summary.json"
-    patterns = ("trials/*/record.json", "trials/*/predictions/*.csv", "failed/*.json")
-    files = [folder / "survey.yaml", folder / "costs.json"]
-    files += [path for pattern in patterns for path in folder.glob(pattern)]
-    times = [path.stat().st_mtime_ns for path in files if path.is_file()]
-    if stored.is_file() and max(times) <= stored.stat().st_mtime_ns:
-        return read_results(stored)
-    return judge_survey(survey, folder)

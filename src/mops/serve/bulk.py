@@ -103,7 +103,7 @@ def json_lines(ids: Sequence[str], predictions: Mapping[str, Predictions]) -> st
     columns = (answers.as_data() for answers in predictions.values())
     rows = zip(ids, zip(*columns, strict=True), strict=True)
     lines = ({"id": row_id} | dict(zip(predictions, row, strict=True)) for row_id, row in rows)
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
 
 
 def csv_header(tasks: Sequence[str]) -> str:

@@ -144,7 +144,10 @@ class Estimator:
             evaluation_seconds=folds * evaluation_seconds,
             encode_seconds=START_SECONDS + once if work.is_frozen else 0.0,
             family=f"{family} {layout.reading.pool}" if work.is_frozen else "",
-            warnings=tuple(planned_warnings(PlannedRun(recipe, layout, schedule))),
+            warnings=(
+                *self.datasets[dataset_key(recipe)].doubts,
+                *planned_warnings(PlannedRun(recipe, layout, schedule)),
+            ),
         )
 
     def lay_out(self, recipe: Recipe) -> tuple[Layout, Schedule, str]:

@@ -23,15 +23,17 @@ from filelock import FileLock, Timeout
 
 from mops import __version__
 from mops.config.recipe import Recipe, to_recipe
-from mops.errors import DataError, RunError, UsageError
+from mops.data.dataset import SPLITS
+from mops.errors import DataError, RecipeError, RunError, UsageError
 from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
-from mops.record import Record, read_record
+from mops.record import Record, code_digest, read_record
 from mops.yaml_io import read_json as read_object
 from mops.yaml_io import read_yaml
 
 IRRELEVANT = ("threads", "save_steps", "report_to")  # settings that do not change the result
 ID_LENGTH = 12
+NAMES = "names.json"  # trial id -> candidate and seed
 FINISHED, FAILED, PAUSED, RUNNING, STARTED, WAITING = STATES = (
     "finished", "failed", "paused", "running", "started", "waiting",
 )  # fmt: skip
@@ -127,16 +129,27 @@ class SurveyWatcher:
 
 
 def content_id(recipe: Recipe) -> str:
-    """A digest of the recipe, its data, its encoder and the version; file paths do not matter."""
+    """A digest of the recipe, its data, its encoder and the code; file paths do not matter."""
     data = recipe.identity(*IRRELEVANT)
     for name, entry in recipe.tasks.items():
         data["tasks"][name] |= {split: data_digest(file) for split, file in entry.files().items()}
         if isinstance(entry.train, dict):
             weights = entry.train.items()
             data["tasks"][name]["train"] = [[data_digest(file), w] for file, w in weights]
-    data["encoder"] = cached_encoder(recipe.encoder).digest
-    text = json.dumps([__version__, data], sort_keys=True)
+    data["encoder"] = cached_encoder(recipe.encoder).files_digest
+    text = json.dumps([__version__, code_digest(), data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """What a recipe says beside where its files are, and what it learnt from them."""
+    data = recipe.identity(*IRRELEVANT) | {"encoder": Path(recipe.encoder).name}
+    learnt = {*SPLITS, "labels", "scale"}
+    tasks = {
+        name: {key: value for key, value in entry.items() if key not in learnt}
+        for name, entry in data["tasks"].items()
+    }
+    return data | {"tasks": tasks}
 
 
 @lru_cache(maxsize=64)
@@ -182,11 +195,31 @@ class Ledger:
             path = self.recipe_file(trial.id)
             if not (path.is_file() and self.run_folder(trial.id).is_dir()):
                 write_text(path, trial.recipe.to_yaml())
-        write_json(self.folder / "names.json", names)
+        write_json(self.folder / NAMES, names)
 
     def names(self) -> dict[str, str]:
         """Trial id -> candidate and seed."""
-        return read_json(self.folder / "names.json")
+        return read_json(self.folder / NAMES)
+
+    def refuse_others(self, trials: Sequence[Trial]) -> None:
+        """Refuse to go on with a survey of other data, another encoder or other code: it would mix
+        trainings that do not compare.
+        """
+        ids = {name: trial_id for trial_id, name in self.names().items()}
+        others = [
+            known
+            for trial in trials
+            if (known := ids.get(trial.name, trial.id)) != trial.id
+            and self.run_folder(known).is_dir()
+            and settings_of(self.recipe(known)) == settings_of(trial.recipe)
+        ]
+        if others:
+            raise RecipeError(
+                f"{self.folder} has {len(others)} trainings of this survey with other data, "
+                f"another encoder or other code of mops ({describe_code(self, others)}); they do "
+                "not compare with new ones: put back what has changed, train all of them anew with "
+                "`mops survey --retrain`, or name another folder with --out"
+            )
 
     def with_ids(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials with the ids under which they were last registered; needs none of the data."""
@@ -260,6 +293,18 @@ class Ledger:
 
     def forget_failures(self) -> None:
         shutil.rmtree(self.folder / "failed", ignore_errors=True)
+
+
+def describe_code(ledger: Ledger, trial_ids: Iterable[str]) -> str:
+    """Whether the code differs, as far as records say."""
+    finished = (ledger.record(one).meta_info for one in trial_ids if ledger.is_finished(one))
+    theirs = {
+        f"{m.packages.get('mops')} {m.code_sha256[:8] or 'of unknown code'}" for m in finished
+    }
+    here = f"{__version__} {code_digest()[:8]}"
+    if not theirs or theirs == {here}:
+        return f"the code, {here}, is the same"
+    return f"code: {', '.join(sorted(theirs))} there, {here} here"
 
 
 def read_json(path: Path) -> dict[str, Any]:

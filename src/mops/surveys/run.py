@@ -25,7 +25,7 @@ from mops.surveys.benchmark import measure_costs
 from mops.surveys.budget import Estimator
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.executors import LocalExecutor, RayExecutor, plan_jobs
-from mops.surveys.ledger import Ledger, Round, SurveyWatcher, Trial
+from mops.surveys.ledger import NAMES, Ledger, Round, SurveyWatcher, Trial, write_json
 from mops.surveys.results.judge import judge_survey
 from mops.surveys.results.recommend import WORTH, recommend
 from mops.surveys.results.results import Results
@@ -49,11 +49,16 @@ def run_survey(
     *,
     executor: MakeExecutor = LocalExecutor,
     keep: str = "best",
+    retrain: bool = False,
 ) -> Results:
     """Train all open trials, measure the costs of the candidates, compare them, write the results.
 
-    The folder may hold an earlier, smaller survey: finished trials are not trained again.
+    The folder may hold an earlier, smaller survey: finished trials are not trained again. Trials
+    of other data, another encoder or other code are refused; with `retrain` they no longer count.
     """
+    if retrain:
+        write_json(folder / NAMES, {})
+        survey = survey.model_copy(update={"rounds": ()}) if survey.budget else survey
     ledger = begin(survey, folder)
     if survey.budget:
         survey = run_race(survey, executor(ledger, watcher))
@@ -74,8 +79,11 @@ def begin(survey: Survey, folder: Path) -> Ledger:
     holds(folder, FILE, kind="survey")
     for candidate in survey.candidates():
         refuse_missing_trackers(candidate.recipe.training)
+    ledger = Ledger(folder)
+    if ledger.names():
+        ledger.refuse_others(survey.trials())
     write_text(folder / FILE, survey.to_yaml())
-    return Ledger(folder)
+    return ledger
 
 
 def continued(survey: Survey, folder: Path) -> Survey:

@@ -33,7 +33,7 @@ from mops.training.features import (
     build_table,
     training_rows,
 )
-from mops.training.machine import restored_threads
+from mops.training.machine import hold_folder, restored_threads
 from mops.training.meters import start_energy
 from mops.training.prepare import Prepared, prepare, selection_data, start_trainer
 from mops.training.run import Paused, Run
@@ -194,14 +194,12 @@ def train_batch(
     """Train runs as one computation. An error of one run does not stop the others."""
     results: Results = {}
     trainers: list[tuple[PlannedRun, Trainer]] = []
-    with ExitStack() as trackers:
+    with ExitStack() as held:
         for run in batch:
             try:
+                held.enter_context(hold_folder(run.folder))
                 trainer = build_trainer(run, encoder, tables)
-                single_run.begin_folder(run.folder, run.ready.recipe)
-                size = trainer.state.curve_bytes
-                tracked = trainer.curve.tracked(run.ready.recipe, run.folder, size, run.label)
-                trackers.enter_context(tracked)
+                held.enter_context(single_run.begun(trainer, run.ready, run.label))
                 trainers.append((run, trainer))
             except RunError as error:  # a state that cannot be read, a folder without space
                 results[run.folder] = error

@@ -1,9 +1,10 @@
 """Checkpoints: all that a run needs to resume, in one file that appears complete or not at all."""
 
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mops.model.pretrained import check_tensors, read_tensors, write_tensors
 from mops.training.step import Learner
 
 STATE, BEST = "state/state.safetensors", "state/best-{}.safetensors"  # in the folder of a run
+START_AGAIN = "delete the run folder and start again"
 ALL = "all"  # who chooses a best state: all validation rows; else one of their halves
 
 
@@ -68,17 +70,16 @@ def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
 
 def load(path: Path, learner: Learner, key: str) -> TrainerState:
     """Put saved weights, moments and states back."""
-    try:
-        tensors, facts = read_tensors(path)
-    except OSError as cause:
-        raise RunError(
-            f"{path} cannot be read: {cause.strerror}; delete the run folder and start again"
-        ) from cause
+    tensors, facts = read_state(path)
     if facts["key"] != key:
         raise RecipeError(
-            f"{path.parent.parent} was started on other data or other encoder weights; "
-            "put the files back as they were or name another folder with --out"
+            f"{path.parent.parent} was started on other data, with another encoder (weights, "
+            "tokenizer or config) or by an older mops; put the files back as they were or name "
+            "another folder with --out"
         )
+    state = TrainerState(**json.loads(facts["progress"]))
+    for chooser, (_, step) in state.best.items():
+        read_best(path.parents[1], chooser, step, state.step, names=())
     restore_weights(path, learner.network, within("weights", tensors))
     for part, holder in learner.stateful.items():
         holder.load_state_dict(within(part, tensors))
@@ -90,7 +91,18 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         }
         if moments:
             learner.optimizer.state[parameter] = moments
-    return TrainerState(**json.loads(facts["progress"]))
+    return state
+
+
+def read_state(
+    path: Path, names: Collection[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a saved state and the facts beside them."""
+    try:
+        return read_tensors(path, names)
+    except OSError as cause:
+        why = cause.strerror or "it is missing"
+        raise RunError(f"{path} cannot be read: {why}; {START_AGAIN}") from cause
 
 
 def saved_step(path: Path) -> int:
@@ -103,20 +115,21 @@ def saved_step(path: Path) -> int:
 
 def save_best(
     folder: Path,
-    choosers: Iterable[str],
+    choosers: Mapping[str, tuple[float, int]],
     network: Network,
     chosen: Mapping[str, Mapping[str, Tensor]],
 ) -> None:
-    """Keep the weights for each chooser; equal ones get a link to the same file.
+    """Keep the weights for each chooser (-> score, step); equal ones get a link to the same file.
 
     `chosen` are tensors that a chooser puts in the place of the network's.
     """
     first = None
-    for chooser in choosers:
+    for chooser, (_, step) in choosers.items():
         path, own = folder / BEST.format(chooser), chosen.get(chooser)
         with atomic_write(path) as draft:
             if first is None or own:
-                write_tensors(draft, learned_weights(network) | dict(own or {}))
+                tensors = learned_weights(network) | dict(own or {})
+                write_tensors(draft, tensors, {"step": str(step)})
             else:
                 link(first, draft)
         first = path
@@ -130,10 +143,32 @@ def link(path: Path, other: Path) -> None:
         shutil.copyfile(path, other)
 
 
-def restore_best(folder: Path, chooser: str, network: Network) -> None:
-    """Put the best state of a chooser into a network; without one nothing happens."""
-    if (path := folder / BEST.format(chooser)).is_file():
-        restore_weights(path, network, read_tensors(path)[0])
+def restore_best(folder: Path, chooser: str, step: int, network: Network) -> None:
+    """Put the best state of a chooser, which is of this step, into a network."""
+    tensors = read_best(folder, chooser, step)
+    restore_weights(folder / BEST.format(chooser), network, tensors)
+
+
+def read_best(
+    folder: Path,
+    chooser: str,
+    step: int,
+    now: float = math.inf,
+    names: Collection[str] | None = None,
+) -> dict[str, Tensor]:
+    """The best state of a chooser, if it is of this step.
+
+    One from after the step `now` is let pass: a killed run wrote it, and will write it again.
+    """
+    path = folder / BEST.format(chooser)
+    tensors, facts = read_state(path, names)
+    kept = int(facts.get("step", -1))
+    if kept != step and kept <= now:
+        raise RunError(
+            f"{path} is the state of step {kept}, and the best one was that of step {step}; "
+            f"{START_AGAIN}"
+        )
+    return tensors
 
 
 def updated_parameters(learner: Learner) -> Iterator[tuple[str, Parameter]]:
@@ -163,6 +198,6 @@ def restore_weights(path: Path, network: Network, weights: Mapping[str, Tensor])
     try:
         check_tensors(path, weights, ours)
     except EncoderError as cause:
-        raise RunError(f"{cause}; delete the run folder and start again") from cause
+        raise RunError(f"{cause}; {START_AGAIN}") from cause
     for key, weight in ours.items():
         weight.copy_(weights[key])

@@ -15,7 +15,13 @@ from statistics import fmean
 import numpy as np
 
 from mops.data.dataset import read_dataset
-from mops.evaluate.evaluate import read_columns, read_predictions, score_table, write_columns
+from mops.evaluate.evaluate import (
+    digest_predictions,
+    read_columns,
+    read_predictions,
+    score_table,
+    write_columns,
+)
 from mops.evaluate.metrics import score, standard_error
 from mops.record import Metrics, Record
 from mops.tasks import Task
@@ -58,6 +64,7 @@ def join_folds(
         train_info=replace(infos[0], run_seconds=seconds, best_score=fmean(best) if best else None),
         scores=score_table(tasks, scores, tuple(untrained)),
         warnings=tuple(warnings),
+        predictions_sha256=digest_predictions(folder),
         meta_info=replace(first.meta_info, data_notes=(note, *first.meta_info.data_notes)),
     )
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -16,10 +16,41 @@ from typing import TypeVar
 import torch
 
 from mops.config.training import Training
-from mops.errors import UsageError
+from mops.errors import RunError, UsageError
 from mops.training.distributed import world_size
 
+try:
+    import fcntl
+except ImportError:  # not on Windows, where folders are not locked
+    fcntl = None  # type: ignore[assignment]
+
 T = TypeVar("T")
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Refuse a folder in which another process works; the system releases it with the process.
+
+    A file system without such locks, and a folder that cannot be made, are let pass.
+    """
+    held = -1
+    try:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            held = os.open(folder, os.O_RDONLY) if fcntl else -1
+        if held >= 0:
+            with suppress(OSError):
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise RunError(
+                        f"another process is training in {folder}; wait until it has ended, or "
+                        "name another folder with --out"
+                    ) from None
+        yield
+    finally:
+        if held >= 0:
+            os.close(held)
 
 
 def choose_device(name: str) -> str:

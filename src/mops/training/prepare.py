@@ -70,9 +70,10 @@ class Prepared:
     @property
     def digests(self) -> dict[str, Any]:
         """Name the data, the encoder and the model that the network grows from."""
-        data, encoder = dict(self.dataset.digests), self.source.digest
+        source = self.source
         base = {"base_sha256": self.base.digest} if self.base else {}
-        return {"data_sha256": data, "encoder_sha256": encoder, **base}
+        encoder = {"encoder_sha256": source.digest, "encoder_files_sha256": source.files_digest}
+        return {"data_sha256": dict(self.dataset.digests), **encoder, **base}
 
     @property
     def entries(self) -> dict[str, TaskEntry]:
@@ -88,8 +89,8 @@ class Prepared:
             self.base.copy_owners(network, owners)
 
     def is_other_data(self, meta_info: Mapping[str, Any]) -> bool:
-        """Whether a record was made of other data or another encoder."""
-        return any(meta_info[key] != digest for key, digest in self.digests.items())
+        """Whether a record was made of other data or another encoder, as far as it says so."""
+        return any(meta_info.get(key) not in ("", digest) for key, digest in self.digests.items())
 
     @cached_property
     def key(self) -> str:

@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,7 @@ from mops.data.batches import Batch, TaskData
 from mops.data.dataset import FileRows
 from mops.data.schedule import PlannedStage, Schedule, generator
 from mops.data.tokenizer import load_tokenizer
-from mops.errors import UsageError
+from mops.errors import RunError, UsageError
 from mops.files import atomic_write, holds, remove_drafts, write_text
 from mops.model import pretrained
 from mops.model.network import Network
@@ -30,8 +31,8 @@ from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, Source, read_conf
 from mops.plans.catalog import DEFAULT
 from mops.record import read_curve
 from mops.training import masked_words
-from mops.training.checkpoint import ALL, TrainerState
-from mops.training.machine import restored_threads
+from mops.training.checkpoint import ALL, START_AGAIN, TrainerState
+from mops.training.machine import hold_folder, restored_threads
 from mops.training.masked_words import HEADS, TEXT, held_out_losses, word_head
 from mops.training.prepare import Prepared, choose_precision, meta_info, prepare, start_trainer
 from mops.training.run import refuse_other_work
@@ -75,12 +76,16 @@ def pretrain(
         shutil.rmtree(folder / "state", ignore_errors=True)  # a kill may have left it
         return Pretrained(folder, record, was_finished=True)
     watcher.phase("tokenising")
-    objective, trainer = build_trainer(folder, ready, batch_size)
-    remove_drafts(folder)
-    write_text(folder / SETTINGS, json.dumps(settings, indent=2))
-    with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes):
+    with ExitStack() as held:
+        held.enter_context(hold_folder(folder))
+        objective, trainer = build_trainer(folder, ready, batch_size)
+        remove_drafts(folder)
+        write_text(folder / SETTINGS, json.dumps(settings, indent=2))
+        held.enter_context(trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes))
         if not trainer.state.evaluations:
             trainer.evaluate(watcher)
+        if not any("held_out" in line for line in read_curve(trainer.curve.path)):
+            raise RunError(f"{trainer.curve.path} is gone; {START_AGAIN}")
         trainer.run(watcher)
         trainer.restore_best()
         watcher.phase("writing")

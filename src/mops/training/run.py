@@ -2,8 +2,8 @@
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from mops.data.dataset import SPLITS, encode_targets
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import task_budgets
 from mops.data.splits import HALVES, Row, cut_halves
-from mops.errors import RecipeError
+from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
 from mops.files import holds, remove_drafts, write_text
@@ -39,9 +39,10 @@ from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group, world_size
 from mops.training.folds import join_folds
 from mops.training.grow import prepare_growth
-from mops.training.machine import peak_memory, restored_threads
+from mops.training.machine import hold_folder, peak_memory, restored_threads
 from mops.training.meters import make_request, measure_latency
 from mops.training.prepare import Prepared, build_trainer, meta_info, prepare
+from mops.training.references import below_references, measure_references
 from mops.training.tracking import Label, Tell, Watcher, final_scores
 from mops.training.trainer import Trainer
 from mops.yaml_io import read_yaml
@@ -128,7 +129,8 @@ def train_until(
 ) -> Run | Paused:
     """`train`, but at most to a fraction of the steps; the next call continues."""
     if recipe.training.folds:
-        return train_folds(recipe, folder, watcher or Watcher(), label, until)
+        with hold_folder(folder):
+            return train_folds(recipe, folder, watcher or Watcher(), label, until)
     with process_group() as group:  # the first process writes the files
         watcher = watcher if watcher and group.is_first else Watcher()
         ready = (prepare_growth if recipe.base else prepare)(recipe, watcher.phase)
@@ -136,16 +138,18 @@ def train_until(
         found = finished_run(folder, ready) if group.is_first else None
         if group.broadcast(found is not None):
             return found or Run(folder, read_record(folder / "record.json"), was_finished=True)
-        watcher.phase("tokenising")
-        trainer = build_trainer(folder, ready, group)
-        group.check_equal("the saved state", lambda: trainer.state.step)
-        if group.is_first:
-            begin_folder(folder, ready.recipe)
-        schedule = trainer.schedule
-        planned = PlannedRun(ready.recipe, ready.layout, schedule)
-        watcher.planned(task_budgets(schedule), planned_warnings(planned))
-        curve, size = trainer.curve, trainer.state.curve_bytes
-        with curve.tracked(ready.recipe, folder, size, label) if group.is_first else nullcontext():
+        with ExitStack() as held:
+            if group.is_first:
+                held.enter_context(hold_folder(folder))
+            watcher.phase("tokenising")
+            trainer = build_trainer(folder, ready, group)
+            group.check_equal("the saved state", lambda: trainer.state.step)
+            if group.is_first:
+                held.enter_context(begun(trainer, ready, label))
+            schedule = trainer.schedule
+            planned = PlannedRun(ready.recipe, ready.layout, schedule)
+            doubts = ready.dataset.doubts
+            watcher.planned(task_budgets(schedule), [*doubts, *planned_warnings(planned)])
             trainer.run(watcher, until)
             if not trainer.is_done:
                 return Paused(trainer.state.best_score, trainer.run_seconds)
@@ -207,9 +211,20 @@ def refuse_other_work(
         )
     if is_other_data:
         raise RecipeError(
-            f"{folder} holds this {kind}, finished, but the data or the encoder's weights have "
-            "changed since; name another folder with --out"
+            f"{folder} holds this {kind}, finished, but the data or the encoder (weights, "
+            "tokenizer or config) have changed since; name another folder with --out"
         )
+
+
+@contextmanager
+def begun(trainer: Trainer, ready: Prepared, label: Label | None) -> Iterator[None]:
+    """The folder of a run while it is trained: its recipe, its curve and its trackers."""
+    folder, recipe = trainer.folder, ready.recipe
+    if finished_run(folder, ready):  # it was not when this process looked for the first time
+        raise RunError(f"another process has just finished {folder}; give the command again")
+    begin_folder(folder, recipe)
+    with trainer.curve.tracked(recipe, folder, trainer.state.curve_bytes, label):
+        yield
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:
@@ -243,14 +258,18 @@ def conclude(
     facts["main_scores"] = {**known.get("main_scores", {}), **scores.main}
     facts["untrained"] = [*known.get("untrained", ()), *untrained]
     warnings += training_warnings(ready, trainer, untrained)
+    watcher.phase("comparing with the untrained encoder")
+    measured: dict[str, Any] = {"peak_memory_bytes": peak_memory()}  # without what follows
+    references = measure_references(ready)
+    warnings += below_references(references, scores)
     training = {"steps": trainer.state.step, "seconds": trainer.state.seconds}
     facts |= {"warnings": warnings, "training": training}
     write_facts(folder, trainer.network.layout, facts)
-    latency = {}
     if answering is Predictor:  # not one of many networks on one encoder
         row = make_request(ready.dataset, 1)
-        latency = measure_latency(Predictor(bundle, ready.device), row, ready.device)
-    record = build_record(ready, trainer, scores, warnings, latency)
+        measured |= measure_latency(Predictor(bundle, ready.device), row, ready.device)
+    record = build_record(ready, trainer, scores, warnings, measured)
+    record = replace(record, references=references)
     write_text(trainer.folder / "record.json", record.to_json())
     trainer.curve.end(final_scores(scores))
     shutil.rmtree(trainer.folder / "state", ignore_errors=True)
@@ -322,7 +341,7 @@ def cross_fit(
         is_same = chooser in best and best[chooser][1] == trainer.state.best_step
         if chooser not in best or (is_same and not bundle.network.thresholds):
             continue
-        restore_best(trainer.folder, chooser, bundle.network)
+        restore_best(trainer.folder, chooser, best[chooser][1], bundle.network)
         chosen = {
             name: np.flatnonzero(np.array(cut_halves(rows)) == half)
             for name, (rows, _) in validation.items()
@@ -338,7 +357,7 @@ def build_record(
     trainer: Trainer,
     scores: RunScores,
     warnings: Sequence[str],
-    latency: Mapping[str, Any],
+    measured: Mapping[str, Any],
 ) -> Record:
     recipe, training = ready.recipe, train_info(trainer)
     started = trainer.folder / "state" / "started"
@@ -354,9 +373,10 @@ def build_record(
         ),
         train_info=training,
         scores=scores,
-        costs=run_costs(trainer, training, latency),
+        costs=run_costs(trainer, training, measured),
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
+        predictions_sha256=evaluate.digest_predictions(trainer.folder),
     )
 
 
@@ -365,6 +385,7 @@ def training_warnings(ready: Prepared, trainer: Trainer, untrained: Sequence[str
     training = train_info(trainer)
     planned = PlannedRun(ready.recipe, ready.layout, trainer.schedule)
     return [
+        *ready.dataset.doubts,
         *(f"{name}: no training step was taken for it" for name in untrained),
         *planned_warnings(planned, untrained),
         *([BEST_LAST] if training.is_best_last else ()),
@@ -411,16 +432,15 @@ def train_info(trainer: Trainer) -> TrainInfo:
     )
 
 
-def run_costs(trainer: Trainer, training: TrainInfo, latency: Mapping[str, Any]) -> RunCosts:
+def run_costs(trainer: Trainer, training: TrainInfo, measured: Mapping[str, Any]) -> RunCosts:
     """Weights and training state apart; time of training steps only."""
     tables = {name: data.tokens for name, data in trainer.objective.data.items()}
     joules = trainer.state.joules
     return RunCosts(
         **analytic_costs(trainer.network.layout, trainer.schedule, tables),
-        **latency,
+        **measured,
         train_seconds=training.train_seconds,
         train_joules=None if math.isnan(joules) else joules,
         step_seconds_median=training.step_seconds_median,
-        peak_memory_bytes=peak_memory(),
         bundle_bytes=sum(file.stat().st_size for file in (trainer.folder / "model").iterdir()),
     )

@@ -46,6 +46,10 @@ Parameters = Mapping[str, Any]  # a recipe, flat
 Tell = Callable[[str], None]  # gets what is being done now
 
 
+class CurveWarning(UserWarning):
+    """The curve is not complete; the result of the run does not depend on it."""
+
+
 class TrackerWarning(UserWarning):
     """A tracker failed; the run continues without it."""
 
@@ -109,6 +113,10 @@ class Curve:
         keys: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         parameters = dict(flat(recipe.to_data(), "."))
         text = self.path.read_bytes() if self.path.is_file() else b""
+        if len(text) < size:
+            size = text.rfind(b"\n") + 1
+            lost = f"{self.path} was removed or cut since the last save; its lines are lost"
+            warnings.warn(f"{lost}, the run goes on", CurveWarning, stacklevel=1)
 
         def open_tracker(name: str) -> None:
             self.trackers[name] = TRACKERS[name](label, parameters, keys.get(name, ""))

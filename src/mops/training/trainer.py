@@ -259,7 +259,9 @@ class Trainer:
         """Training is over: go back to the best state, if any, without gradients and moments."""
         self.learner.optimizer.zero_grad(set_to_none=True)
         self.learner.optimizer.state.clear()
-        checkpoint.restore_best(self.folder, checkpoint.ALL, self.network)
+        if checkpoint.ALL in self.state.best:
+            best_step = self.state.best_step
+            checkpoint.restore_best(self.folder, checkpoint.ALL, best_step, self.network)
 
     def log(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """A line of the curve, which the first process writes."""

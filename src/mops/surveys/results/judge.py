@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
@@ -13,16 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.config.recipe import to_recipe
+from mops.config.recipe import differing_key, to_recipe
 from mops.errors import MopsError, RunError, UsageError
 from mops.evaluate.cost import tm_relative
 from mops.evaluate.evaluate import JUDGING, PredictionRows, read_predictions
 from mops.evaluate.metrics import EQUAL, Weights, overall_scores, score, soft_key
 from mops.evaluate.statistics import mcnemar_by_task, mean_covariance, row_covariance, row_noise
+from mops.files import file_digest
 from mops.kinds.metrics import as_bytes
 from mops.record import Record, read_record
-from mops.surveys.design import Survey
-from mops.surveys.ledger import Candidate, Ledger, Trial, read_json
+from mops.surveys.design import Survey, read_survey
+from mops.surveys.ledger import Candidate, Ledger, Trial, read_json, settings_of
 from mops.surveys.results.caveats import find_caveats
 from mops.surveys.results.results import (
     COST_PASS,
@@ -38,8 +40,13 @@ from mops.surveys.results.results import (
     MissingTrial,
     Results,
     TrialResult,
+    read_results,
 )
 
+JUDGED = (  # what results depend on
+    "survey.yaml", "names.json", "costs.json", "failed/*.json", "paused/*.json",
+    "trials/*/record.json", "trials/*/predictions/*.csv",
+)  # fmt: skip
 TOLERANCE = 1e-6  # between recorded and recomputed scores: summation order
 
 
@@ -67,10 +74,35 @@ def judge_survey(survey: Survey, folder: Path, rows: RowChoice | None = None) ->
         on=survey.on,
         seeds=tuple(dict.fromkeys(trial.seed for trial in survey.trials())),
         rounds=survey.rounds,
+        key=digest_files(folder),
     )
     trials = Ledger(folder).with_ids(survey.trials())
     found = [read_trial(trial, folder, survey.on) for trial in trials]
     return judge_trials(design, [on_rows(one, rows) for one in found] if rows else found)
+
+
+def read_judged(folder: Path) -> Results:
+    """The stored results of a survey, if they are of the files that are there; else judged again.
+
+    A folder with nothing but stored results is taken at its word.
+    """
+    stored, design = folder / "summary.json", folder / "survey.yaml"
+    if not design.is_file():
+        return read_results(folder)
+    with suppress(UsageError):  # there are none, or of another version
+        results = read_results(stored)
+        if results.key == digest_files(folder):
+            return results
+    return judge_survey(read_survey(design), folder)
+
+
+def digest_files(folder: Path) -> str:
+    """A digest of everything that a survey is judged by."""
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in JUDGED for path in folder.glob(pattern)):
+        with suppress(FileNotFoundError):  # a survey may be running
+            digest.update(f"{path.relative_to(folder)} {file_digest(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def judge_run(folder: Path) -> Results:
@@ -94,11 +126,21 @@ def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]
         design,
         tasks={task: rows.task.score_name for one in finished for task, rows in one.judged.items()},
         rows={task: len(rows.targets) for one in finished for task, rows in one.judged.items()},
+        references=join_references([one.record for one in finished]),
         missing=tuple(sorted(missing, key=lambda one: STATES.index(one.state))),
     )
     for members in group_by_tasks(finished, design.baseline):
         results = add_group(results, members, measured)
     return replace(results, caveats=tuple(find_caveats(results)))
+
+
+def join_references(records: Sequence[Record]) -> dict[str, Mapping[str, float]]:
+    """Those of all trials; with several encoders, of each."""
+    known = {
+        (Path(r.meta_info.encoder).name, n): s for r in records for n, s in r.references.items()
+    }
+    has_several = len({encoder for encoder, _ in known}) > 1
+    return {f"{n} ({own})" if has_several else n: scores for (own, n), scores in known.items()}
 
 
 def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTrial:
@@ -122,14 +164,18 @@ def missing_trial(trial: Trial, state: str, reason: str) -> MissingTrial:
 
 
 def check_trial(trial: Trial, run: Path, on: str) -> FinishedTrial:
-    """The trial, or an error if its predictions do not give its recorded scores."""
+    """The trial, or an error if its record or its predictions are not its own."""
     record = read_record(run / "record.json")
     scores, recipe = record.scores, to_recipe(dict(record.run_info.recipe), where=str(run))
+    if other := differing_key(settings_of(trial.recipe), settings_of(recipe)):
+        raise RunError(f"{run}: its record is of another training ({other})")
     tasks = recipe.task_values()
     digest, judged = hashlib.sha256(), {}
     for name in (name for name in scores.tasks if name not in scores.untrained):
         path = run / "predictions" / f"{name}-{on}.csv"
         rows = judged[name] = read_predictions(path, tasks[name])
+        if record.predictions_sha256.get(path.name) not in (None, file_digest(path)):
+            raise RunError(f"{path}: its digest is another: not the predictions that were recorded")
         for problem in find_mismatches(rows, scores.tasks[name].get(on, {})):
             raise RunError(f"{path}: {problem}: not the predictions that were recorded")
         digest.update(f"{name}:".encode() + as_bytes(rows.values))

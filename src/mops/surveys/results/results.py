@@ -154,6 +154,9 @@ class Results:
     rounds: tuple[Round, ...] = ()  # of a race, or of seeds that were added
     missing: tuple[MissingTrial, ...] = ()
     caveats: tuple[Caveat, ...] = ()
+    # Of what needs no training: reference -> task -> score on a sample of the validation rows.
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    key: str = ""  # a digest of the files that were judged
     format: int = FORMAT
 
     def __getitem__(self, name: str) -> CandidateResult:

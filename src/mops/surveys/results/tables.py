@@ -1,6 +1,6 @@
 """The tables of `Results`, for the screen and the report."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from statistics import fmean
@@ -36,6 +36,10 @@ COSTS = {  # cost -> (column, format)
 TESTED = ("stderr", "low", "high", "p", "is_significant")  # behind a difference
 INTERVAL = "{0.mean:+.3f} [{0.low:+.3f}, {0.high:+.3f}]"
 PLAIN = "{0.mean:+.3f}"
+REFERENCES = (
+    "Untrained encoder (cosine) and linear probe (ridge regression on the encoder's vectors of at "
+    "most 500 training rows): what needs no training, on at most 1,000 validation rows."
+)
 BEST = "Best?: the best candidate is among these with 95 % confidence."
 
 
@@ -101,12 +105,28 @@ def score_table(results: Results) -> Table:
         )
         for one in results.candidates
     )
+    rows += reference_rows(results, (EMPTY,), 1)
     note = (
         "Mean over seeds ± one standard error, of rows and runs; spread: of overall between seeds. "
-        f"{BEST} {seeds_note(results)}"
+        f"{BEST} {seeds_note(results)} {REFERENCES if results.references else ''}"
     )
     columns = ("best?", "candidate", "overall", "normalised", *results.tasks, "spread")
     return Table("scores", "Scores", columns, rows, note)
+
+
+def reference_rows(
+    results: Results, between: Sequence[Cell], after: int
+) -> tuple[tuple[Cell, ...], ...]:
+    """Rows for what needs no training, under the columns best?, candidate, overall, some between,
+    the tasks, and some more.
+    """
+    rows = []
+    for name, scores in results.references.items():
+        own = [scores.get(task) for task in results.tasks]
+        overall = None if None in own else fmean(value for value in own if value is not None)
+        cells = (number_cell(value, "{:.3f}") for value in own)
+        rows.append((EMPTY, Cell(name), number_cell(overall, "{:.3f}"), *between, *cells))
+    return tuple((*row, *[EMPTY] * after) for row in rows)
 
 
 def seeds_note(results: Results) -> str:
