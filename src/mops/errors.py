@@ -7,13 +7,14 @@ MopsError
 │   ├── DataError       a data file or a row in it
 │   └── EncoderError    a folder of pretrained weights, or a bundle
 └── RunError            a run that started and failed (exit 1)
-    └── GuardError      a guard found that the result would be meaningless
+    ├── GuardError      a guard found that the result would be meaningless
+    └── OutputError     a model whose outputs are not finite numbers
 
 Every message is one line: what is wrong, what was found, what is allowed, what to do.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class MopsError(Exception):
@@ -50,6 +51,18 @@ class RunError(MopsError):
 
 class GuardError(RunError):
     """A guard stopped the run because its result would be meaningless."""
+
+
+class OutputError(RunError):
+    """A model gave no number for some rows: its weights are damaged, or have diverged."""
+
+    def __init__(self, task: str, rows: Sequence[int], where: str = "") -> None:
+        super().__init__(
+            f"task {task!r}: the output for {where or f'row {rows[0] + 1}'} is not a finite "
+            "number, so there is no answer; the weights are damaged or the training has diverged: "
+            "train again with a lower learning rate, or fetch the model again"
+        )
+        self.task, self.rows = task, rows
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -13,12 +13,15 @@ from io import StringIO
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
-from building import THREE_TASKS, build_network, tiny_tokenizer
+from building import THREE_TASKS, VOCABULARY, build_network, tiny_tokenizer
+from mops.errors import RunError
 from mops.plans.shapes import Reading
 from mops.predict.bundle import Bundle, Predictor
 from mops.serve.app import Limits, Service, build_app
@@ -55,7 +58,9 @@ def test_the_answers_are_the_predictor_s(client: TestClient, predictor: Predicto
     answers = ask(client, {"id": 7, "text": "a film", "text_pair": "a movie"}).json()["answers"]
     texts = {SENTIMENT: ("a film",), PARAPHRASE: ("a film", "a movie")}
     texts[SIMILARITY] = texts[PARAPHRASE]
-    assert answers == [{"id": 7, **predict_items(predictor, [texts])[0]}]
+    [expected] = predict_items(predictor, [texts])
+    assert isinstance(expected, dict)
+    assert answers == [{"id": 7, **expected}]
     shares = answers[0][SENTIMENT]["probabilities"]
     assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
     assert answers[0][SENTIMENT]["prediction"] == max(shares, key=shares.get)
@@ -79,6 +84,39 @@ def test_an_error_belongs_to_its_item(client: TestClient) -> None:
     )
     assert "no task 'x'" in ask(client, items[0], tasks=["x"]).json()["answers"][0]["error"]
     assert ask(client).json()["answers"] == []
+
+
+def break_word(predictor: Predictor, word: str) -> None:
+    """Every output for a text with the word is NaN."""
+    with torch.no_grad():
+        embeddings = predictor.bundle.network.bank["embeddings"]  # type: ignore[attr-defined]
+        embeddings.word.weight[VOCABULARY.index(word)] = np.nan
+
+
+def test_an_output_that_is_no_number_is_an_error_of_its_item(
+    client: TestClient, predictor: Predictor, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = [{"text": first, "text_pair": second} for first in ("bat", "don") for second in "a,"]
+    items += [{"text": "bat"}, {"text": "don"}]
+    before = ask(client, *items).json()["answers"]
+    break_word(predictor, "a")
+    break_word(predictor, "don")
+    response = ask(client, *items)
+    assert response.status_code == 200
+    found = response.json()["answers"]
+    assert [n for n, answer in enumerate(found) if "error" in answer] == [0, 2, 3, 5]
+    assert [found[1], found[4]] == [before[1], before[4]]
+    assert set(found[0]) == {"id", "error"}
+    assert found[0]["error"].startswith("task 'paraphrase': the output for a text is not a finite")
+    assert found[5]["error"].startswith("task 'sentiment': the output for a text is not a finite")
+    assert {record.getMessage() for record in caplog.records} >= {found[n]["error"] for n in (0, 5)}
+
+
+def test_a_server_without_a_finite_output_does_not_start(predictor: Predictor) -> None:
+    break_word(predictor, "[CLS]")
+    refused = pytest.raises(RunError, match=r"^task 'sentiment': the output for a text is not a")
+    with refused, TestClient(build_app(Service(predictor, LIMITS))):
+        raise AssertionError("it has started")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from running import one_core, run_cli_with, run_python, world
 
@@ -169,6 +172,26 @@ def test_workers_that_cannot_start_end_the_server() -> None:
     assert done.returncode == 1
     assert "the server could not start; the log says why" in done.stderr
     assert "no model" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "last"), [("1", "task 'sentiment'"), ("2", "the log says why")]
+)
+def test_weights_that_are_not_finite_end_the_start(tmp_path: Path, workers: str, last: str) -> None:
+    with one_core():
+        model = shutil.copytree(world().run / "model", tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    weights["head/sentiment.output.bias"][1] = np.nan
+    save_file(weights, model / "model.safetensors")
+    (model / "manifest.json").unlink()  # as one of an earlier version
+    words = ("serve", str(model), "--port", "0", "--workers", workers)
+    done = run_python("-m", "mops", *words, timeout=120)
+    *events, error = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert error.startswith(f"mops: error: the server could not start; {last}")
+    logged = [json.loads(line)["event"] for line in events]
+    assert any(event.startswith("task 'sentiment': the output for a text") for event in logged)
 
 
 def test_a_port_that_is_taken_is_refused(

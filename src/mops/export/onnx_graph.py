@@ -8,7 +8,7 @@ Shapes: B sequences, L tokens of the longest, D width, E three widths, R rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -24,7 +24,7 @@ from mops.model.network import COSINE_SCALES, CosineHead, DenseHead, FieldAttent
 from mops.plans.layout import Layout, Route
 from mops.plans.rows import GATE, LAYER_PARTS, ON_TOP, AdapterSite
 from mops.plans.shapes import GLOBAL, Scope
-from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, is_apart, vectors_names
+from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, encoder_outputs, is_apart
 
 OPSET, IR_VERSION = 20, 10  # the first opset with Gelu, and its format
 HIDDEN = -1e9  # added to the score of a padded token; its weight becomes exactly zero
@@ -84,8 +84,7 @@ def norm(graph: Graph, name: str, module: Any, input: str) -> str:
 
 def chain(graph: Graph, name: str, module: Any, input: str) -> str:
     """A `Sequential`; one module may stand in several places, as activations do."""
-    places = (place for place, _ in module.named_modules(remove_duplicate=False))
-    inner = (f"{name}.{place}" for place in places if place and "." not in place)
+    inner = (f"{name}.{place}" for place in module._modules)
     return reduce(lambda x, each: graph.apply(each, x), inner, input)
 
 
@@ -179,8 +178,7 @@ def attend(
     if scope.rotary:
         query, key = (rotate(graph, x, scope.rotary, size, positions) for x in (query, key))
     turned = graph.add("Transpose", key, perm=[0, 1, 3, 2])
-    scores = graph.add("MatMul", query, turned)
-    scores = graph.add("Mul", scores, graph.constant(size**-0.5))
+    scores = graph.add("Mul", graph.add("MatMul", query, turned), graph.constant(size**-0.5))
     hidden = graph.add("Unsqueeze", hide(graph, mask_tokens(graph)), graph.constant([1]))
     scores = graph.add("Add", scores, hidden)
     if scope.reach:
@@ -331,17 +329,16 @@ POOLS: dict[str, Callable[[Graph, str], str]] = {
 # ------------------------------------------------------------------ heads
 
 
-def run_head(graph: Graph, network: Network, task: str, what: str = "logits") -> str:
-    """Pooled vectors through a task's pooler, late layers and head: `Network.task_outputs`."""
+def run_head(
+    graph: Graph, network: Network, tops: Mapping[str, str], task: str, what: str = "logits"
+) -> str:
+    """The tops of routes through a task's pooler, late layers and head: `Network.task_outputs`."""
     layout, route = network.layout, network.layout.routes[task]
-    vectors = reduce(
-        lambda x, owner: graph.apply(owner, x),
-        (*route.pooler, *route.late),
-        vectors_names(layout)[task],
-    )
+    owners = *route.pooler, *route.late
+    vectors = reduce(lambda x, owner: graph.apply(owner, x), owners, tops[task])
     fed = []
     for feed in route.feeds:
-        output = run_head(graph, network, feed.source, feed.what)
+        output = run_head(graph, network, tops, feed.source, feed.what)
         by_text = is_apart(layout, task) and not is_apart(layout, feed.source)
         fed.append(concat(graph, take_pairs(graph, output) if by_text else [output]))
     own = take_pairs(graph, vectors) if is_apart(layout, task) else [vectors]
@@ -429,14 +426,15 @@ HEAD_KINDS: dict[type[nn.Module], Callable[..., str]] = {
 @torch.no_grad()
 def build_model(network: Network) -> onnx.ModelProto:
     """The graph of all tasks."""
-    layout, graph = network.layout, Graph(network.bank)
-    names = vectors_names(layout)
-    for task, route in layout.routes.items():
-        pooled = POOLS[layout.reading.pool](graph, run_encoder(graph, layout, route))
-        graph.add("Identity", pooled, outputs=(names[task],))
+    layout, graph, tops = network.layout, Graph(network.bank), dict[str, str]()
+    for task, name in encoder_outputs(layout).items():
+        tops[task] = run_encoder(graph, layout, layout.routes[task])
+        if name != task:
+            pooled = POOLS[layout.reading.pool](graph, tops[task])
+            tops[task] = graph.add("Identity", pooled, outputs=(name,))
     graph.part = HEADS
     for task in layout.tasks:
-        output, threshold = run_head(graph, network, task), network.thresholds.get(task)
+        output, threshold = run_head(graph, network, tops, task), network.thresholds.get(task)
         cut = [] if threshold is None else [graph.weight(f"{task}/threshold", threshold)]
         graph.add("Sub" if cut else "Identity", output, *cut, outputs=(task,))
     inputs, outputs = describe_ends(network)
@@ -460,9 +458,11 @@ def describe_ends(network: Network) -> tuple[list[onnx.ValueInfoProto], ...]:
     number = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
     outputs = [
         number(name, shape=["batch", layout.encoder.width])
-        for name in dict.fromkeys(vectors_names(layout).values())
+        for name in dict.fromkeys(encoder_outputs(layout).values())
+        if name not in layout.tasks
     ]
     for name, task in layout.tasks.items():
         rows = "rows" if is_apart(layout, name) else "batch"
-        outputs.append(number(name, shape=[rows, task.outputs]))
+        tokens = ["length"] if task.answer.reads_words else []
+        outputs.append(number(name, shape=[rows, *tokens, task.outputs]))
     return inputs, outputs

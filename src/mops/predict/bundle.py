@@ -20,7 +20,7 @@ from mops.data.batches import TokenTable, tokenise
 from mops.data.frames import Frame
 from mops.data.splits import Row
 from mops.data.tokenizer import load_tokenizer
-from mops.errors import EncoderError, UsageError, nearest
+from mops.errors import EncoderError, OutputError, UsageError, nearest
 from mops.files import atomic_write, file_digest, write_text
 from mops.model.network import Network, shape_network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
@@ -32,7 +32,6 @@ from mops.predict.card import format_card
 from mops.predict.frames import read_texts, to_table
 from mops.predict.inference import (
     WINDOW,
-    OutputError,
     Outputs,
     Predictions,
     compute_outputs,
@@ -278,8 +277,8 @@ class Predictor:
             return self.predict_tasks(texts)
         except OutputError as error:
             own = next(n for n, tasks in enumerate(groups) if error.task in tasks)
-            where = windows[own][error.row].where
-            raise OutputError(error.task, error.row, where) from None
+            where = windows[own][error.rows[0]].where
+            raise OutputError(error.task, error.rows, where) from None
 
     def check_texts(self, task: str, texts: Texts) -> list[tuple[str, ...]]:
         """The texts as tuples; refuses texts that the task cannot read."""

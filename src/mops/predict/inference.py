@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mops.data.batches import Segment, TokenTable
-from mops.errors import RunError
+from mops.errors import OutputError
 from mops.kinds.metrics import Answers, known
 from mops.model.encoder import encode
 from mops.model.network import Network
@@ -91,23 +91,12 @@ class Predictions:
         return losses
 
 
-class OutputError(RunError):
-    """A network gave no number for a row: its weights are damaged, or have diverged."""
-
-    def __init__(self, task: str, row: int, where: str = "") -> None:
-        super().__init__(
-            f"task {task!r}: the output for {where or f'row {row + 1}'} is not a finite number, so "
-            "there is no answer; the weights are damaged or the training has diverged: train again "
-            "with a lower learning rate, or fetch the model again"
-        )
-        self.task, self.row = task, row
-
-
-def refuse_not_finite(task: str, outputs: Sequence[NDArray[np.floating[Any]]]) -> None:
-    """Outputs row by row."""
-    for row, own in enumerate(outputs):
-        if not np.isfinite(own).all():
-            raise OutputError(task, row)
+def refuse_not_finite(
+    task: str, outputs: Sequence[NDArray[np.floating[Any]]], first: int = 0
+) -> None:
+    """Outputs row by row, from the row with the number `first` on."""
+    if rows := [n for n, own in enumerate(outputs, first) if not np.isfinite(own).all()]:
+        raise OutputError(task, rows)
 
 
 def decide(task: Task, outputs: NDArray[np.float32]) -> Predictions:
@@ -133,14 +122,12 @@ def compute_outputs(
         network.eval()
     pack = pack or partial(pack_segments, layout=network.layout, device=device)
 
-    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints], rows: slice) -> Outputs:
+    def answer(segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
         vectors_SD, places, by_token = pool_segments(network, segments, numbers, pack)
         outputs: dict[str, Any] = {}
         for task, own in numbers.items():
             if task in by_token:
-                by_row = [by_token[task][n] for n in own]
-                refuse_not_finite(task, by_row)
-                outputs[task] = read_words(tables[task], rows, by_row)
+                outputs[task] = [by_token[task][n] for n in own]
                 continue
             places_N = torch.from_numpy(places[task][own]).to(device)
             vectors_ND = vectors_SD.index_select(0, places_N)
@@ -154,18 +141,24 @@ def compute_outputs(
 def answer_windows(
     layout: Layout,
     tables: Mapping[str, TokenTable],
-    answer: Callable[[Sequence[Segment], Mapping[str, Ints], slice], Outputs],
+    answer: Callable[[Sequence[Segment], Mapping[str, Ints]], Mapping[str, Any]],
 ) -> dict[str, NDArray[np.float32]]:
-    """The outputs for all rows, from the outputs for the distinct sequences of a window."""
+    """The outputs for all rows, from those that `answer` gives for the rows of a window.
+
+    For a task that answers each word these are the outputs of every token.
+    """
     outputs: dict[str, Any] = {}
+    of_words = {task for task in tables if layout.tasks[task].answer.reads_words}
     for task, table in tables.items():
         shape = (len(table), layout.tasks[task].outputs)
-        is_of_words = layout.tasks[task].answer.reads_words
-        outputs[task] = np.empty(shape[:1], object) if is_of_words else np.zeros(shape, np.float32)
+        outputs[task] = (
+            np.empty(shape[:1], object) if task in of_words else np.zeros(shape, np.float32)
+        )
     for start in range(0, max(map(len, tables.values()), default=0), WINDOW):
         rows = slice(start, start + WINDOW)
-        for task, found in answer(*find_distinct(tables, rows), rows).items():
-            outputs[task][rows] = found
+        for task, found in answer(*find_distinct(tables, rows)).items():
+            by_row = read_words(task, tables[task], rows, found) if task in of_words else found
+            outputs[task][rows] = by_row
     return outputs
 
 
@@ -228,8 +221,11 @@ def token_outputs(
         yield outputs_TO.float().cpu().numpy()
 
 
-def read_words(table: TokenTable, rows: slice, segments: Sequence[NDArray[np.float32]]) -> Answers:
+def read_words(
+    task: str, table: TokenTable, rows: slice, segments: Sequence[NDArray[np.float32]]
+) -> Answers:
     """The outputs of the words of each row, words x outputs; NaN for a word that was cut."""
+    refuse_not_finite(task, segments, rows.start)
     found = np.empty(len(segments), object)
     for n, (row, outputs_TO) in enumerate(zip(range(len(table))[rows], segments, strict=True)):
         places = table.word_places(row)

@@ -1,8 +1,9 @@
 """An exported model: its graph runs in ONNX Runtime instead of torch.
 
 The graph has the encoder of every branch of the plan, which gives a vector for each sequence, and
-a head for each task. A session is opened for the branches that some sequences need, and one for
-each head. Every distinct sequence is computed once, in batches of about equal length.
+a head for each task. A session is opened for the branches that some sequences need, with the heads
+of tagging tasks, and one for each other head. Every distinct sequence is computed once, in batches
+of about equal length.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from mops.config.training import TaskEntry
 from mops.data.batches import Segment
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import UsageError
+from mops.kinds.tags import as_objects
 from mops.plans.layout import Layout
 from mops.predict.bundle import GRAPH, Compute, Device, read_facts
 from mops.predict.inference import Ints, Outputs, answer_windows, chunks_by_length
 
 IDS, MASK, TYPES, PAIRS = "input_ids", "attention_mask", "token_type_ids", "pairs"  # inputs
 BATCH_TOKENS = 256  # padded; the activations of a layer stay in the processor's cache
-Vectors = Mapping[str, NDArray[np.float32]]  # name of an output -> a vector for each sequence
+Vectors = Mapping[str, Any]  # name of an output -> its value for each sequence
 
 
 def is_apart(layout: Layout, task: str) -> bool:
@@ -37,12 +39,17 @@ def is_apart(layout: Layout, task: str) -> bool:
     return layout.reading.of(task).texts_apart(layout.tasks[task].is_pair)
 
 
-def vectors_names(layout: Layout) -> dict[str, str]:
-    """Task -> the output with its sequences' vectors, which tasks on one branch share."""
+def encoder_outputs(layout: Layout) -> dict[str, str]:
+    """Task -> the output of its sequences: their vectors, which tasks on one branch share.
+
+    A task that answers each word has its own outputs there, for every token.
+    """
     top = layout.branches[-1]
     return {
-        task: f"vectors/{'+'.join(other for other in top if top[other] == top[task])}"
-        for task in layout.tasks
+        name: name
+        if task.answer.reads_words
+        else f"vectors/{'+'.join(other for other in top if top[other] == top[name])}"
+        for name, task in layout.tasks.items()
     }
 
 
@@ -51,7 +58,7 @@ class OnnxNetwork:
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self.path, self.layout = path, layout
-        self.names = vectors_names(layout)
+        self.names = encoder_outputs(layout)
         self.sessions: dict[tuple[str, ...], Any] = {}  # by outputs
         self.opening = Lock()
 
@@ -59,7 +66,7 @@ class OnnxNetwork:
         """The outputs of each task for every row of its table."""
         return answer_windows(self.layout, tables, self.answer)
 
-    def answer(self, segments: Sequence[Segment], numbers: Mapping[str, Ints], _: slice) -> Outputs:
+    def answer(self, segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
         """The outputs for rows, given as the numbers of their sequences."""
         vectors = self.encode(segments)
         return {
@@ -67,17 +74,21 @@ class OnnxNetwork:
             for task, own in numbers.items()
         }
 
-    def run_head(self, task: str, vectors_SD: NDArray[np.float32], own: Ints) -> Any:
-        name = self.names[task]
+    def run_head(self, task: str, vectors_SD: NDArray[Any], own: Ints) -> Any:
+        if (name := self.names[task]) == task:  # the encoder's session has run the head
+            return vectors_SD[own]
         feed: dict[str, Any] = {name: vectors_SD[own]}
         if is_apart(self.layout, task):
             feed = {name: vectors_SD, PAIRS: own.reshape(-1, 2)}
         return self.session(tuple(feed), (task,)).run(None, feed)[0]
 
     def encode(self, segments: Sequence[Segment]) -> Vectors:
-        """The vectors of each sequence at the top of every branch that it needs."""
+        """What the heads of its tasks need of each sequence, or what they give for each token."""
         shape = len(segments), self.layout.encoder.width
-        vectors = {name: np.zeros(shape, np.float32) for name in self.names.values()}
+        vectors: dict[str, Any] = {
+            name: np.empty(shape[:1], object) if name == task else np.zeros(shape, np.float32)
+            for task, name in self.names.items()
+        }
         inputs = (IDS, MASK, TYPES) if self.layout.encoder.types else (IDS, MASK)
         for outputs, numbers in self.group(segments).items():
             session = self.session(inputs, outputs)
@@ -86,7 +97,7 @@ class OnnxNetwork:
                 feed = pad_segments([segments[n] for n in places])
                 found = session.run(None, {name: feed[name] for name in inputs})
                 for name, values in zip(outputs, found, strict=True):
-                    vectors[name][places] = values
+                    vectors[name][places] = as_objects(values) if values.ndim == 3 else values
         return vectors
 
     def group(self, segments: Sequence[Segment]) -> dict[tuple[str, ...], Ints]:

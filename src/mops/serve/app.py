@@ -28,7 +28,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mops import __version__
-from mops.errors import nearest
+from mops.errors import RunError, nearest
 from mops.plans.picture import draw
 from mops.serve.batching import Answer, Batcher, Item, QueueFullError, predict_items
 from mops.serve.docs import describe
@@ -143,7 +143,7 @@ class Service:
             rest=self.rest,
         )
 
-    def compute(self, items: Sequence[Item]) -> list[Answer]:
+    def compute(self, items: Sequence[Item]) -> Sequence[Answer]:
         self.metrics.batch.observe(len(items))
         self.metrics.waiting.set(self.batcher.waiting_items)
         answers = predict_items(self.predictor, items)
@@ -158,11 +158,14 @@ class Service:
         self.give_back_memory()
 
     @asynccontextmanager
-    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         """Compute one answer, then serve; at the end finish what was accepted."""
         with self.batcher:
             example = {name: ("warm",) * len(task.text) for name, task in self.tasks.items()}
-            await asyncio.wrap_future(self.batcher.submit([example]))
+            [answer] = await asyncio.wrap_future(self.batcher.submit([example]))
+            if isinstance(answer, str):
+                app.state.problem = answer
+                raise RunError(answer)
             yield
 
     async def predict(self, request: Request, question: Question) -> dict[str, Any]:
@@ -172,9 +175,10 @@ class Service:
             raise HTTPException(413, f"{len(question.items)} items; at most {most} in a request")
         read = [read_item(one, question.tasks, self.tasks, self.limits) for one in question.items]
         answers = iter(await self.answer(request, [i for i in read if not isinstance(i, str)]))
+        found = [item if isinstance(item, str) else next(answers) for item in read]
         rows = [
-            {"id": texts.id} | ({"error": item} if isinstance(item, str) else next(answers))
-            for texts, item in zip(question.items, read, strict=True)
+            {"id": texts.id} | ({"error": one} if isinstance(one, str) else one)
+            for texts, one in zip(question.items, found, strict=True)
         ]
         seconds = time.perf_counter() - start
         self.metrics.seconds.observe(seconds)

@@ -16,12 +16,14 @@ from heapq import heapify, heappop, heappush
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Self
 
+from mops.errors import OutputError
+
 if TYPE_CHECKING:
     from mops.predict.bundle import Predictor
 
 Item = Mapping[str, tuple[str, ...]]  # task -> the texts that it reads
-Answer = dict[str, dict[str, Any]]  # task -> its prediction
-Compute = Callable[[Sequence[Item]], list[Answer]]
+Answer = dict[str, dict[str, Any]] | str  # task -> its prediction; or why there is none
+Compute = Callable[[Sequence[Item]], Sequence[Answer]]
 CHARACTERS_OF_A_TOKEN = 4  # of English text, about
 IDLE = 1.0  # seconds without a request until it rests
 log = logging.getLogger("mops.serve")
@@ -164,15 +166,24 @@ class Batcher:
         return sum(min(length, self.longest) for length in lengths)
 
 
-def predict_items(predictor: "Predictor", items: Sequence[Item]) -> list[Answer]:
-    """The answers of all tasks to their items, in one pass."""
+def predict_items(predictor: "Predictor", items: Sequence[Item]) -> Sequence[Answer]:
+    """The answers of all tasks to their items, in one pass; no answer without finite outputs."""
     places: dict[str, list[int]] = {}
     for number, item in enumerate(items):
         for task in item:
             places.setdefault(task, []).append(number)
     texts = {task: [items[number][task] for number in own] for task, own in places.items()}
-    answers: list[Answer] = [{} for _ in items]
-    for task, found in predictor.predict_tasks(texts).items():
+    try:
+        predictions = predictor.predict_tasks(texts)
+    except OutputError as error:
+        problem = str(OutputError(error.task, (), "a text"))
+        log.error(problem)
+        wrong = {places[error.task][row] for row in error.rows}
+        sound = [item for number, item in enumerate(items) if number not in wrong]
+        rest = iter(predict_items(predictor, sound))
+        return [problem if number in wrong else next(rest) for number in range(len(items))]
+    answers = [dict[str, dict[str, Any]]() for _ in items]
+    for task, found in predictions.items():
         for number, answer in zip(places[task], found.as_data(), strict=True):
             answers[number][task] = answer
     return answers

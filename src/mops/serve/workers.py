@@ -60,7 +60,8 @@ def serve(app: FastAPI, *, workers: int = 1, **options: Any) -> None:
     """Answer requests until a signal; then finish what was accepted."""
     config = uvicorn.Config(app, access_log=False, log_config=dict(LOGGING), **options)
     if not (run(config) if workers == 1 else run_workers(config, workers)):
-        raise RunError("the server could not start; the log says why")
+        problem = getattr(app.state, "problem", "the log says why")  # workers have their own
+        raise RunError(f"the server could not start; {problem}")
 
 
 def run(config: uvicorn.Config, sockets: list[socket.socket] | None = None) -> bool:
@@ -68,7 +69,8 @@ def run(config: uvicorn.Config, sockets: list[socket.socket] | None = None) -> b
     server = uvicorn.Server(config)
     config.app.state.is_ending = lambda: server.should_exit  # type: ignore[union-attr]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
-    with suppress(KeyboardInterrupt):  # when all has been answered
+    # After a signal, when all has been answered; and where it cannot start.
+    with suppress(KeyboardInterrupt, SystemExit):
         server.run(sockets)
     return server.started
 
@@ -95,8 +97,8 @@ def run_workers(config: uvicorn.Config, count: int) -> bool:
     processes = [start() for _ in range(count)]
     can_begin = True
     while can_begin and not signal.sigtimedwait(STOP, LOOK):
-        can_begin = all(each.exitcode != FAILED for each in processes)
-        processes = [replace_dead(each) for each in processes]
+        if can_begin := all(each.exitcode != FAILED for each in processes):
+            processes = [replace_dead(each) for each in processes]
     for end in (BaseProcess.terminate, BaseProcess.join):
         for each in processes:
             end(each)
