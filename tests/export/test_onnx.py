@@ -19,7 +19,18 @@ import onnx
 from onnxruntime import InferenceSession
 
 import mops
-from building import DEPTH, FAMILIES, NAMES, build_network, outputs_of, segment, shake, tiny_shape
+from building import (
+    DEPTH,
+    FAMILIES,
+    NAMES,
+    THREE_TASKS,
+    build_network,
+    hidden_of,
+    outputs_of,
+    segment,
+    shake,
+    tiny_shape,
+)
 from mops.data.batches import Segment
 from mops.errors import GuardError, UsageError
 from mops.export import onnx as export
@@ -32,6 +43,7 @@ from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import GRAPH, load_bundle
 from mops.predict.inference import compute_outputs
 from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, OnnxNetwork, is_apart, pad_segments
+from mops.tasks import Task
 from running import World, run_cli_with, world
 
 SENTIMENT, PARAPHRASE, SIMILARITY = NAMES
@@ -51,6 +63,7 @@ GATED = SharingPlan(
     ),
 )
 WEIGHED = SharingPlan(name="weighed", feeds=(Feed(source="*", target="*", combine="attention"),))
+SPANS = Task(name="spans", type="tagging", text=("text",), label="tags", labels=("B", "I", "O"))
 PLANS = (*every_plan(DEPTH, NAMES), GATED, WEIGHED)
 LENGTHS = (3, 17, 1, 40, 9, 9)
 over_pairs = pytest.mark.parametrize("pair", ["bi", "cross"])
@@ -126,6 +139,28 @@ def test_hidden_vectors_are_fed(pair: str) -> None:
     plan = SharingPlan(name="fed", feeds=(Feed(source="*", target="*", what="hidden"),))
     heads = dict.fromkeys(NAMES, HeadShape(kind="mlp", width=12))
     assert_same(shaken(plan, reading=Reading(pair=pair, heads=heads)))
+
+
+@pytest.mark.parametrize("pool", ["pooler", "mean"])
+@pytest.mark.parametrize("plan", ["shared", "hybrid:2", "separate", "late:SIS"])
+def test_a_tagging_task_has_outputs_for_each_token(plan: str, pool: str, tmp_path: Path) -> None:
+    heads = {"spans": HeadShape(kind="mlp", width=12, norm=True)}
+    tasks, reading = (*THREE_TASKS, SPANS), Reading(pair="bi", pool=pool, heads=heads)
+    network = shaken(plan, tasks=tasks, reading=reading)
+    segments = [segment(n, seed, ("spans",)) for seed, n in enumerate(LENGTHS)]
+    found = run_whole(build_model(network), segments)["spans"]
+    assert found.shape == (len(LENGTHS), max(LENGTHS), 3)
+    hidden = hidden_of(network, segments, "spans")
+    for own, hidden_TD in zip(found, hidden, strict=True):
+        with torch.inference_mode():
+            expected = network.task_outputs("spans", hidden_TD).numpy()
+        np.testing.assert_allclose(own[: len(hidden_TD)], expected, atol=1e-4, rtol=0)
+    export.save_graph(build_model(network), tmp_path)
+    assert export.check_graph(network, tmp_path) < 1e-5
+    with torch.no_grad():
+        network.bank["head/spans"].output.bias[2].add_(1e-2)
+    with pytest.raises(GuardError, match=r"differs from the network by 0\.01 at 'spans'"):
+        export.check_graph(network, tmp_path)
 
 
 def test_pairs_by_task() -> None:

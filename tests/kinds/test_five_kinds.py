@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import mops
-from kinds.kind_data import TASKS, kinds_recipe
-from mops.errors import UsageError
+from kinds.kind_data import TASKS, kinds_recipe, write_rows
+from mops.errors import MopsError
 from mops.export import hf, onnx
+from mops.predict.bundle import load_bundle
 from mops.surveys.results.judge import judge_run
 from mops.surveys.results.results import read_results
 from running import StopAt, run_cli_with
@@ -71,20 +74,70 @@ def test_an_interrupted_run_of_all_kinds_resumes(encoder: Path, tmp_path: Path) 
     assert stored[0] == stored[1]
 
 
-def test_a_graph_refuses_words_in_one_sentence(encoder: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def model(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("all")
+    mops.train(kinds_recipe(folder, encoder, plan="hybrid:2"), folder / "run")
+    return folder / "run" / "model"
+
+
+def test_a_graph_answers_all_kinds(model: Path, tmp_path: Path) -> None:
+    """Also words of several pieces, and words that are cut."""
+    onnx.export_bundle(mops.load(model).bundle, tmp_path / "onnx")
+    assert "spans: batch x length x tags" in (tmp_path / "onnx" / "README.md").read_text("utf-8")
+    singles = ["bat butonning don", "do", "bully ban " * 30]
+    texts: dict[str, Any] = dict.fromkeys(TASKS, singles)
+    texts["closeness"] = [(text, "din") for text in singles]
+    ours = mops.load(model).predict_tasks(texts)
+    for name, found in mops.load(tmp_path / "onnx").predict_tasks(texts).items():
+        if name in ("price", "closeness"):
+            assert found.labels == pytest.approx(ours[name].labels, abs=0.1)
+        else:
+            assert found.labels == ours[name].labels
+        for theirs, own in zip(found.probabilities, ours[name].probabilities, strict=True):
+            np.testing.assert_allclose(theirs, own, atol=1e-4)
+        assert found.cut_words == ours[name].cut_words
+    assert ours["spans"].cut_words > 0
+
+
+def test_commands_take_a_graph_with_words(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    testclient = pytest.importorskip("fastapi.testclient")
+    run, small, source = run_cli_with(monkeypatch, capsys), tmp_path / "small", tmp_path / "dev"
+    words = ("export", str(model), "--to", "onnx", "--out", str(small), "--int8", "--force")
+    assert run(*words)[0] == 0
+    scores = json.loads((small / "config.json").read_text("utf-8"))["onnx"]["scores"]
+    assert set(scores) == set(TASKS) and "entity_f1" in scores["spans"]
+    graph = ("--backend", "onnx")
+    code, said, _ = run("eval", str(model), *graph, "--verify")
+    assert code == 0 and "verified" in said
+    write_rows(source.with_suffix(".jsonl"), 30, seed=1)
+    words = ("predict", str(model), str(source.with_suffix(".jsonl")), "--task", "spans")
+    assert run(*words, *graph)[1] == run(*words)[1] != ""
+    apps: list[Any] = []
+    monkeypatch.setattr("mops.serve.workers.serve", lambda app, **_: apps.append(app))
+    assert run("serve", str(small), "--port", "0")[0] == 0
+    with testclient.TestClient(apps[0]) as client:
+        body = {"items": [{"text": "bat ban din"}]}
+        [answer] = client.post("/predict", json=body).json()["answers"]
+    [expected] = mops.load(small).predict("spans", ["bat ban din"])
+    assert answer["spans"]["prediction"] == expected
+
+
+def test_a_graph_whose_words_are_not_finite_is_refused(model: Path, tmp_path: Path) -> None:
+    bundle = load_bundle(model)
+    with torch.no_grad():
+        bundle.network.bank["head/spans"].output.bias[0] = np.nan
+    with pytest.raises(MopsError, match="task 'spans': the output for row 1 is not a finite"):
+        onnx.export_bundle(bundle, tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_three_kinds_are_folders_for_transformers(encoder: Path, tmp_path: Path) -> None:
     mops.train(kinds_recipe(tmp_path, encoder, "topic", "price", "moods"), tmp_path / "three")
-    bundle = mops.load(tmp_path / "three" / "model").bundle
-    onnx.export_bundle(bundle, tmp_path / "onnx")
-    exported, texts = mops.load(tmp_path / "onnx"), ["bat ban din", "do re mi"]
-    ours = mops.load(tmp_path / "three" / "model")
-    for name in ("topic", "moods"):
-        assert exported.predict(name, texts) == ours.predict(name, texts)
-    assert exported.predict("price", texts) == pytest.approx(ours.predict("price", texts), abs=0.1)
+    bundle = load_bundle(tmp_path / "three" / "model")
     assert len(hf.export_bundle(bundle, tmp_path / "hf")) == 3
-    mops.train(kinds_recipe(tmp_path, encoder, "spans", "topic"), tmp_path / "words")
-    with pytest.raises(UsageError, match="'spans' answers each word") as caught:
-        onnx.export_bundle(mops.load(tmp_path / "words" / "model").bundle, tmp_path / "none")
-    assert "\n" not in str(caught.value) and not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow
