@@ -178,4 +178,4 @@ def test_a_truncated_best_state_is_one_line(tmp_path: Path, bundle: Path) -> Non
     state.parent.mkdir()
     state.write_bytes((bundle / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(RunError, match=r"best-all\.safetensors cannot be read.*start again"):
-        restore_best(tmp_path, "all", mops.load(bundle).bundle.network)
+        restore_best(tmp_path, "all", 1, mops.load(bundle).bundle.network)

@@ -91,7 +91,7 @@ def read_texts(trial: TrialFiles, rows: PredictionRows, on: str) -> list[Texts]:
         check_file(each, trial)
     shared = shared_files(trial.recipe.tasks).get(task.name)
     if split == "validation" and trial.recipe.training.folds:
-        part = read_split(entry, task, file, "train", shared)
+        part = read_split(entry, task, entry.files()["train"], "train", shared)
         return [part.good[place].texts for place in rows.places]
     if split in entry.files():
         part = read_split(entry, task, file, split, shared)

@@ -31,9 +31,10 @@ T = TypeVar("T")
 def hold_folder(folder: Path) -> Iterator[None]:
     """Refuse a folder in which another process works; the system releases it with the process.
 
-    A file system without such locks, and a folder that cannot be made, are let pass.
+    A file system without such locks, and a folder that cannot be made, are let pass. A folder that
+    was made for nothing is removed.
     """
-    held = -1
+    held, is_new = -1, not folder.exists()
     try:
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +52,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
     finally:
         if held >= 0:
             os.close(held)
+        if is_new:
+            with suppress(OSError):  # it has files
+                folder.rmdir()
 
 
 def choose_device(name: str) -> str:

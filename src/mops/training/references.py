@@ -21,6 +21,7 @@ from mops.evaluate.metrics import score
 from mops.kinds.metrics import Answers
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
+from mops.plans.catalog import DEFAULT, freeze_encoder, read_plan
 from mops.record import RunScores
 from mops.store import find_store
 from mops.tasks import CORRELATIONS, Task
@@ -46,7 +47,8 @@ def measure_references(ready: Prepared) -> References:
     if key not in KNOWN:
         training = Training(pair="bi", max_length=length, folds=ready.recipe.training.folds)
         entries = {name: ready.recipe.tasks[name] for name in names}
-        update = {"plan": "frozen+shared", "tasks": entries, "training": training}
+        plan = freeze_encoder(read_plan(DEFAULT)).to_data()
+        update = {"plan": plan, "tasks": entries, "training": training}
         layout = ready.recipe.model_copy(update=update).layout(
             {name: ready.dataset.tasks[name] for name in names}, ready.source.shape
         )
