@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,13 @@ def test_on_a_busy_machine_there_are_fewer_rounds(
 def test_the_pass_itself_needs_no_torch() -> None:
     code = "import sys, mops.surveys.benchmark; print('torch' in sys.modules)"
     assert run_python("-c", code).stdout == "False\n"
+
+
+def test_the_caller_s_environment_and_program_come_back() -> None:
+    before = dict(os.environ), sys.modules["__main__"]
+    with benchmark.apart_from_caller():
+        assert (dict(os.environ), sys.modules["__main__"]) != before
+    assert (dict(os.environ), sys.modules["__main__"]) == before
 
 
 def test_costs_are_written_as_returned(fake: type[FakeWorker], tmp_path: Path) -> None:

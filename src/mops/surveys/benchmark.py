@@ -128,12 +128,11 @@ class BenchmarkWorker:
 
     def __init__(self, candidate: Candidate, scratch: Path) -> None:
         self.candidate = candidate
-        os.environ.setdefault("PYTHONSAFEPATH", "1")  # no modules from the working directory
         self.pipe, theirs = SPAWN.Pipe()
         with theirs:
             given = (theirs, candidate, scratch)
             self.process = SPAWN.Process(target=answer_requests, args=given, daemon=True)
-            with without_main():
+            with apart_from_caller():
                 self.process.start()
 
     def measure(self) -> dict[str, Any]:
@@ -158,13 +157,20 @@ class BenchmarkWorker:
 
 
 @contextmanager
-def without_main() -> Iterator[None]:
-    """Hides the program that called: a process that is spawned would run it from its first line."""
+def apart_from_caller() -> Iterator[None]:
+    """A process that is spawned would run the calling program from its first line, and find modules
+    in the working directory."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    safe_path = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if safe_path is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = safe_path
 
 
 def answer_requests(pipe: Connection, candidate: Candidate, scratch: Path) -> None:
