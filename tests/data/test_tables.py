@@ -122,6 +122,27 @@ def test_an_unclosed_quote_does_not_join_a_text_with_the_label_of_another_row(
     assert "unclosed quote" in last.problem
 
 
+@pytest.mark.parametrize("between", [0, 20])
+def test_a_quote_that_may_join_rows_is_told(tmp_path: Path, between: int) -> None:
+    lines = ["text,label", *(f"row {n},{n % 2}" for n in range(40))]
+    lines[11], lines[12 + between] = '"ban bat opened,1', 'a screen of 15",0'
+    path = write(tmp_path / "a.csv", "\n".join(lines) + "\n")
+    read = read_rows(path, LABELLED, needs_label=True)
+    rows = 39 - between
+    doubt = "a.csv:12 may be several rows that two quotes join"
+    assert len(read.good) == rows
+    assert read.notes == (f"1 of {rows} rows are doubtful: {doubt}",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['text,label\n"hello, world\nbye",1\n"a\nb",0\n', 'text\none\n"two\nlines"\n'],
+)
+def test_lines_of_a_text_are_no_rows(tmp_path: Path, content: str) -> None:
+    records = list(open_table(write(tmp_path / "a.csv", content)).records())
+    assert not any(record.doubt for record in records)
+
+
 def test_one_ragged_line_does_not_let_lone_quotes_swallow_rows(tmp_path: Path) -> None:
     lines = ["sentence\tlabel", '"Yes," he said.\t1', "torn", '"No\t0', '"Never" again\t1']
     table = open_table(write(tmp_path / "train.tsv", "\n".join(lines)))

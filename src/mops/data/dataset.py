@@ -286,7 +286,7 @@ def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
             if not there and split == "train":  # it is reported once
                 problem = problem or f"has the unknown split {values[column or '']!r}"
             if there == split or (not there and split == "train"):
-                yield RawRow(record.line, values, problem)
+                yield RawRow(record.line, values, problem, record.doubt)
 
     return replace(table, records=records) if column or entry.decimal else table
 
@@ -341,7 +341,7 @@ def read_rows(
     rows = tuple(stream_rows(table, task, needs_label=needs_label, may_lack=may_lack))
     if needs_label and not any(row.label is not None or row.problem for row in rows):
         raise DataError(f"{table.source}: no row has a label for {task.name!r}; check `label`")
-    bad, notes = [f"{row.where} {row.problem}" for row in rows if row.problem], []
+    bad = [f"{row.where} {row.problem}" for row in rows if row.problem]
     is_hopeless = needs_label and len(bad) == len(rows)
     if bad and (on_bad_row != "skip" or is_hopeless):
         advice = "correct the file" if is_hopeless else "set on_bad_row: skip to leave them out"
@@ -349,14 +349,20 @@ def read_rows(
             f"{table.source}: {len(bad)} of {len(rows)} rows cannot be used: "
             f"{first_problems(bad)}; every row needs its texts and a valid label; {advice}"
         )
-    if repeated := sum(times > 1 for times in Counter(row.id for row in rows).values()):
-        notes.append(f"{repeated} ids occur twice or more")
-    if bad:
-        notes.append(f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}")
     lacking = sum(row.label is None and not row.problem for row in rows)
-    if needs_label and lacking:
-        notes.append(f"{lacking} of {len(rows)} rows have no label for {task.name}")
-    return RowsRead(table.source, rows, tuple(notes))
+    unlabelled = f"{lacking} of {len(rows)} rows have no label for {task.name}"
+    notes = (*row_notes(rows, bad), *([unlabelled] if needs_label and lacking else []))
+    return RowsRead(table.source, rows, notes)
+
+
+def row_notes(rows: Sequence[Row], bad: Sequence[str]) -> Iterator[str]:
+    """What a reader of these rows should know; `bad` are the unusable ones."""
+    if repeated := sum(times > 1 for times in Counter(row.id for row in rows).values()):
+        yield f"{repeated} ids occur twice or more"
+    if bad:
+        yield f"{len(bad)} of {len(rows)} rows left out: {first_problems(bad)}"
+    if doubts := [f"{row.where} {row.doubt}" for row in rows if row.doubt]:
+        yield f"{len(doubts)} of {len(rows)} rows are doubtful: {first_problems(doubts)}"
 
 
 def stream_rows(
@@ -389,7 +395,7 @@ def stream_rows(
         if label is not None and (wrong := task.answer.mismatch(label, texts)):
             label, wrong = None, "" if may_lack > 1 else wrong
         problem = record.problem or broken or wrong
-        return Row(row_id, texts, label, f"{source}:{record.line}", problem)
+        return Row(row_id, texts, label, f"{source}:{record.line}", problem, record.doubt)
 
     return map(to_row, count(1), table.records())
 

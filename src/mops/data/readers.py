@@ -5,7 +5,7 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -123,6 +123,23 @@ class Dialect:
                 is_quote = not cause.startswith("new-line")
                 told = f"has an unclosed quote, which ends in line {reader.line_num}"
                 yield start, [], told if is_quote else cause
+
+
+def joins_rows(fields: Sequence[str], delimiter: str) -> bool:
+    """Whether one field has line ends, and each line of the record would be a whole one itself.
+
+    Then two lone quotes may have joined rows. In prose a blank follows a delimiter.
+    """
+    places = [n for n, field in enumerate(fields) if "\n" in field or delimiter in field]
+    if len(fields) < 2 or len(places) != 1 or "\n" not in fields[places[0]]:
+        return False
+    before, after = fields[: places[0]], fields[places[0] + 1 :]
+    first, *middle, last = (line.split(delimiter) for line in fields[places[0]].split("\n"))
+    rows = [[*before, *first], *middle, [*last, *after]]
+    cells = [cell for row in rows for cell in row]
+    return all(len(row) == len(fields) for row in rows) and all(
+        c == c.strip(" ") != "" for c in cells
+    )
 
 
 def find_dialect(source: TextSource, *, wanted: Names, names: Names) -> Dialect:

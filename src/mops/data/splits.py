@@ -22,13 +22,17 @@ VALUE_BINS = 5  # in which the values of a task are spread evenly
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One example; `problem` says why it can be neither trained on nor scored."""
+    """One example; `problem` says why it can be neither trained on nor scored.
+
+    `doubt` says why one that can be used may not be what its author meant.
+    """
 
     id: str
     texts: tuple[str, ...]
     label: Any  # a string, a number or strings, by the kind of the task; None: none
     where: str
     problem: str = ""
+    doubt: str = ""
 
     @property
     def content(self) -> tuple[str, ...]:

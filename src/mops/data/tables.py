@@ -10,7 +10,7 @@ from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from mops.data.readers import TextSource, find_dialect, open_text, whole
+from mops.data.readers import TextSource, find_dialect, joins_rows, open_text, whole
 from mops.errors import DataError, nearest
 
 HUB = "hub:"
@@ -27,11 +27,13 @@ class RawRow:
     """One record; `line` is where it starts (in a JSON list, parquet and the hub: its number).
 
     `problem` says what is broken; `values` then holds what could be read, the rest is "".
+    `doubt` says why a row that can be used may not be what its author meant.
     """
 
     line: int
     values: dict[str, str]
     problem: str = ""
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
             is_ragged = len(fields) != len(columns)
             ragged = f"{len(fields)} fields instead of {len(columns)}" if is_ragged else ""
             values = zip(columns, map(str.strip, fields), strict=False)
-            yield RawRow(line, dict.fromkeys(columns, "") | dict(values), problem or ragged)
+            is_joined = dialect.quoted and joins_rows(fields, dialect.delimiter)
+            doubt = "may be several rows that two quotes join" if is_joined else ""
+            filled = dict.fromkeys(columns, "") | dict(values)
+            yield RawRow(line, filled, problem or ragged, doubt)
 
     return DataTable(lines.name, columns, str(dialect), records, lines.count)
 
