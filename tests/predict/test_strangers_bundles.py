@@ -117,6 +117,21 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a normaliser that grows": (
         part("normalizer", {"type": "Sequence", "normalizers": [
             {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 6}), "longer"),
+    "digits that double": (
+        part("normalizer", {"type": "Sequence", "normalizers": [
+            {"type": "Replace", "pattern": {"Regex": r"\d"}, "content": "11"}] * 31}), "longer"),
+    "many normalisers": (
+        part("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 60_000}),
+        "60,001 parts; allowed: 32"),
+    "bytes of bytes": (
+        part("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 24}),
+        "ByteLevel twice"),
+    "a template of many texts": (
+        part("post_processor", TEMPLATE | {"single": [A] * 200, "special_tokens": {}}), "A once"),
+    "a template of many marks": (
+        part("post_processor", TEMPLATE | {"special_tokens": {
+            "[CLS]": {"id": "[CLS]", "ids": [0] * 100_000, "tokens": ["[CLS]"] * 100_000}}}),
+        "more than 8 special tokens"),
     "a part that panics": (part("pre_tokenizer", {"type": "FixedLength", "length": 0}), "type"),
     "a template for two texts": (
         part("post_processor", TEMPLATE | {"single": [B], "special_tokens": MARKS}), "template"),
@@ -171,6 +186,16 @@ def test_a_sound_table_of_characters_is_read() -> None:
     normalise = normalizers.Precompiled(trie(*units)).normalize_str
     assert normalise("banana") == "bxnxnx"
     assert not is_sound(trie(*units[:300])) and not is_sound(trie(*units, texts=b""))
+    assert is_sound(trie(*units, texts=b"x" * 64 + b"\0"))
+    assert not is_sound(trie(*units, texts=b"x" * 100_000 + b"\0"))  # allocates until it aborts
+
+
+def test_the_dropout_of_a_tokenizer_is_off(bundle: Path) -> None:
+    words = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "b": 4, "ab": 5}
+    model = {"type": "BPE", "vocab": words, "merges": ["a b"], "unk_token": "[UNK]", "dropout": 0.5}
+    edit("tokenizer.json", lambda facts: facts.update(model=model, added_tokens=[]))(bundle)
+    tokenizer = mops.load(bundle).bundle.source.tokenizer
+    assert {tuple(tokenizer.encode("ab").tokens) for _ in range(50)} == {("[CLS]", "ab", "[SEP]")}
 
 
 def test_a_truncated_best_state_is_one_line(tmp_path: Path, bundle: Path) -> None:

@@ -39,6 +39,10 @@ PARTS = {  # key of tokenizer.json -> the types that are loaded there
 INNER = ("normalizers", "pretokenizers", "processors", "decoders")  # of a Sequence
 KNOWN_REGEX = (" {2,}", r"\s+", r"\d")  # each takes linear time
 LONGEST_ADDED = 16  # characters that `Prepend` puts before a text
+LONGEST_TEXT = 64  # bytes that `Precompiled` writes for a letter; SentencePiece's tables have 33
+MOST_PARTS = 32  # of a sequence
+MOST_MARKS = 8  # special tokens of a template
+ONCE = ("ByteLevel", "Precompiled", "Prepend", "TemplateProcessing")  # twice, texts grow twice
 
 
 def load_tokenizer(folder: Path, shape: EncoderShape) -> Tokenizer:
@@ -53,7 +57,10 @@ def load_tokenizer(folder: Path, shape: EncoderShape) -> Tokenizer:
             for problem in find_problems(facts):
                 raise EncoderError(f"{fast}: {problem}; save the tokenizer of a BERT-like encoder")
         # The bundled MiniLM's file pads and truncates to 128; here the recipe decides about both.
-        text = json.dumps(facts | {"padding": None, "truncation": None}, ensure_ascii=False)
+        # The dropout of a BPE would make predictions random.
+        model = facts["model"] | ({"dropout": None} if "dropout" in facts["model"] else {})
+        decided = {"padding": None, "truncation": None, "model": model}
+        text = json.dumps(facts | decided, ensure_ascii=False)
     elif vocabulary.exists():
         read_text(vocabulary, EncoderError)
         config = folder / "tokenizer_config.json"
@@ -87,13 +94,19 @@ def panics_as_errors(what: str) -> Iterator[None]:
 
 def find_problems(facts: Mapping[str, Any]) -> Iterator[str]:
     """What is not loaded of a tokenizer.json."""
+    if not isinstance(facts.get("model"), dict):
+        yield f"model has the type {facts.get('model')!r}; allowed: {', '.join(PARTS['model'])}"
     for key, allowed in PARTS.items():
-        for part in parts_of(facts.get(key)):
-            kind = part.get("type") if isinstance(part, dict) else part
+        parts = list(parts_of(facts.get(key)))
+        kinds = [part.get("type") if isinstance(part, dict) else part for part in parts]
+        if len(parts) > MOST_PARTS:
+            yield f"{key} has {len(parts):,} parts; allowed: {MOST_PARTS}"
+        for kind, part in zip(kinds, parts, strict=True):
             if not (key == "model" and kind is None):  # older files leave it out
                 if kind not in allowed:
                     yield f"{key} has the type {kind!r}; allowed: {', '.join(allowed)}"
                 yield from part_problems(str(kind), part)
+        yield from (f"{key} has {kind} twice" for kind in ONCE if kinds.count(kind) > 1)
 
 
 def parts_of(part: Any) -> Iterator[Any]:
@@ -111,22 +124,33 @@ def part_problems(kind: str, part: Mapping[str, Any]) -> Iterator[str]:
     regex = pattern.get("Regex")
     if regex is not None and regex not in KNOWN_REGEX:
         yield f"{kind} has the regular expression {regex!r}; allowed: {', '.join(KNOWN_REGEX)}"
-    if kind == "Replace" and len(str(part.get("content"))) > len(pattern.get("String", "  ")):
-        yield f"Replace makes texts longer: {part}"
+    if kind == "Replace" and len(str(part.get("content"))) > len(pattern.get("String", " ")[:1]):
+        yield f"Replace makes texts longer: {str(part)[:160]}"
     if kind == "Prepend" and len(str(part.get("prepend"))) > LONGEST_ADDED:
         yield f"Prepend adds more than {LONGEST_ADDED} characters"
     table = base64.b64decode(str(part.get("precompiled_charsmap") or ""))
     if kind == "Precompiled" and not is_sound(table):
         yield "the table of Precompiled is damaged"
-    pieces = part.get("single") if kind == "TemplateProcessing" else ()
-    if any(dict(piece).get("Sequence", {}).get("id", "A") != "A" for piece in pieces or ()):
-        yield "the template for one text names a second one"
+    if kind == "TemplateProcessing":
+        yield from template_problems(part)
+
+
+def template_problems(part: Mapping[str, Any]) -> Iterator[str]:
+    marks = part.get("special_tokens") or {}
+    for key, texts in ("single", ["A"]), ("pair", ["A", "B"]):
+        pieces = [dict(piece) for piece in part.get(key) or ()]
+        if sorted(piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece) != texts:
+            yield f"the template {key!r} must name {' and '.join(texts)} once"
+        named = [piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece]
+        if sum(len(marks[name]["ids"]) for name in named if name in marks) > MOST_MARKS:
+            yield f"the template {key!r} has more than {MOST_MARKS} special tokens"
 
 
 def is_sound(table: bytes) -> bool:
     """Whether no text leads out of SentencePiece's table: a double array and its replacements.
 
-    A unit of the array is a value (highest bit) or leads to the block of 256 that its offset names.
+    No replacement is long. A unit of the array is a value (highest bit) or leads to the block of
+    256 that its offset names.
     """
     end = 4 + int.from_bytes(table[:4], "little")
     if not 4 < end <= len(table) or end % 4:
@@ -135,9 +159,11 @@ def is_sound(table: bytes) -> bool:
     is_value, values = units >> 31 == 1, units & 0x7FFFFFFF
     places = np.arange(len(units)) ^ ((units >> 10).astype(np.int64) << ((units & 512) >> 6))
     starts = values[is_value]
+    ends = np.append(np.flatnonzero(texts == 0), len(texts))  # of the replacements
     return bool(
         (places[~is_value] | 255 < len(units)).all()
         and (starts < len(texts)).all()
+        and (ends[np.searchsorted(ends, starts)] - starts <= LONGEST_TEXT).all()
         and (texts[starts] & 0xC0 != 0x80).all()  # at the first byte of a letter
     )
 
