@@ -13,6 +13,7 @@ import pytest
 from building import tiny_tokenizer
 from mops.data import batches, parquet
 from mops.data.batches import LONGEST_WORD, full_lengths, tokenise
+from mops.data.footer import read_footer
 from mops.data.tables import open_table
 from mops.errors import DataError
 from mops.plans.shapes import Reading
@@ -44,6 +45,12 @@ def test_a_small_file_that_stands_for_terabytes_is_refused(tmp_path: Path) -> No
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "bytes of text; allowed" in refusal(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
+
+
+def test_texts_of_all_batches_count(tmp_path: Path) -> None:
+    path = write_repeated(tmp_path / "x.parquet", "a" * 2000, 80_000)  # 16 MB in a batch
+    assert path.stat().st_size < 10_000
+    assert "8,192 rows have 16,384,000 bytes of text; allowed: 67,108,864" in refusal(path)
 
 
 def test_lists_count_too(tmp_path: Path) -> None:
@@ -83,6 +90,73 @@ def test_a_damaged_page_is_one_line(tmp_path: Path) -> None:
             read(path)
         except DataError as error:
             assert "\n" not in str(error)
+
+
+def test_facts_about_a_column_that_contradict_each_other_are_one_line(tmp_path: Path) -> None:
+    """The histogram of a column's nesting has five entries where it may have four: an abort."""
+    path = tmp_path / "x.parquet"
+    rows = [{"l": [1, None, 2]}] * 15
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[-8:-4], "little")
+    start, footer = len(whole) - 8 - size, whole[-8 - size : -8]
+    histogram = bytes([0x46, 0, 0, 30, 60])  # of 15 empty values, and 30 others
+    assert footer.count(histogram) == 1
+    longer = bytes([0x56, 0, 0, 0, 30, 60])
+    footer = footer.replace(histogram, longer)
+    path.write_bytes(whole[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert "not a parquet file, or a damaged one" in refusal(path)
+
+
+def test_the_footer_declares_what_the_library_says(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table(
+        {"text": [f"t{n}" for n in range(900)], "more": [{"x": [n]} for n in range(900)]}
+    )
+    pq.write_table(table, path, row_group_size=50)  # 18 groups: more than a short list has
+    facts, declared = pq.read_metadata(path), read_footer(path)
+    parts = [facts.row_group(n).column(c) for n in range(18) for c in range(2)]
+    assert declared.rows == 900
+    assert declared.parts == [(p.num_values, p.total_uncompressed_size) for p in parts]
+
+
+@pytest.mark.parametrize("footer", [b"", b"\x1c" * 5000, b"\x19\xfc" + b"\xff" * 8, b"\x0d", b"\0"])
+def test_a_footer_that_cannot_be_read_is_refused(tmp_path: Path, footer: bytes) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises((ValueError, LookupError)):
+        read_footer(path)
+    assert "damaged" in refusal(path)
+
+
+def test_an_index_outside_its_dictionary_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"] * 8}), path, compression="none")
+    whole = path.read_bytes()
+    words = b"\1\0\0\0a\1\0\0\0b"
+    assert whole.count(words) == 1
+    for place in range(whole.index(words) - 40, whole.index(words) + 80):
+        for bit in range(8):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            try:
+                read(path)
+            except DataError as error:
+                assert "\n" not in str(error)
+
+
+def test_a_map_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    kind = pa.map_(pa.string(), pa.string())
+    pq.write_table(pa.table({"text": ["a"], "more": pa.array([[("k", "v")]], kind)}), path)
+    assert [row.values for row in read(path)] == [{"text": "a", "more": '[["k", "v"]]'}]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    columns = [pa.array(["a"]), pa.array(["b"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "text"]), path)
+    with pytest.raises(DataError, match="'text' occurs 2 times"):
+        open_table(path, ("text",))
 
 
 def test_a_long_field_is_cut_before_it_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:

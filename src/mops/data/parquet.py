@@ -8,29 +8,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mops.data.footer import read_footer
 from mops.errors import DataError
 
 BATCH_ROWS = 8192
 MOST_BATCH = 2**30  # bytes of text in a batch, 128 kB a row
 MOST_PART = 2**32  # bytes of a column in a row group, uncompressed
-MOST_PER_BYTE = 1000  # rows, or values of a row group's column, for each byte of the file
+MOST_PER_BYTE = 1000  # rows, values of a row group's column, or bytes, for each byte of the file
+ALWAYS_READ = 2**26  # bytes of text, however small the file
 
 
 def describe(parquet: Any, path: Path) -> tuple[tuple[str, ...], int]:
     """The columns and the number of rows, after a check of what the file declares."""
     with refused(path), parquet.ParquetFile(path) as file:
-        facts, most = file.metadata, MOST_PER_BYTE * path.stat().st_size
-        groups = [facts.row_group(n) for n in range(facts.num_row_groups)]
-        parts = [group.column(n) for group in groups for n in range(group.num_columns)]
-        values = max([facts.num_rows, *(part.num_values for part in parts)])
-        largest = max((part.total_uncompressed_size for part in parts), default=0)
+        declared, most = read_footer(path), MOST_PER_BYTE * path.stat().st_size
+        values = max([declared.rows, *(values for values, _ in declared.parts)])
+        largest = max((size for _, size in declared.parts), default=0)
         if values > most or largest > MOST_PART:
             raise DataError(
                 f"{path}: declares {values:,} values and {largest:,} bytes in a column, in a file "
                 f"of {most // MOST_PER_BYTE:,} bytes; allowed: {MOST_PER_BYTE:,} values a byte and "
                 f"{MOST_PART:,} bytes; write it again in smaller row groups"
             )
-        return tuple(file.schema_arrow.names), int(facts.num_rows)
+        return tuple(file.schema_arrow.names), declared.rows
 
 
 def read_batches(parquet: Any, path: Path, rows: int = BATCH_ROWS) -> Iterator[list[Any]]:
@@ -38,13 +38,15 @@ def read_batches(parquet: Any, path: Path, rows: int = BATCH_ROWS) -> Iterator[l
     with refused(path), parquet.ParquetFile(path) as file:
         leaves = [file.schema.column(n) for n in range(len(file.schema))]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    total, most = 0, max(ALWAYS_READ, MOST_PER_BYTE * path.stat().st_size)
     with refused(path), parquet.ParquetFile(path, read_dictionary=texts) as file:
         for batch in file.iter_batches(batch_size=rows):
             size = sum(text_bytes(column) for column in batch.columns)
-            if size > MOST_BATCH:
+            total += size
+            if size > MOST_BATCH or total > most:
                 raise DataError(
                     f"{path}: {len(batch):,} rows have {size:,} bytes of text; allowed: "
-                    f"{MOST_BATCH:,}; shorten the texts"
+                    f"{min(MOST_BATCH, most):,}; shorten the texts"
                 )
             yield batch.to_pylist()
 
@@ -55,6 +57,8 @@ def text_bytes(array: Any) -> int:
     if types.is_dictionary(array.type):
         lengths = compute.binary_length(array.dictionary).take(array.indices)
         return int(compute.sum(lengths).as_py() or 0)
+    if types.is_map(array.type):
+        return text_bytes(array.keys) + text_bytes(array.items)
     if types.is_nested(array.type):
         inner = array.flatten()
         return sum(map(text_bytes, inner if isinstance(inner, list) else [inner]))
@@ -63,9 +67,10 @@ def text_bytes(array: Any) -> int:
 
 @contextmanager
 def refused(path: Path) -> Iterator[None]:
+    arrow = importlib.import_module("pyarrow").ArrowException
     try:
         yield
-    except (OSError, ValueError, KeyError, MemoryError) as error:  # pyarrow's are among them
+    except (OSError, ValueError, LookupError, MemoryError, arrow) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise DataError(
             f"{path}: not a parquet file, or a damaged one: {reason}; allowed: csv, tsv, jsonl, "

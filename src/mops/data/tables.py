@@ -60,7 +60,7 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     path = None if text == "-" else _existing(Path(source))
     ending = path.suffix.lower() if path else ""
     if path and ending == ".parquet":
-        return _parquet(path)
+        return _parquet(path, wanted)
     lines = open_text(path)
     first = lines.first_line()
     _refuse_empty(lines.name, bool(first))
@@ -89,17 +89,21 @@ def _refuse_empty(source: str, has_rows: bool) -> None:
         )
 
 
+def _refuse_repeated(source: str, columns: Columns, wanted: Columns) -> None:
+    for name in wanted:
+        if columns.count(name) > 1:
+            raise DataError(
+                f"{source}: column {name!r} occurs {columns.count(name)} times in the header "
+                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
+            )
+
+
 def _delimited(lines: TextSource, wanted: Columns, names: Columns) -> DataTable:
     dialect = find_dialect(lines, wanted=wanted, names=names)
     start = dialect.split(lines.lines())
     columns = names or tuple(name.strip() for name in next(start)[1])
     _refuse_empty(lines.name, next(start, None) is not None or bool(names))
-    for name in wanted:
-        if columns.count(name) > 1:
-            raise DataError(
-                f"{lines.name}: column {name!r} occurs {columns.count(name)} times in the header "
-                f"({', '.join(columns)}); a column that is used must occur once; rename the others"
-            )
+    _refuse_repeated(lines.name, columns, wanted)
 
     def records() -> Iterator[RawRow]:
         rows = islice(dialect.split(lines.lines()), 0 if names else 1, None)
@@ -263,13 +267,14 @@ def _as_text(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _parquet(path: Path) -> DataTable:
+def _parquet(path: Path, wanted: Columns) -> DataTable:
     from mops.data.parquet import describe, read_batches
 
     module, place = _library("pyarrow.parquet", str(path), "pyarrow"), path.absolute()
     names, count = describe(module, path)
-    _refuse_empty(str(path), count > 0)
-    first: Any = next(read_batches(module, path, 1))
+    first: Any = next(read_batches(module, path, 1), None) if count else None
+    _refuse_empty(str(path), bool(first))
+    _refuse_repeated(str(path), names, wanted)
 
     def read() -> Objects:
         return enumerate(chain.from_iterable(read_batches(module, place)), start=1)
