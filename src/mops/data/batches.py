@@ -29,6 +29,7 @@ Item = TypeVar("Item")
 Ints = NDArray[np.int32]
 Texts = tuple[str, ...]  # the one or two texts of a row
 MOST_COUNTED = 2**18  # characters of a text whose tokens are counted; 256 bytes each
+MOST_IN_ALL = 2**25  # characters of all texts whose tokens are counted: some seconds
 LONGEST_WORD = 100  # characters; WordPiece takes a longer one for unknown
 CHUNK = 4096  # rows tokenised at a time; bounds memory
 KIND = "tokens"  # in the store
@@ -130,16 +131,28 @@ def list_inputs(rows: Sequence[Texts], apart: bool) -> list[str | Texts]:
 def full_lengths(
     tokenizer: Tokenizer, texts: Sequence[Texts], reading: Reading, table: TokenTable
 ) -> NDArray[np.int64]:
-    """The tokens of each sequence before those of `table` were cut; of very long texts about."""
-    lengths = table.lengths.copy()
+    """The tokens of each sequence before those of `table` were cut; of very long texts about.
+
+    Of very many, a sample is counted; the others have as many tokens for their characters.
+    """
+    lengths, seen, found = table.lengths.copy(), 0, 0
     inputs = list_inputs(texts, reading.texts_apart(bool(texts) and len(texts[0]) == 2))
     tokenizer.no_truncation()
-    for place in np.flatnonzero(lengths >= reading.max_length):  # one by one: they may be long
+    places = np.flatnonzero(lengths >= reading.max_length)
+    for place in np.random.default_rng(0).permutation(places):  # one by one: they may be long
         given = inputs[place]
         pair = (given,) if isinstance(given, str) else given
-        counted = [whole(text[:MOST_COUNTED]) for text in pair]
-        tokens = len(tokenizer.encode_batch_fast([tuple(counted) if pair[1:] else counted[0]])[0])
-        lengths[place] = tokens * sum(map(len, pair)) // max(1, sum(map(len, counted)))
+        if seen < MOST_IN_ALL:
+            counted = [whole(text[:MOST_COUNTED]) for text in pair]
+            whole_input = tuple(counted) if pair[1:] else counted[0]
+            tokens, size = (
+                len(tokenizer.encode_batch_fast([whole_input])[0]),
+                sum(map(len, counted)),
+            )
+            seen, found = seen + size, found + tokens
+        else:
+            tokens, size = found, seen
+        lengths[place] = max(lengths[place], tokens * sum(map(len, pair)) // max(1, size))
     return lengths
 
 

@@ -22,7 +22,7 @@ class Declared:
 
 
 def read_footer(path: Path) -> Declared:
-    """What a file declares; ValueError or LookupError if that cannot be read."""
+    """What a file declares; ValueError if that cannot be read."""
     with path.open("rb") as file:
         end = file.seek(0, 2) - TAIL
         file.seek(max(0, end))
@@ -30,9 +30,13 @@ def read_footer(path: Path) -> Declared:
         if not 0 < size <= min(end, MOST_FOOTER) or file.read() != b"PAR1":
             raise ValueError("no footer, or one that is too long")
         file.seek(end - size)
-        facts = Compact(file.read(size)).struct()
-    columns = [column[3] for group in facts[4] for column in group[1]]
-    return Declared(int(facts[3]), [(int(part[5]), int(part[6])) for part in columns])
+        content = file.read(size)
+    try:
+        facts = Compact(content).struct()
+        columns = [column[3] for group in facts[4] for column in group[1]]
+        return Declared(int(facts[3]), [(int(part[5]), int(part[6])) for part in columns])
+    except (LookupError, TypeError) as error:
+        raise ValueError("its footer does not say what it holds") from error
 
 
 class Compact:

@@ -17,6 +17,7 @@ HUB = "hub:"
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+MOST_DEPTH = 50  # of objects whose values have names
 NO_WORD = re.compile(r"\d+[-.]\d+\t")  # of CoNLL-U: a range of words, or an empty one
 Columns = tuple[str, ...]
 Objects = Iterable[tuple[int, Any]]  # line or number, and the value there
@@ -227,13 +228,13 @@ def _json_list(lines: TextSource) -> Objects:
         ) from error
 
 
-def flat(value: dict[str, Any]) -> dict[str, Any]:
-    """The object, and under dotted names what its inner objects hold."""
+def flat(value: dict[str, Any], depth: int = MOST_DEPTH) -> dict[str, Any]:
+    """The object, and under dotted names what its inner objects hold, down to this depth."""
     inner = {
         f"{name}.{key}": item
         for name, part in value.items()
-        if isinstance(part, dict)
-        for key, item in flat(part).items()
+        if isinstance(part, dict) and depth
+        for key, item in flat(part, depth - 1).items()
     }
     return value | inner
 
