@@ -16,7 +16,7 @@ from mops.config.recipe import FORMER, Recipe, differing_key, to_recipe
 from mops.config.training import Augment, Stage, TaskEntry, Training
 from mops.data import compose
 from mops.data.compose import compose_recipe, relative_to, set_key
-from mops.errors import UsageError
+from mops.errors import RecipeError, UsageError
 from mops.plans.shapes import HeadShape
 from mops.yaml_io import parse_yaml
 
@@ -279,6 +279,14 @@ def test_batch_sizes() -> None:
     [
         ({"schedule": "rondom"}, "found 'rondom'"),
         ({"temperature": 0}, "training.temperature"),
+        ({"temperature": 1e-300}, "training.temperature must be a number of at least 0.05"),
+        ({"head_dropout": 0.99999999999}, "training.head_dropout must be a number of at most 0.99"),
+        ({"dropout": 0.9999}, "training.dropout must be a number of at most 0.99"),
+        ({"max_steps": 10**18}, "training.max_steps must be a number of at most 2e+06"),
+        ({"max_steps": None, "stages": [{"steps": 10**12}]}, "training.stages.0.steps must be"),
+        ({"num_train_epochs": 1e300}, "training.num_train_epochs must be a number of at most"),
+        ({"per_task_batch_size": 10**9}, "must be a number of at most 65536"),
+        ({"per_task_batch_size": {"similarity": 10**9}}, "per_task_batch_size.similarity must be"),
         ({"task_steps": {"sentimant": 5}}, "task_steps names 'sentimant'; the tasks are sentiment"),
         ({"task_steps": {"sentimant": 5}}, "Did you mean 'sentiment'?"),
         ({"task_steps": {"sentiment": 0}}, "training.task_steps.sentiment"),
@@ -363,3 +371,11 @@ def test_set_key() -> None:
     assert changed["tasks"] == {"a": {"type": "similarity"}}
     with pytest.raises(UsageError, match="'plan' is not a mapping"):
         set_key(changed, "plan.name", "x")
+
+
+@pytest.mark.parametrize("high", [1e308, math.inf])
+def test_a_range_has_bounds(high: float) -> None:
+    changed = data()
+    changed["tasks"]["similarity"]["range"] = [0, high]
+    with pytest.raises(RecipeError, match=r"similarity\.range\.1 must be"):
+        to_recipe(changed)

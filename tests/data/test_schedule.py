@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mops.config.training import Training
+from mops.config.training import Stage, Training
 from mops.data.samplers import SAMPLERS
 from mops.data.schedule import Place, Schedule, plan_steps
+from mops.errors import RecipeError
 
 SIZES = {"sentiment": 70, "paraphrase": 230, "similarity": 33}
 DRAWN = ("random", "proportional", "sqrt", "temperature", "mixed", "annealed")
@@ -154,3 +155,11 @@ def test_the_third_batches_are_counted_from_the_start_of_a_stage() -> None:
     assert found.nth_batches(found.stages[1], 3) == {14: ("similarity",)}
     together = schedule(max_steps=5)
     assert together.nth_batches(together.stages[0], 3) == {2: tuple(SIZES)}
+
+
+def test_more_steps_than_can_be_planned_are_refused() -> None:
+    with pytest.raises(RecipeError, match="has 200,000,000 steps or more; allowed: 2,000,000"):
+        plan_steps({"a": 3200}, Training(num_train_epochs=1e6))
+    stages = tuple(Stage(steps=count) for count in (3, 2_000_000))
+    with pytest.raises(RecipeError, match="has 2,000,003 steps or more"):
+        plan_steps({"a": 3200}, Training(stages=stages))

@@ -180,6 +180,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"single": "soft"}, r"single 'soft' is no candidate; candidates are shared; separate"),
     ({"axes": {"training.seed": [1, 2]}}, r"does not set training.seed: name them under `seeds`"),
     ({"seeds": []}, r"seeds"),
+    ({"seeds": 10_000_000_000}, r"seeds must be a list of at most 1000"),
+    ({"seeds": [[1, 2]]}, r"seeds\.0 must be a whole number"),
     ({"seed": 3}, r"unknown key 'seed'.*"),
     ({"blocks": [{"axes": {}}]}, r"either `blocks`, or one block"),
     ({"on": "validation"}, r"'report' or 'test'"),

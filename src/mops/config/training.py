@@ -14,10 +14,16 @@ from mops.plans.shapes import FEATURES, Feature, HeadShape, Pool, Reading
 from mops.tasks import KINDS, Task
 from mops.yaml_io import read_own_yaml, to_value
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST_STEPS = 2_000_000  # all steps are planned before the first: seconds, and some 100 MB
+Positive = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1, strict=True)]
+Dropout = Annotated[float, Field(ge=0, le=0.99)]  # what stays is scaled by 1 / (1 - dropout)
+Times = Annotated[float, Field(gt=0, le=100)]  # of the rows of a file in a pass
+Temperature = Annotated[float, Field(ge=0.05, le=1e9)]  # rows ** (1 / T) must be a number
+Bound = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]  # squared in float32
+Count = Annotated[int, Field(ge=1, le=MOST_STEPS, strict=True)]
+BatchSize = Annotated[int, Field(ge=1, le=65_536, strict=True)]
 Label = bool | str | int | float
 ScheduleName = Literal[
     "together", "in-turn", "round-robin", "random", "proportional", "sqrt", "temperature",
@@ -76,7 +82,7 @@ class TaskEntry(Strict):
         "several columns of 0 and 1"
     )
     labels: tuple[Label, ...] = doc((), "the classes; default: read from the training file")
-    range: tuple[float, float] | None = doc(
+    range: tuple[Bound, Bound] | None = doc(
         None, "lowest and highest value of a similarity or regression, as [0, 5]"
     )
     scale: tuple[float, float] | None = doc(
@@ -84,7 +90,7 @@ class TaskEntry(Strict):
         "mean and standard deviation of a regression's labels: the network sees standardised "
         "values; default: of the training file",
     )
-    train: str | dict[str, Positive] | None = doc(
+    train: str | dict[str, Times] | None = doc(
         None,
         "training file; several as {file: weight}, the task's own file first. A weight of 0.5 "
         "takes half of a file's rows in each pass, the rest in the next one; 2 takes them twice",
@@ -192,7 +198,7 @@ class Training(Strict):
     num_train_epochs: Positive = doc(3, "an epoch is a pass over the largest task")
     steps_per_epoch: Count | None = doc(None, "length of an epoch, instead of a pass")
     max_steps: Count | None = doc(None, "total number of steps, instead of epochs")
-    per_task_batch_size: Count | dict[str, Count] = doc(
+    per_task_batch_size: BatchSize | dict[str, BatchSize] = doc(
         16,
         "rows of a task in a step that trains it: a number, or one per task; a step of `mixed` "
         "has their sum",
@@ -226,8 +232,8 @@ class Training(Strict):
         "R-Drop: each row is read twice, with different dropout, and the loss gets half of this "
         "weight times the divergence of the two answers; 0: read once",
     )
-    dropout: Fraction = doc(0.1, "dropout of the encoder")
-    head_dropout: Fraction = doc(0.1, "dropout before and inside the heads")
+    dropout: Dropout = doc(0.1, "dropout of the encoder")
+    head_dropout: Dropout = doc(0.1, "dropout before and inside the heads")
     schedule: ScheduleName = doc(
         "together",
         "the next task. `together`: a batch of every task in each step; `in-turn`: "
@@ -237,7 +243,7 @@ class Training(Strict):
         "`sqrt` a = 0.5, `proportional` a = 1, `temperature` a = 1/T, `annealed` a from 1 in the "
         "first epoch to 0.2 in the last",
     )
-    temperature: Positive = doc(
+    temperature: Temperature = doc(
         2.0, "T of `schedule: temperature`; 1 draws by size, a large T uniformly"
     )
     staggered_share: Fraction = doc(

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mops.config.training import Training
+from mops.config.training import MOST_STEPS, Training
 from mops.data.dataset import FileRows
 from mops.data.samplers import SamplerState, Step
+from mops.errors import RecipeError
 from mops.plans.layout import Layout
 from mops.record import LEAST_BATCHES, LEAST_PASSES, LEAST_ROWS, TaskBudget
 
@@ -177,8 +178,13 @@ def plan_steps(rows: Mapping[str, int | Files], training: Training) -> Schedule:
     for number, stage in enumerate(training.stages or (None,)):
         settings = training.in_stage(stage) if stage else training
         draw = generator(training.seed, "schedule", *([str(number)] if number else []))
-        first = len(steps)
-        steps += SamplerState(sizes, settings, draw, leaders).take_steps(budget)
+        first, state = len(steps), SamplerState(sizes, settings, draw, leaders)
+        if first + state.total > MOST_STEPS:
+            raise RecipeError(
+                f"the recipe has {first + state.total:,} steps or more; allowed: {MOST_STEPS:,}; "
+                "lower training.max_steps, training.num_train_epochs or the steps of its stages"
+            )
+        steps += state.take_steps(budget)
         stages.append(PlannedStage(first, len(steps), settings, bool(stage and stage.frozen)))
     return Schedule(
         steps=tuple(steps),

@@ -20,6 +20,7 @@ from mops.surveys.expansion import Block, limit_evaluations, name_candidates, re
 from mops.surveys.ledger import Candidate, Round, Trial
 from mops.yaml_io import format_yaml, read_yaml, to_value
 
+MOST_SEEDS = 1000
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 
@@ -38,7 +39,7 @@ class Survey(Strict):
     evaluations: Count | None = Field(
         None, description="evaluations of every trial at most, evenly spread"
     )
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST_SEEDS)] = Field(
         (1,), description="random seeds; each candidate is trained once with each"
     )
     budget: Annotated[float, Field(gt=0)] | None = Field(
@@ -59,8 +60,9 @@ class Survey(Strict):
     def list_seeds(cls, given: Any) -> Any:
         """A number of seeds means 1, 2, 3, ...; a list stays, each seed once."""
         if isinstance(given, int):
-            return list(range(1, given + 1))
-        return list(dict.fromkeys(given)) if isinstance(given, list | tuple) else given
+            return list(range(1, min(given, MOST_SEEDS + 1) + 1))
+        is_plain = isinstance(given, list | tuple) and all(isinstance(n, int) for n in given)
+        return list(dict.fromkeys(given)) if is_plain else given
 
     @cached_property
     def expanded(self) -> tuple[Candidate, ...]:
