@@ -24,6 +24,7 @@ from mops.tables import (
     code_span,
     escape_markdown,
     to_csv,
+    visible,
     with_formula,
     without_formula,
 )
@@ -82,6 +83,7 @@ def test_tables_of_a_report_are_safe() -> None:
 
 def test_markdown_escapes_hidden_characters_and_code() -> None:
     assert escape_markdown("a\u202eb|`<x>") == r"a\\u202eb\|\`&lt;x&gt;"
+    assert visible("soft\xadhyphen, tag \U000e0041") == r"soft\u00adhyphen, tag \udb40\udc41"
     assert code_span("a`b\nc\x1b") == r"`a'b c\u001b`"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import json
 import math
 import re
 import unicodedata
@@ -17,9 +18,10 @@ from mops.errors import UsageError
 AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # the sign of a number, not of its exponent
 MARKDOWN_SIGNS = re.compile(r"([\\`*_\[\]|~#$])")
-# Control characters, marks of direction and of no width, and halves of letters.
+# Control characters, marks of direction and of no width, halves of letters, and tags.
 HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
 )
 FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")  # how a cell begins that a spreadsheet computes
 
@@ -212,7 +214,7 @@ def visible(text: str) -> str:
 
     In the notation of JSON, so what was JSON still means the same.
     """
-    return HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def escape_markdown(text: str) -> str:

@@ -117,7 +117,7 @@ def test_without_a_home_directory_there_is_no_cache(monkeypatch: pytest.MonkeyPa
     assert store.find_store() is None
 
 
-HOSTILE = "ok\u202eevil\x1b[31m\x07\x9b\u200b\ud83d"
+HOSTILE = "ok\u202eevil\x1b[31m\x07\x9b\u200b\ud83d\xad\U000e0041"
 
 
 def test_hidden_characters_are_shown(
