@@ -18,6 +18,8 @@ from mops.yaml_io import format_yaml, read_yaml
         (b"a: \xff\xfe", "not UTF-8"),
         (b"a: !!python/object:os.system x", "not valid YAML"),
         (b"a: 1\na: 2\n", "not valid YAML"),
+        (b'a: ["x\\0y"]', "a NUL character"),
+        (b'"x\\uD800": 1', "half of a surrogate pair"),
     ],
 )
 def test_yaml_files_that_cannot_be_read(tmp_path: Path, content: bytes, words: str) -> None:

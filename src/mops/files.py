@@ -16,6 +16,11 @@ DRAFT, ASIDE = ".*.part", "old"
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP)  # file systems that cannot sync a folder
 
 
+def is_folder(path: str | Path) -> bool:
+    """Whether there is such a folder; the name may be too long for one."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """A draft next to `path`, which replaces `path` at the end, and survives a loss of power.

@@ -8,8 +8,9 @@ import io
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -111,6 +112,9 @@ def read_yaml(path: Path, error: type[UsageError] = RecipeError) -> dict[str, An
     """The mapping in a YAML file."""
     try:
         data = parse_yaml(read_text(path, error, MOST_YAML), FlatComposer)
+        for text in texts_of(data):
+            if "\0" in text or text != text.encode("utf-8", "replace").decode():
+                raise YAMLError("a text has a NUL character or half of a surrogate pair")
     except YAMLError as cause:
         raise error(f"{path} is not valid YAML: {' '.join(str(cause).split())[:160]}") from cause
     if not isinstance(data, dict):
@@ -131,6 +135,15 @@ def parse_yaml(text: str, composer: type[Composer] = FlatComposer) -> Any:
         return unshared(reader.load(text))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as cause:
         raise YAMLError(f"a value cannot be read: {cause}") from cause  # as a date in month 13
+
+
+def texts_of(data: Any) -> Iterator[str]:
+    """All keys and values that are texts."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict | list):
+        for item in chain(data, data.values()) if isinstance(data, dict) else data:
+            yield from texts_of(item)
 
 
 def unshared(data: Any) -> Any:

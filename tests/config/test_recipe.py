@@ -379,3 +379,8 @@ def test_a_range_has_bounds(high: float) -> None:
     changed["tasks"]["similarity"]["range"] = [0, high]
     with pytest.raises(RecipeError, match=r"similarity\.range\.1 must be"):
         to_recipe(changed)
+
+
+def test_an_encoder_with_a_name_that_no_folder_can_have(tmp_path: Path) -> None:
+    named = relative_to({"encoder": "x" * 70_000, "tasks": {}}, tmp_path)["encoder"]
+    assert named == "x" * 70_000  # it is looked for elsewhere

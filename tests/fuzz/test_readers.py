@@ -28,6 +28,7 @@ from mops.errors import MopsError
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
 from mops.plans.catalog import read_plan
+from mops.predict.manifest import MANIFEST, write_manifest
 from mops.record import read_curve, read_record
 from mops.store import Store
 from mops.surveys.design import read_survey
@@ -40,6 +41,7 @@ from running import world
 INPUTS = int(os.environ.get("MOPS_FUZZ_INPUTS", "360"))  # over all readers
 SEED = int(os.environ.get("MOPS_FUZZ_SEED", "0"))
 SOON = 2.0  # seconds of processor time
+LATE = 20.0  # seconds on the clock, of which others may take most
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TEXTS = {"similarity": ["dat", ("a bot", "bin")], "sentiment": ["dat bin"]}
 
@@ -171,7 +173,7 @@ def sound(
 
 def read_broken(reader: Reader, place: Path, file: Path) -> str:
     """What is wrong with how a file is read or refused; empty if nothing is."""
-    begin, wrong = time.process_time(), ""
+    begin, clock, wrong = time.process_time(), time.monotonic(), ""
     try:
         reader.read(place, file)
     except MopsError as error:
@@ -181,8 +183,17 @@ def read_broken(reader: Reader, place: Path, file: Path) -> str:
     except BaseException as error:  # a panic of a library is no Exception
         *_, last = traceback.extract_tb(error.__traceback__)
         wrong = f"{type(error).__name__}: {str(error)[:80]} at {last.filename}:{last.lineno}"
-    seconds = time.process_time() - begin
-    return wrong or (f"{seconds:.1f} s" if seconds > SOON else "")
+    seconds, waited = time.process_time() - begin, time.monotonic() - clock
+    is_slow = seconds > SOON or waited > LATE
+    return wrong or (f"{seconds:.1f} s, on the clock {waited:.1f} s" if is_slow else "")
+
+
+def damage(content: bytes, draw: random.Random, file: Path) -> None:
+    """Write a broken file; in half of the cases into a manifest too, so that its parser sees it."""
+    file.write_bytes(broken(content, draw, file.name))
+    manifest = file.parent / MANIFEST
+    if manifest.exists() and file != manifest and draw.random() < 0.5:
+        write_manifest(file.parent)
 
 
 def test_valid_files_are_read(sound: tuple[Reader, Path]) -> None:
@@ -201,7 +212,7 @@ def test_broken_files_are_refused_in_one_line(sound: tuple[Reader, Path], tmp_pa
     for number in range(max(1, INPUTS // len(READERS))):
         draw = random.Random(f"{SEED} {reader.file} {number}")
         file = draw.choice(files)
-        file.write_bytes(broken(before[file], draw, file.name))
+        damage(before[file], draw, file)
         if found := read_broken(reader, place, file):
             wrong[found] = shutil.copy(file, tmp_path / f"{number}-{file.name}")
         for path, content in before.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from designs import survey
 from executing import ledger_with, trial
 
 from mops.config.training import Training
-from mops.errors import RecipeError
+from mops.errors import RecipeError, UsageError
 from mops.surveys.executors import plan_jobs
 from mops.surveys.ledger import RUNNING, STARTED, WAITING, Ledger
 from mops.surveys.run import begin, open_survey
@@ -75,6 +76,18 @@ def test_a_folder_with_other_content_is_refused(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ jobs
+
+
+@pytest.mark.parametrize(
+    "names", [{"e4" * 200: "x, seed 1"}, {"../..": "x, seed 1"}, {"a\0b": "x"}, {"e4a1": ["x"]}]
+)
+def test_names_of_trials_that_name_no_folder_are_refused(
+    tmp_path: Path, names: dict[str, object]
+) -> None:
+    ledger = Ledger(tmp_path)
+    (tmp_path / "names.json").write_text(json.dumps(names))
+    with pytest.raises(UsageError, match="is not the id and the name of a training"):
+        ledger.names()
 
 
 def test_small_networks_on_one_frozen_encoder_are_one_job() -> None:

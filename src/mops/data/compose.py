@@ -8,6 +8,7 @@ from mops.config.recipe import BY_TASK, Recipe, to_recipe
 from mops.data.folders import FILE_SETS, recognise
 from mops.data.frames import FOLDER, Frame, frame_tasks, is_name
 from mops.errors import RecipeError, UsageError, nearest
+from mops.files import is_folder
 from mops.plans.catalog import is_plan_file, read_plan
 from mops.yaml_io import read_own_yaml, read_yaml
 
@@ -187,7 +188,7 @@ def relative_to(data: dict[str, Any], folder: Path) -> dict[str, Any]:
             str((folder / name).resolve()) if isinstance(name, str) else name for name in teachers
         ]
     for key in ("encoder", "base"):
-        if isinstance(data.get(key), str) and (folder / data[key]).is_dir():
+        if isinstance(data.get(key), str) and is_folder(folder / data[key]):
             data[key] = str((folder / data[key]).resolve())
     if is_plan_file(data.get("plan")):
         data["plan"] = str((folder / data["plan"]).resolve())

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError
-from mops.files import file_digest
+from mops.files import file_digest, is_folder
 from mops.plans.shapes import EncoderActivation, EncoderShape
 from mops.yaml_io import read_json, read_own_yaml, to_value
 
@@ -120,7 +120,7 @@ def find_encoder(name: str, files: Sequence[str] = HUB_FILES) -> EncoderSource:
     """The folder of an encoder; only a hub name that is not in the cache is downloaded."""
     if name == BUNDLED:
         return EncoderSource(name, bundled_folder())
-    if Path(name).is_dir():
+    if is_folder(name):
         return EncoderSource(str(Path(name).resolve()), Path(name).resolve())
     if name.startswith((".", "/", "~")) or name.partition("@")[0].count("/") > 1 or "\\" in name:
         raise EncoderError(

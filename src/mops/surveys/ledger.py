@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,6 +35,7 @@ from mops.yaml_io import read_yaml
 IRRELEVANT = ("threads", "save_steps", "report_to")  # settings that do not change the result
 ID_LENGTH = 12
 NAMES = "names.json"  # trial id -> candidate and seed
+TRIAL_ID = re.compile(r"\w[\w-]{0,99}")  # it names a folder
 FINISHED, FAILED, PAUSED, RUNNING, STARTED, WAITING = STATES = (
     "finished", "failed", "paused", "running", "started", "waiting",
 )  # fmt: skip
@@ -199,7 +201,14 @@ class Ledger:
 
     def names(self) -> dict[str, str]:
         """Trial id -> candidate and seed."""
-        return read_json(self.folder / NAMES)
+        names = read_json(self.folder / NAMES)
+        for trial_id, name in names.items():
+            if not (TRIAL_ID.fullmatch(trial_id) and isinstance(name, str)):
+                raise UsageError(
+                    f"{self.folder / NAMES}: {trial_id[:80]!r}: {str(name)[:80]!r} is not the id "
+                    "and the name of a training; fetch the folder again"
+                )
+        return names
 
     def refuse_others(self, trials: Sequence[Trial]) -> None:
         """Refuse to go on with a survey of other data, another encoder or other code: it would mix
