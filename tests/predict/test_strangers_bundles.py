@@ -128,6 +128,8 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
         "ByteLevel twice"),
     "a template of many texts": (
         part("post_processor", TEMPLATE | {"single": [A] * 200, "special_tokens": {}}), "A once"),
+    "a mark that is not explained": (
+        part("post_processor", TEMPLATE | {"special_tokens": {}}), "not explained"),
     "a template of many marks": (
         part("post_processor", TEMPLATE | {"special_tokens": {
             "[CLS]": {"id": "[CLS]", "ids": [0] * 100_000, "tokens": ["[CLS]"] * 100_000}}}),

@@ -142,7 +142,9 @@ def template_problems(part: Mapping[str, Any]) -> Iterator[str]:
         if sorted(piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece) != texts:
             yield f"the template {key!r} must name {' and '.join(texts)} once"
         named = [piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece]
-        if sum(len(marks[name]["ids"]) for name in named if name in marks) > MOST_MARKS:
+        if not marks.keys() >= set(named):
+            yield f"the template {key!r} names a special token that is not explained"
+        elif sum(len(marks[name]["ids"]) for name in named) > MOST_MARKS:
             yield f"the template {key!r} has more than {MOST_MARKS} special tokens"
 
 
