@@ -155,6 +155,11 @@ def load_bundle(folder: str | Path) -> Bundle:
     The weights are mapped, not copied: processes that load the same folder share their memory.
     """
     folder = Path(folder)
+    if (folder / GRAPH).is_file():
+        raise EncoderError(
+            f"{folder} is an exported graph, not the weights that this needs; name the model it "
+            "was made from"
+        )
     layout, entries, config = read_facts(folder)
     network = shape_network(layout)  # the weights stay in the file, mapped
     weights = open_weights(path := folder / "model.safetensors")
