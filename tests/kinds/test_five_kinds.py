@@ -199,6 +199,36 @@ def test_the_cards_of_folders_say_what_their_numbers_are(folders: Path) -> None:
     assert [name for name, card in cards.items() if said in card] == ["moods"]
     assert "The value is the only logit." in cards["price"]
     assert "The value is the only logit, limited to 0 .. 1 in mops." in cards["closeness"]
+    pipelines = {
+        name: dict(line.partition(": ")[::2] for line in card.split("---")[1].strip().split("\n"))
+        for name, card in cards.items()
+    }
+    assert {name: front.get("pipeline_tag") for name, front in pipelines.items()} == {
+        **dict.fromkeys(("topic", "odd", "moods"), "text-classification"),
+        "spans": "token-classification",
+        "price": None,
+        "closeness": None,
+    }
+    one = "gets one of the answers above"
+    assert [name for name, card in cards.items() if one in card] == ["topic", "odd"]
+    assert "every text or pair gets the labels that are above their thresholds" in cards["moods"]
+    assert "every word gets one of the tags above" in cards["spans"]
+
+
+def test_the_card_of_a_graph_says_what_its_outputs_are(folders: Path) -> None:
+    onnx.export_bundle(load_bundle(folders / "model"), folders / "onnx")
+    card = (folders / "onnx" / "README.md").read_text("utf-8")
+    assert "pipeline_tag" not in card  # texts and words are classified
+    assert "- topic, odd: every text or pair gets one of the answers above" in card
+    mean, deviation = load_bundle(folders / "model").layout.tasks["price"].scale or (0, 0)
+    for line in (
+        "topic: a number for each answer, before softmax",
+        "moods: a number for each label, given where it is > 0; its sigmoid is the probability",
+        f"price: the value is {mean:.9g} + {deviation:.9g} x its output\n",
+        "closeness: the value is its output, limited to 0 .. 1; a row is two sequences, whose num",
+        "spans: batch x length x tags, before softmax; the tag of a word is that of its first tok",
+    ):
+        assert f"\n- {line}" in card
 
 
 @pytest.mark.slow

@@ -160,7 +160,7 @@ def test_a_survey_is_shown_without_torch() -> None:
             ("--survey", "x", "--workers", "3", "--backend", "onnx", "--max-items", "1"),
             "--workers, --max-items, --backend: without effect with --survey",
         ),
-        (("--survey", "x", "--timeout=60s", "--wait=2ms", "--device=cpu"), "--timeout, --wait, --d"),
+        (("--survey", "x", "--wait=2ms", "--device=cpu"), "--wait, --device: without effect"),
     ],
 )
 def test_wrong_use(
