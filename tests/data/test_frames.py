@@ -74,7 +74,7 @@ def test_the_decision_is_that_about_the_same_file(tmp_path: Path) -> None:
     folder.mkdir()
     pandas.DataFrame(rows).to_json(folder / "tickets.jsonl", orient="records", lines=True)
     inferred = {name: proposal.entry for name, proposal in infer_tasks(folder)[0].items()}
-    made = entries({"tickets": pandas.DataFrame(rows)})
+    made = entries(pandas.DataFrame(rows))
     assert inferred.keys() == made.keys()
     for name, entry in made.items():
         same = [key for key in entry if key != "train"]

@@ -73,9 +73,7 @@ class Survey(Strict):
         if self.evaluations is not None:
             limit_evaluations(data, self.evaluations, is_exact=self.budget is not None)
         contents, drafts = [], dict[str, Candidate]()  # by content, without names
-        for plain, given in zip(data, points, strict=True):
-            label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
-            recipe = to_recipe(plain, where=f"survey, candidate {label}")
+        for recipe, given in zip(valid_recipes(data, points), points, strict=True):
             if self.on != "test":  # test files that do not judge are not read
                 tasks = {n: e.model_copy(update={"test": None}) for n, e in recipe.tasks.items()}
                 recipe = recipe.model_copy(update={"tasks": tasks})
@@ -113,7 +111,7 @@ class Survey(Strict):
         return self.model_copy(update={"rounds": (*self.rounds, entry)})
 
     def with_more_seeds(self, count: int, only: Sequence[str] = ()) -> Survey:
-        names = [self.resolved("--only", name) for name in only]
+        names = [self.resolved("only", name) for name in only]
         names = names or [candidate.name for candidate in self.candidates()]
         first = 1 + max(trial.seed for trial in self.trials())
         seeds = tuple(range(first, first + count))
@@ -157,7 +155,7 @@ class Survey(Strict):
         blocks = list(self.blocks)
         for key, given in values.items():
             if key == "plan":
-                raise RecipeError("--values plan=A,B is written --plan A --plan B")
+                raise RecipeError("plans to compare are given as `plan`, not among `values`")
             # A survey may be continued from another folder.
             known = [local_folder(value) if key == "encoder" else value for value in given]
             varies = [block.varies(key) for block in blocks]
@@ -219,6 +217,27 @@ class Survey(Strict):
         return max(alone, key=alike.__getitem__, default=None)
 
 
+def valid_recipes(
+    data: Sequence[dict[str, Any]], points: Sequence[Mapping[str, Any]]
+) -> list[Recipe]:
+    """The recipes; the first one that is wrong is named by what it has and others have not."""
+    found: list[Recipe | RecipeError] = []
+    for plain in data:
+        try:
+            found.append(to_recipe(plain, where="survey"))
+        except RecipeError as error:
+            found.append(error)
+    errors = [(n, each) for n, each in enumerate(found) if isinstance(each, RecipeError)]
+    if not errors:
+        return [each for each in found if isinstance(each, Recipe)]
+    number, error = errors[0]
+    if len(set(map(str, found))) == 1:  # all candidates have it
+        raise error
+    own = {k: v for k, v in points[number].items() if any(p.get(k) != v for p in points)}
+    words = ", ".join(f"{k}={v.get('name') if isinstance(v, dict) else v}" for k, v in own.items())
+    raise RecipeError(f"candidate {words}: {error}") from error
+
+
 def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     """The survey in a YAML file. `recipe` is the base of a file that names none."""
     file = Path(path)
@@ -226,7 +245,7 @@ def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     if not {"axes", "blocks"} & set(data):
         raise RecipeError(
             f"{file} is no survey: it has neither `axes` (dotted key: [values]) nor `blocks` of "
-            "these; a recipe is named with --config"
+            "these; a recipe is given as `config`"
         )
     return to_survey({"name": file.stem, **data}, recipe, folder=file.parent, where=str(file))
 
@@ -265,7 +284,7 @@ def base_recipe(given: Any, recipe: Recipe | None, folder: Path, where: str) -> 
     if given is not None:
         raise RecipeError(f"{where}: `recipe` is a file or a mapping; found {given!r}")
     if recipe is None:
-        raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give --data")
+        raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give data")
     return recipe.to_data()
 
 

@@ -14,6 +14,7 @@ import torch
 from mops.config.recipe import Recipe
 from mops.config.training import SUM
 from mops.data.batches import split_batches
+from mops.data.compose import given_recipe
 from mops.data.dataset import dataset_key, read_dataset, shared_files
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import MopsError, RecipeError, RunError
@@ -124,7 +125,7 @@ def own_bytes(run: PlannedRun) -> int:
 
 @restored_threads()
 def train_many(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[Recipe | str | Path],
     outs: Sequence[str | Path],
     watcher: Watcher | None = None,
     labels: Sequence[Label] | None = None,
@@ -135,7 +136,8 @@ def train_many(
     Each folder gets what `train` writes into it. A run that fails returns its error and the others
     continue; the same call resumes interrupted runs. `labels` name the runs in trackers.
     """
-    watcher, folders = watcher or Watcher(), [Path(out) for out in outs]
+    watcher, folders = watcher or Watcher(), [to_path(out, "out") for out in outs]
+    recipes = [given_recipe(recipe) for recipe in recipes]
     if not len(recipes) == len(folders) == len(set(folders)):
         raise RecipeError(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "
