@@ -164,7 +164,8 @@ LAYOUTS = (
         "a text and a longer reply",
         table("all.csv", text=T, reply=[f"{text} indeed" for text in T],
               mood=values(40, "a", "b"), similarity=[n / 8 for n in range(40)]),
-        {"mood": CLASS | {"text": "text"}, "similarity": {"type": "similarity", "text": ["text", "reply"]}},
+        {"mood": CLASS | {"text": "text"},
+         "similarity": {"type": "similarity", "text": ["text", "reply"]}},
         comments=("named as texts are; could also be a pair with reply",),
     ),
     Layout(

@@ -101,9 +101,7 @@ def holds(folder: Path, *markers: str, kind: str) -> bool:
     files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     is_content = (not any(Path(part).match(DRAFT) for part in path.parts) for path in files)
     if folder.is_file() or any(is_content):
-        raise RecipeError(
-            f"{folder} is not empty and holds no {kind}; name a new folder as `out`"
-        )
+        raise RecipeError(f"{folder} is not empty and holds no {kind}; name a new folder as `out`")
     return False
 
 

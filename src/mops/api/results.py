@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mops.api.progress import busy, print_warnings
 from mops.errors import UsageError, nearest
-from mops.files import to_path
 from mops.evaluate.metrics import OVERALL, SOFT
+from mops.files import to_path
 from mops.surveys.design import Survey
 from mops.surveys.pack import read_pack
 from mops.surveys.results.judge import read_judged
@@ -137,9 +137,7 @@ def recommend(
         "max_memory": max_memory,
     }
     limits: dict[str, Any] = {
-        name: LIMITS[name].read(limit, name)
-        for name, limit in given.items()
-        if limit is not None
+        name: LIMITS[name].read(limit, name) for name, limit in given.items() if limit is not None
     }
     check_rule(weights or {}, worth, sure, cheapest, score)
     rule: dict[str, Any] = {"worth": worth, "sure": sure, "cheapest": cheapest, "score": score}

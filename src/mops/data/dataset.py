@@ -266,42 +266,50 @@ def read_split(
 
 
 def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
-    """The table with the rows of one split, and with its labels as the entry says they are meant:
-    decimal commas, empty cells.
-    """
-    column, labels = entry.split_column, entry.label_columns
+    """The table with the rows of one split, and its labels as the entry says they are meant."""
+    column = entry.split_column
     if column and column not in table.columns:
         raise DataError(
             f"{table.source}: no column {column!r} for `split_column`; found "
             f"{', '.join(table.columns)}.{nearest(column, table.columns)}"
         )
+    meant = cell_meaning(table, entry, split)
 
-    def place(row: RawRow) -> str:
-        return SPLIT_WORDS.get(row.values[column].lower(), "") if column else split
+    def records() -> Iterator[RawRow]:
+        for record in table.records():
+            values, problem, there = record.values, record.problem, split_of(record, entry, split)
+            if meant:
+                own = (name for name in entry.label_columns if name in values)
+                values = values | {name: meant(values[name]) for name in own}
+            if not there and split == "train":  # it is reported once
+                problem = problem or f"has the unknown split {values[column or '']!r}"
+            if there == split or (not there and split == "train"):
+                yield RawRow(record.line, values, problem)
 
-    # Test rows may come without labels: there an empty column says nothing.
+    return replace(table, records=records) if column or meant else table
+
+
+def split_of(record: RawRow, entry: TaskEntry, split: str) -> str:
+    """The split that a column names; empty for an unknown one. Without the column it is `split`."""
+    column = entry.split_column
+    return SPLIT_WORDS.get(record.values[column].lower(), "") if column else split
+
+
+def cell_meaning(table: DataTable, entry: TaskEntry, split: str) -> Callable[[str], str] | None:
+    """What label cells mean: decimal commas, empty ones. None: what is written.
+
+    Test rows may come without labels: there an empty column says nothing.
+    """
+    rows = (row for row in table.records() if split_of(row, entry, split) == split)
     may_be_empty = entry.empty == "no_labels" and (
-        split != "test"
-        or any(r.values.get(n) for r in table.records() if place(r) == split for n in labels)
+        split != "test" or any(row.values.get(name) for row in rows for name in entry.label_columns)
     )
 
     def meant(text: str) -> str:
         text = with_point(text) if entry.decimal else text
         return text or (NO_LABELS if may_be_empty else "")
 
-    def records() -> Iterator[RawRow]:
-        for record in table.records():
-            values, problem, there = record.values, record.problem, place(record)
-            if entry.decimal or may_be_empty:
-                own = {name: meant(values[name]) for name in labels if name in values}
-                values = values | own
-            if not there and split == "train":  # it is reported once
-                problem = problem or f"has the unknown split {values[column or '']!r}"
-            if there == split or (not there and split == "train"):
-                yield RawRow(record.line, values, problem)
-
-    is_changed = column or entry.decimal or may_be_empty
-    return replace(table, records=records) if is_changed else table
+    return meant if entry.decimal or may_be_empty else None
 
 
 def split_off(entry: TaskEntry, train: RowsRead, rows: Sequence[Row]) -> dict[str, RowsRead]:

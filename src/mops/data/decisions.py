@@ -146,15 +146,11 @@ def decide(
     if flags:
         about, (own, reason) = f"{len(flags)} columns of 0 and 1", own_texts(flags[0])
         reasons = {"text": reason, "label": f"{about}; could also be a classification of each"}
-        decisions.append(
-            Decision("multilabel", names_of(own), names_of(flags), about, why=reasons)
-        )
+        decisions.append(Decision("multilabel", names_of(own), names_of(flags), about, why=reasons))
     return decisions, left_out if decisions else []
 
 
-def main_text(
-    columns: Columns, texts: Columns, words: Column | None
-) -> tuple[Column | None, str]:
+def main_text(columns: Columns, texts: Columns, words: Column | None) -> tuple[Column | None, str]:
     """Which of two texts most labels are about, and why; none where they are about both.
 
     Two texts that are no known pair are read apart if another column says how they relate or is

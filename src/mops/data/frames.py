@@ -73,10 +73,10 @@ def to_plain(value: Any) -> Any:
         return to_plain(value.tolist())
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):  # in one order, so that equal tables are equal files
+        value = sorted(value, key=str)
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
-    if isinstance(value, set | frozenset):  # in one order, so that equal tables are equal files
-        return sorted(map(to_plain, value), key=str)
     return str(value)
 
 
@@ -214,17 +214,20 @@ def propose(name: str, entry: Entry) -> tuple[list[tuple[str, Proposal]], list[s
     if not proposals or any(file != files["train"] for file, _ in reasons):
         raise DataError(f"{where(name)}: {'; '.join(left_out)}")
     named = [(label_name(proposal.entry), proposal) for _, proposal in proposals]
-    own = [proposal for label, proposal in named if to_name(label) == name]
-    if not name:
-        return named, left_out
-    if not own and len(named) > 1:
-        labels = [label for label, _ in named]
-        raise DataError(
-            f"task {name!r}: no label column has this name; found {', '.join(labels)}."
-            f"{nearest(name, labels)} Name the task as its column, say `label`, or give the table "
-            "without a name to predict all of them"
-        )
-    return [(name, own[0] if own else named[0][1])], left_out
+    return ([(name, one_of(name, named))] if name else named), left_out
+
+
+def one_of(name: str, named: Sequence[tuple[str, Proposal]]) -> Proposal:
+    """The task whose label column has the name, or the only one."""
+    for label, proposal in named:
+        if to_name(label) == name or len(named) == 1:
+            return proposal
+    labels = [label for label, _ in named]
+    raise DataError(
+        f"task {name!r}: no label column has this name; found {', '.join(labels)}."
+        f"{nearest(name, labels)} Name the task as its column, say `label`, or give the table "
+        "without a name to predict all of them"
+    )
 
 
 def where(name: str) -> str:

@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 from mops.errors import DataError
 
-
 UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 

@@ -183,7 +183,8 @@ def class_counts(classes: int, targets: Answers, predictions: Answers) -> Values
 
 def unjudged_labels(train: Mapping[str, int], validation: Set[str]) -> Iterator[str]:
     """The labels of training rows that no validation row has."""
-    if validation and (missing := [name for name in sorted_labels(set(train) - validation)]):
+    missing = sorted_labels(set(train) - validation)
+    if validation and missing:
         shown = [f"{name!r} ({train[name]:,} in training)" for name in missing[:SHOWN]]
         more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
         yield f"no validation row is {', '.join(shown)}{more}: the score says nothing of it"

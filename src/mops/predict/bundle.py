@@ -289,7 +289,7 @@ class Predictor:
             )
         if is_single(texts):
             raise UsageError("texts must be a list: write [text] instead of text")
-        rows = [(row,) if is_single(row) else tuple(row) for row in texts]
+        rows: list[tuple[Any, ...]] = [(row,) if is_single(row) else tuple(row) for row in texts]
         count = len(known[task].text)
         for number, row in enumerate(rows, start=1):
             if len(row) != count:

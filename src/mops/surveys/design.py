@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from mops.config.recipe import Recipe, to_recipe
 from mops.config.training import Count, Strict
 from mops.data.compose import change_files, compose_recipe, relative_to, set_key
-from mops.errors import RecipeError, nearest
+from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.catalog import SINGLE, is_plan_file, read_plan
 from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale
 from mops.surveys.ledger import Candidate, Round, Trial
@@ -73,10 +73,9 @@ class Survey(Strict):
         if self.evaluations is not None:
             limit_evaluations(data, self.evaluations, is_exact=self.budget is not None)
         contents, drafts = [], dict[str, Candidate]()  # by content, without names
-        for recipe, given in zip(valid_recipes(data, points), points, strict=True):
-            if self.on != "test":  # test files that do not judge are not read
-                tasks = {n: e.model_copy(update={"test": None}) for n, e in recipe.tasks.items()}
-                recipe = recipe.model_copy(update={"tasks": tasks})
+        for read, given in zip(valid_recipes(data, points), points, strict=True):
+            # Test files that do not judge are not read.
+            recipe = read if self.on == "test" else without_tests(read)
             contents.append(json.dumps(recipe.to_data(), sort_keys=True))
             drafts.setdefault(contents[-1], Candidate("", given, recipe))
         axes = [axis for block in self.blocks for axis in block.axes]
@@ -217,25 +216,29 @@ class Survey(Strict):
         return max(alone, key=alike.__getitem__, default=None)
 
 
+def without_tests(recipe: Recipe) -> Recipe:
+    tasks = {name: e.model_copy(update={"test": None}) for name, e in recipe.tasks.items()}
+    return recipe.model_copy(update={"tasks": tasks})
+
+
 def valid_recipes(
     data: Sequence[dict[str, Any]], points: Sequence[Mapping[str, Any]]
 ) -> list[Recipe]:
-    """The recipes; the first one that is wrong is named by what it has and others have not."""
-    found: list[Recipe | RecipeError] = []
-    for plain in data:
+    """The recipes of all points; a wrong one is named by the settings that others do not have."""
+    recipes, errors = [], dict[int, str]()
+    for number, plain in enumerate(data):
         try:
-            found.append(to_recipe(plain, where="survey"))
-        except RecipeError as error:
-            found.append(error)
-    errors = [(n, each) for n, each in enumerate(found) if isinstance(each, RecipeError)]
+            recipes.append(to_recipe(plain, where="survey"))
+        except UsageError as error:
+            errors[number] = str(error).removeprefix("survey: ")
     if not errors:
-        return [each for each in found if isinstance(each, Recipe)]
-    number, error = errors[0]
-    if len(set(map(str, found))) == 1:  # all candidates have it
-        raise error
+        return recipes
+    number, told = next(iter(errors.items()))
     own = {k: v for k, v in points[number].items() if any(p.get(k) != v for p in points)}
+    is_common = len(errors) == len(data) and len(set(errors.values())) == 1
     words = ", ".join(f"{k}={v.get('name') if isinstance(v, dict) else v}" for k, v in own.items())
-    raise RecipeError(f"candidate {words}: {error}") from error
+    who = "" if is_common or not words else f", candidate {words[:100]}"
+    raise RecipeError(f"survey{who}: {told}")
 
 
 def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:

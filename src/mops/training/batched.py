@@ -18,6 +18,7 @@ from mops.data.compose import given_recipe
 from mops.data.dataset import dataset_key, read_dataset, shared_files
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import MopsError, RecipeError, RunError
+from mops.files import to_path
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
@@ -137,14 +138,13 @@ def train_many(
     continue; the same call resumes interrupted runs. `labels` name the runs in trackers.
     """
     watcher, folders = watcher or Watcher(), [to_path(out, "out") for out in outs]
-    recipes = [given_recipe(recipe) for recipe in recipes]
     if not len(recipes) == len(folders) == len(set(folders)):
         raise RecipeError(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "
             "every recipe needs a folder of its own"
         )
     names: Sequence[Label | None] = labels or [None] * len(folders)
-    ready = prepare_many(recipes, watcher)
+    ready = prepare_many([given_recipe(recipe) for recipe in recipes], watcher)
     runs = [PlannedRun(*facts, until) for facts in zip(ready, folders, names, strict=True)]
     for run in runs:
         if reason := batching_obstacle(run.ready.recipe, run.ready.device):
