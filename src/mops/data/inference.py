@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from math import ceil, floor
@@ -196,9 +196,8 @@ def infer_set(
     used |= {str(keys.get("split_column")), *(column.name for column, _ in left_out)}
     others = [column.about for column in sample.columns if column.name not in used]
     why[""] = f"other columns: {'; '.join(others)}" if others else ""
-    further, skipped = other_files(
-        sample, decisions, {s: f for s, f in files.items() if f != train}
-    )
+    rest = {split: file for split, file in files.items() if file != train}
+    further, skipped = other_files(sample, decisions, rest)
     skipped += [
         (part, f"a further part of the {split} rows")
         for split, file in further.items()
@@ -214,10 +213,7 @@ def infer_set(
         own = name if len(decisions) == 1 else column
         try:
             entry = to_entry(decision) | keys | further | dict(given)
-            told = why | {k: w for k, w in decision.why.items() if k not in given}
-            proposal = finish(to_name(own), entry, told, sample)
-            maybe = {k: m for k, m in decision.maybe.items() if k not in entry}
-            proposals.append((own, replace(proposal, maybe=maybe)))
+            proposals.append((own, finish(to_name(own), entry, why, decision, sample, given)))
         except UsageError as error:
             skipped.append((train, f"column {column}: {error}"))
     return proposals, skipped
@@ -275,9 +271,16 @@ def other_files(
     return kept, skipped
 
 
-def finish(name: str, entry: Entry, why: Mapping[str, str], sample: Sample) -> Proposal:
+def finish(
+    name: str,
+    entry: Entry,
+    why: Mapping[str, str],
+    decision: Decision,
+    sample: Sample,
+    given: Collection[str],
+) -> Proposal:
     """The entry with its range and splits, after its rows were read as `mops check` reads them."""
-    entry, why = dict(entry), dict(why)
+    why = {**why, **{key: told for key, told in decision.why.items() if key not in given}}
     if entry["type"] in RANGED and "range" not in entry:
         entry["range"] = find_range(entry)
         why["range"] = "the lowest and the highest value, rounded"
@@ -298,7 +301,8 @@ def finish(name: str, entry: Entry, why: Mapping[str, str], sample: Sample) -> P
     rows = None if sample.how or "split" not in entry else len(sample.columns[0].values)
     order = {key: n for n, key in enumerate(TaskEntry.model_fields)}
     entry = dict(sorted(entry.items(), key=lambda item: order[item[0]]))
-    return Proposal(entry, why, rows=rows)
+    maybe = {key: told for key, told in decision.maybe.items() if key not in entry}
+    return Proposal(entry, why, maybe, rows)
 
 
 def read_all(name: str, entry: Entry, sample: Sample) -> None:

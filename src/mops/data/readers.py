@@ -46,7 +46,7 @@ class TextSource:
         if found:
             raise DataError(
                 f"{self.name}:{number}: not UTF-8 text, found {found}; only UTF-8 is read; export "
-                'it again (in Excel as "CSV UTF-8"), or convert it from the encoding of Windows with '
+                'it again (in Excel as "CSV UTF-8"), or convert it, if it comes from Windows, with '
                 f"`iconv -f cp1252 -t utf-8 {self.name} > new-file`"
             )
         return text
