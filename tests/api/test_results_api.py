@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,16 @@ def test_the_words_are_those_of_the_command(name: str) -> None:
     options = {option.name for option in command.params if isinstance(option, click.Option)}
     words = set(inspect.signature(getattr(mops, name)).parameters)
     probe = click.command()(stack(training_options, source_options)(lambda **_: None))
-    of_recipe = RECIPE
+    of_recipe = RECIPE - (words if name == "survey" else set())
     if name == "check":  # `strict` is about the exit code
         of_recipe = RECIPE | {option.name for option in probe.params} | {"strict"}
-    assert options - of_recipe - SCREEN == words - {"recipe", "what", "source", "survey", "set"}
+    assert options - of_recipe - SCREEN == words - {
+        "recipe",
+        "what",
+        "source",
+        "survey",
+        "set",
+    }
 
 
 def test_a_survey_is_a_table_of_candidates(run: SurveyRun) -> None:
@@ -51,6 +58,12 @@ def test_a_survey_is_a_table_of_candidates(run: SurveyRun) -> None:
     assert {"overall_stderr", "sentiment", "parameters", "training"} <= set(frame)
     assert frame["parameters"].dtype.kind in "if"
     assert run.table.columns[:3] == ("best?", "candidate", "overall")
+
+
+def test_what_needs_no_training_is_no_candidate(run: SurveyRun) -> None:
+    known = replace(run.results, references={"untrained encoder": {"sentiment": 0.3}})
+    assert len(run.table.rows) < len(replace(run, results=known).table.rows)
+    assert replace(run, results=known).to_frame().equals(run.to_frame())
 
 
 def test_a_survey_reads_well(run: SurveyRun, monkeypatch: pytest.MonkeyPatch) -> None:

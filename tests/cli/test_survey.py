@@ -129,7 +129,8 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
     assert code == 0 and str(file) in out
     code, out, err = run_cli("report", str(file), "--json")
     assert code == 0 and json.loads(out)["candidate"], err
-    more = ["--more-seeds", "1", "--only", "shared", "--data", str(made.data)]
+    moved = ["--data", str(made.data), "--encoder", str(made.encoder)]
+    more = ["--more-seeds", "1", "--only", "shared", *moved]
     code, out, err = run_cli("survey", "--from", str(file), "--out", str(other), *more)
     assert code == 0, err
     added = json.loads((other / "summary.json").read_text())["rounds"]
@@ -140,7 +141,7 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--encoder", "minilm"], "a design of its own, which encoder would change"),
+        (["--tasks", "sentiment"], "a design of its own, which tasks would change"),
         (["--only", "shared"], "`only` belongs to `more_seeds`"),
         (["--seeds", "4"], "a design of its own, which seeds would change"),
         (["--values", "training.dropout=0,0.1"], "a design of its own, which values would change"),

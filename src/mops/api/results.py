@@ -60,9 +60,12 @@ class SurveyRun(Shown):
                 "to_frame makes a DataFrame of pandas, which is not installed; "
                 "`pip install pandas`, or read `results.candidates`"
             ) from error
-        columns = to_columns(self.table) | to_columns(cost_table(self.results))
-        known = {name: [None if v == "" else v for v in own] for name, own in columns.items()}
-        return pandas.DataFrame(known)
+        scores, costs = (
+            pandas.DataFrame(to_columns(table)).replace({"": None})
+            for table in (self.table, cost_table(self.results))
+        )
+        # References, which need no training, are rows of the scores alone.
+        return scores.merge(costs, on="candidate").infer_objects()
 
     def recommend(self, **rule: Any) -> Decision:
         """Which plan to use; the words are those of `mops.recommend`."""

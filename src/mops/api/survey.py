@@ -43,6 +43,7 @@ def survey(
     tune_rates: bool = False,
     out: str | Path | None = None,
     data: str | Path | None = None,
+    encoder: str | Path | None = None,
     more_seeds: int | None = None,
     only: Sequence[str] = (),
     keep: str = "best",
@@ -56,9 +57,9 @@ def survey(
     """Train many plans under one budget, measure their costs, and compare them.
 
     `what` is a named experiment on the tasks of the recipe, a survey file, or the folder of a
-    survey that was begun (`data`: where its files are now). The other words are the options of
-    `mops survey`; a budget is seconds, or a text like "1h". The same call resumes a survey that was
-    stopped or killed, and trains nothing twice.
+    survey that was begun (`data`, `encoder`: where its files are now). The other words are the
+    options of `mops survey`; a budget is seconds, or a text like "1h". The same call resumes a
+    survey that was stopped or killed, and trains nothing twice.
     """
     recipe = None if recipe is None else given_recipe(recipe)
     what = to_path(what, "what")
@@ -76,6 +77,7 @@ def survey(
         max_steps=max_steps,
         budget=budget,
         data=data,
+        encoder=encoder,
         more_seeds=more_seeds,
         only=only,
         strict=strict,
@@ -121,6 +123,7 @@ def plan_survey(
     find_rates: Callable[[Survey], Survey] | None = None,
     budget: str | float | None = None,
     data: str | Path | None = None,
+    encoder: str | Path | None = None,
     more_seeds: int | None = None,
     only: Sequence[str] = (),
     strict: bool = False,
@@ -130,9 +133,13 @@ def plan_survey(
     seconds = None if budget is None else TIMES.read(budget, "budget")
     if is_begun(what) or more_seeds or only:
         given = {**design, "budget": budget, "recipe": recipe}
-        return without_leaks(begun_survey(folder, data, more_seeds, only, **given), strict)
-    if data is not None:
-        raise UsageError(f"data {data}: there is no survey in {what}; the recipe names its data")
+        survey = begun_survey(folder, more_seeds, only, data=data, encoder=encoder, **given)
+        return without_leaks(survey, strict)
+    for name, place in (("data", data), ("encoder", encoder)):
+        if place is not None:
+            raise UsageError(
+                f"{name} {place}: there is no survey in {what}; the recipe names its {name}"
+            )
     survey = vary(base_survey(str(what), recipe), budget=seconds, **design)
     survey = find_rates(survey) if find_rates else survey
     return without_leaks(continued(survey, folder) if seconds else survey, strict)
@@ -159,17 +166,20 @@ def base_survey(what: str, recipe: Recipe | None) -> Survey:
 
 def begun_survey(
     folder: Path,
-    data: str | Path | None,
     more_seeds: int | None,
     only: Sequence[str],
+    *,
+    data: str | Path | None = None,
+    encoder: str | Path | None = None,
     **design: Any,
 ) -> Survey:
-    """The survey in a folder, with its data elsewhere or more seeds where they are asked for."""
+    """The survey in a folder, with its files elsewhere or more seeds where they are asked for."""
     refuse_design(folder, design)
     if only and not more_seeds:
         raise UsageError("`only` belongs to `more_seeds`")
     survey = open_survey(folder)
     survey = survey.with_data(Path(data)) if data else survey
+    survey = survey.with_encoder(str(encoder)) if encoder else survey
     return survey.with_more_seeds(more_seeds, only) if more_seeds else survey
 
 

@@ -39,11 +39,16 @@ class Classes:
     """Targets and predictions are class numbers."""
 
     name, has_labels, has_thresholds, reads_words = "class", True, False, False
+    pipeline = "text-classification"
+    limit = "every text or pair gets one of the answers above; there is none for `something else`"
 
     def outputs(self, task: Task) -> int:
         """One per class, one between neighbours, or one."""
         classes = len(task.labels)
         return {"cross_entropy": classes, "ordinal": classes - 1}.get(task.loss_name, 1)
+
+    def output_meaning(self, task: Task) -> str:
+        return OUTPUT_MEANINGS[task.loss_name]
 
     def first_output(self, task: Task) -> float | None:
         return None
@@ -225,6 +230,13 @@ CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
     # One logit for two classes: sigmoid is a softmax over (0, logit).
     "binary_cross_entropy": lambda logits: np.pad(logits, ((0, 0), (1, 0))),
     "ordinal": ordinal_logits,
+}
+
+
+OUTPUT_MEANINGS = {  # the same for cards
+    "cross_entropy": "a number for each answer, before softmax",
+    "binary_cross_entropy": "one number, whose sigmoid is the probability of the second answer",
+    "ordinal": "a number between neighbours, whose sigmoid is the probability of a higher answer",
 }
 
 

@@ -40,9 +40,14 @@ class LabelSet:
     """Targets and predictions are rows of 0 and 1, one for each label of the task."""
 
     name, has_labels, has_thresholds, reads_words = "labels", True, True, False
+    pipeline = "text-classification"
+    limit = "every text or pair gets the labels that are above their thresholds, which may be none"
 
     def outputs(self, task: Task) -> int:
         return len(task.labels)
+
+    def output_meaning(self, task: Task) -> str:
+        return "a number for each label, given where it is > 0; its sigmoid is the probability"
 
     def first_output(self, task: Task) -> float | None:
         return None

@@ -122,6 +122,10 @@ class Survey(Strict):
         change_files(recipe, lambda file: str(folder.resolve() / Path(file).name))
         return self.changed(recipe=recipe)
 
+    def with_encoder(self, encoder: str) -> Survey:
+        """The same encoder at another place."""
+        return self.changed(recipe=self.recipe | {"encoder": local_folder(encoder)})
+
     def trials_of(self, entry: Round) -> list[Trial]:
         named = [c for c in self.candidates() if c.name in entry.candidates]
         return [candidate.trial(seed) for seed in entry.seeds for candidate in named]
