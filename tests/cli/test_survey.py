@@ -81,9 +81,9 @@ def test_the_named_experiments_are_listed(run_cli: Any) -> None:
     [
         (["late-frosen"], "late-frozen"),
         (["--seeds", "few"], "--seeds 'few'"),
-        (["--budget", "soon"], "--budget 'soon'"),
+        (["--budget", "soon"], "budget 'soon'"),
         (["--budget", "5m", "--seeds", "2"], "leave out one"),
-        (["--address", "here:1"], "--engine ray"),
+        (["--address", "here:1"], "belongs to the engine ray"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["--set", "training.learning_rat=1"], "learning_rate"),
     ],
@@ -142,7 +142,7 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
     ("words", "said"),
     [
         (["--tasks", "sentiment"], "a design of its own, which tasks would change"),
-        (["--only", "shared"], "--only belongs to --more-seeds"),
+        (["--only", "shared"], "`only` belongs to `more_seeds`"),
         (["--seeds", "4"], "a design of its own, which seeds would change"),
         (["--values", "training.dropout=0,0.1"], "a design of its own, which values would change"),
         (["--more-seeds", "1", "--only", "sharde"], "Did you mean 'shared'"),
