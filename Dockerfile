@@ -5,7 +5,7 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 COPY pyproject.toml README.md LICENSE /source/
 COPY src /source/src
-RUN python -m venv /opt/mops && /opt/mops/bin/pip install --no-cache-dir "/source[serve]"
+RUN python -m venv /opt/mops && /opt/mops/bin/pip install --no-cache-dir "/source[serve,onnx]"
 
 FROM python:3.12-slim
 COPY --from=build /opt/mops /opt/mops

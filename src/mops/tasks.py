@@ -1,5 +1,6 @@
 """Tasks: a named job on one or two texts, with its labels or range, its loss and its score."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,6 +105,11 @@ class Task:
     def outputs(self) -> int:
         """The width of the head's output."""
         return self.answer.outputs(self)
+
+
+def score_bounds(name: str) -> tuple[float, float]:
+    """The lowest and the highest value that a score can have."""
+    return {"r2": -math.inf, **dict.fromkeys(CORRELATIONS, -1.0)}.get(name, 0.0), 1.0
 
 
 def column_problems(task: Task) -> Iterator[str]:

@@ -35,3 +35,25 @@ def test_a_plan_that_cannot_be_expressed_exits_2(plan: str, run_cli: Any, tmp_pa
 def test_an_unknown_format_names_the_known_ones(run_cli: Any, model: str, tmp_path: Path) -> None:
     code, _, err = run_cli("export", model, "--to", "pickle", "--out", str(tmp_path / "out"))
     assert code == 2 and "hf" in err
+
+
+def test_a_graph_is_not_a_model_to_export_or_to_grow(
+    run_cli: Any, model: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx")
+    graph = str(tmp_path / "graph")
+    assert run_cli("export", model, "--to", "onnx", "--out", graph)[0] == 0
+    new = ("--data", "sample", "--out", str(tmp_path / "out"))
+    for command in (
+        ("export", graph, "--to", "hf", *new[2:]),
+        ("export", graph, "--to", "onnx", *new),
+        ("add-task", graph, *new),
+        ("remove-task", graph, "sentiment", *new[2:]),
+        ("merge", model, graph, *new[2:]),
+    ):
+        code, _, err = run_cli(*command)
+        assert (code, err) == (
+            2,
+            f"mops: error: {graph} is an exported graph, not the weights that this needs; name the "
+            "model it was made from\n",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import mops
 from kinds.kind_data import TASKS, kinds_recipe, write_rows
 from mops.errors import MopsError
 from mops.export import hf, onnx
-from mops.predict.bundle import load_bundle
+from mops.predict.bundle import load_bundle, save_bundle
 from mops.surveys.results.judge import judge_run
 from mops.surveys.results.results import read_results
 from running import StopAt, run_cli_with
@@ -134,10 +135,100 @@ def test_a_graph_whose_words_are_not_finite_is_refused(model: Path, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_three_kinds_are_folders_for_transformers(encoder: Path, tmp_path: Path) -> None:
-    mops.train(kinds_recipe(tmp_path, encoder, "topic", "price", "moods"), tmp_path / "three")
-    bundle = load_bundle(tmp_path / "three" / "model")
-    assert len(hf.export_bundle(bundle, tmp_path / "hf")) == 3
+@pytest.fixture(params=["mean", "cls"])
+def folders(request: pytest.FixtureRequest, encoder: Path, tmp_path: Path) -> Iterator[Path]:
+    """A bundle and what transformers loads: with a file of its own, and stock classes."""
+    recipe = kinds_recipe(
+        tmp_path, encoder, training__pool=request.param, training__pair={"closeness": "bi"}
+    )
+    mops.train(recipe, tmp_path / "run")
+    bundle = load_bundle(tmp_path / "run" / "model")
+    bundle.network.bank["head/moods"].threshold.copy_(torch.tensor([0.3, -0.2, 0.05]))
+    save_bundle(tmp_path / "model", bundle.network, bundle.tokenizer, bundle.entries, {})
+    hf.export_bundle(load_bundle(tmp_path / "model"), tmp_path / "hf")
+    yield tmp_path
+
+
+def load_folder(folder: Path, kind: str) -> tuple[Any, Any]:
+    transformers = pytest.importorskip("transformers")
+    model = getattr(transformers, f"AutoModelFor{kind}Classification").from_pretrained(
+        folder, trust_remote_code=True
+    )
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def test_folders_for_transformers_answer_as_the_predictor(folders: Path) -> None:
+    """Classes by the largest logit, labels by logits above 0, numbers as they are."""
+    own = mops.load(folders / "model")
+    rows = [json.loads(line) for line in (folders / "dev.jsonl").read_text().splitlines()]
+    kinds = {"topic": "single_label_classification", "odd": "single_label_classification"}
+    kinds |= {"moods": "multi_label_classification", "price": "regression"}
+    for name, kind in (kinds | {"closeness": "regression"}).items():
+        columns = [[row[key] for row in rows] for key in own.bundle.layout.tasks[name].text]
+        ours = own.predict_tasks({name: list(zip(*columns, strict=True))})[name]
+        model, tokenizer = load_folder(folders / "hf" / name, "Sequence")
+        with torch.inference_mode():
+            logits = model(**tokenizer(*columns, padding=True, return_tensors="pt")).logits.numpy()
+        assert (model.config.problem_type, logits.shape[1]) == (kind, max(1, len(ours.task.labels)))
+        if name == "moods":
+            np.testing.assert_allclose(1 / (1 + np.exp(-logits)), ours.probabilities, atol=1e-5)
+            np.testing.assert_array_equal(logits > 0, ours.values == 1)
+            assert 0 < ours.values.mean() < 1
+        elif kind == "regression":
+            low, high = ours.task.range or (-np.inf, np.inf)
+            np.testing.assert_allclose(logits[:, 0].clip(low, high), ours.values, rtol=1e-5)
+        else:
+            np.testing.assert_array_equal(logits.argmax(1), ours.values)
+
+
+def test_a_folder_of_tags_answers_as_the_predictor(folders: Path) -> None:
+    own = mops.load(folders / "model")
+    texts = [json.loads(row)["text"] for row in (folders / "dev.jsonl").read_text().splitlines()]
+    model, tokenizer = load_folder(folders / "hf" / "spans", "Token")
+    for text, tags in zip(texts, own.predict("spans", texts), strict=True):
+        inputs = tokenizer(text.split(), is_split_into_words=True, return_tensors="pt")
+        first = [inputs.word_ids().index(n) for n in range(len(tags))]
+        with torch.inference_mode():
+            best = model(**inputs).logits[0, first].argmax(-1).tolist()
+        assert [model.config.id2label[n] for n in best] == tags
+
+
+def test_the_cards_of_folders_say_what_their_numbers_are(folders: Path) -> None:
+    cards = {name: (folders / "hf" / name / "README.md").read_text("utf-8") for name in TASKS}
+    said = "A label is given where its logit > 0"
+    assert [name for name, card in cards.items() if said in card] == ["moods"]
+    assert "The value is the only logit." in cards["price"]
+    assert "The value is the only logit, limited to 0 .. 1 in mops." in cards["closeness"]
+    pipelines = {
+        name: dict(line.partition(": ")[::2] for line in card.split("---")[1].strip().split("\n"))
+        for name, card in cards.items()
+    }
+    assert {name: front.get("pipeline_tag") for name, front in pipelines.items()} == {
+        **dict.fromkeys(("topic", "odd", "moods"), "text-classification"),
+        "spans": "token-classification",
+        "price": None,
+        "closeness": None,
+    }
+    one = "gets one of the answers above"
+    assert [name for name, card in cards.items() if one in card] == ["topic", "odd"]
+    assert "every text or pair gets the labels that are above their thresholds" in cards["moods"]
+    assert "every word gets one of the tags above" in cards["spans"]
+
+
+def test_the_card_of_a_graph_says_what_its_outputs_are(folders: Path) -> None:
+    onnx.export_bundle(load_bundle(folders / "model"), folders / "onnx")
+    card = (folders / "onnx" / "README.md").read_text("utf-8")
+    assert "pipeline_tag" not in card  # texts and words are classified
+    assert "- topic, odd: every text or pair gets one of the answers above" in card
+    mean, deviation = load_bundle(folders / "model").layout.tasks["price"].scale or (0, 0)
+    for line in (
+        "topic: a number for each answer, before softmax",
+        "moods: a number for each label, given where it is > 0; its sigmoid is the probability",
+        f"price: the value is {mean:.9g} + {deviation:.9g} x its output\n",
+        "closeness: the value is its output, limited to 0 .. 1; a row is two sequences, whose num",
+        "spans: batch x length x tags, before softmax; the tag of a word is that of its first tok",
+    ):
+        assert f"\n- {line}" in card
 
 
 @pytest.mark.slow

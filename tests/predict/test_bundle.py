@@ -21,6 +21,8 @@ from mops.model.sources import EncoderSource
 from mops.plans.picture import draw
 from mops.plans.shapes import HeadShape, Reading
 from mops.predict.bundle import Bundle, load_bundle, save_bundle
+from mops.predict.card import format_score
+from mops.tasks import Task
 from running import COLUMNS, SOURCE, TRAIN_ROWS, run_python, world
 
 ENTRIES = {
@@ -235,6 +237,7 @@ def test_the_card_shows_the_picture_the_scores_and_how_to_use_it() -> None:
     for name, main in record.scores.main.items():
         part = record.scores.tasks[name]["report"]
         low, high = (part[main] + sign * 1.96 * part["stderr"] for sign in (-1, 1))
+        low, high = max(low, -1.0 if main == "pearson" else 0.0), min(high, 1.0)
         assert f"{part[main]:.3f} ({low:.3f} to {high:.3f}), {part['rows']} rows" in card
     assert f"{record.costs.parameters:,} parameters" in card
     assert f"trained for {record.train_info.steps} steps" in card
@@ -244,6 +247,23 @@ def test_the_card_shows_the_picture_the_scores_and_how_to_use_it() -> None:
         assert warning in card or not warning.startswith(tuple(TRAIN_ROWS))
     assert str(world().data) not in card  # names of files, not their places here
     assert "mops predict" in card and "`hybrid:1`" in card
+
+
+@pytest.mark.parametrize(
+    ("main", "score", "ends"),
+    [
+        ("accuracy", 0.066, "0.000 to 0.164"),
+        ("macro_f1", 0.95, "0.852 to 1.000"),
+        ("pearson", 0.05, "-0.048 to 0.148"),
+        ("matthews", -0.95, "-1.000 to -0.852"),
+        ("r2", -1.2, "-1.298 to -1.102"),
+    ],
+)
+def test_intervals_in_the_card_end_where_the_score_ends(main: str, score: float, ends: str) -> None:
+    scores = {"x": {"report": {main: score, "stderr": 0.05, "rows": 30}}}
+    config = {"scores": scores, "main_scores": {"x": main}}
+    task = Task(name="x", type="regression", text=("text",), label="y")
+    assert format_score(task, "report", config) == f"{score:.3f} ({ends}), 30 rows"
 
 
 def test_a_bundle_without_scores_says_so(tmp_path: Path) -> None:

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from building import DEPTH, ENTRIES, NAMES, THREE_TASKS, build_network, shake, tiny_tokenizer
+from building import (
+    DEPTH,
+    ENTRIES,
+    NAMES,
+    THREE_TASKS,
+    build_network,
+    shake,
+    tiny_shape,
+    tiny_tokenizer,
+)
 from mops.data.batches import tokenise
 from mops.errors import MopsError
 from mops.plans.catalog import every_plan, read_plan
@@ -196,3 +205,18 @@ def test_different_plans_and_readings_are_refused(tmp_path: Path) -> None:
     save_bundle(tmp_path / "c", network, tiny_tokenizer(), ENTRIES, {"encoder_sha256": "same"})
     with pytest.raises(MopsError, match=r"training\.pool is mean in the first and cls in the"):
         merge_bundles(first, load_bundle(tmp_path / "c"), tmp_path / "whole")
+
+
+def test_tasks_and_encoders_that_differ_are_told_by_their_keys(tmp_path: Path) -> None:
+    first = save(tmp_path / "a", PLANS["shared"])
+    other = replace(THREE_TASKS[0], score="macro_f1", text=("words",))
+    network = build_network("shared", reading=READING, tasks=(other, *THREE_TASKS[1:]))
+    with pytest.raises(MopsError) as refused:
+        merge_bundles(first, replace(first, network=network), tmp_path / "whole")
+    assert str(refused.value).endswith(
+        "cannot be merged: both have a task 'sentiment', which differs in text, score; take it out "
+        "of one of them with `mops remove-task`"
+    )
+    network = build_network("shared", reading=READING, shape=tiny_shape("roberta"))
+    with pytest.raises(MopsError, match="their encoders differ in family, positions, types, first"):
+        merge_bundles(first, replace(first, network=network), tmp_path / "whole")

@@ -206,3 +206,11 @@ def test_a_truncated_best_state_is_one_line(tmp_path: Path, bundle: Path) -> Non
     state.write_bytes((bundle / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(RunError, match=r"best-all\.safetensors cannot be read.*start again"):
         restore_best(tmp_path, "all", 1, mops.load(bundle).bundle.network)
+
+
+def test_weights_that_are_missing_are_told(bundle: Path) -> None:
+    """Also without a manifest, in the words of the library that looked for them."""
+    (bundle / "model.safetensors").unlink()
+    (bundle / "manifest.json").unlink(missing_ok=True)
+    with pytest.raises(EncoderError, match=r"model\.safetensors cannot be read: No such file"):
+        mops.load(bundle)

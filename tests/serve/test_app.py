@@ -86,6 +86,32 @@ def test_an_error_belongs_to_its_item(client: TestClient) -> None:
     assert ask(client).json()["answers"] == []
 
 
+def test_texts_that_are_empty_or_cut_are_warned_of(client: TestClient) -> None:
+    """Each item on its own, also where others are computed with it."""
+    exact, longer = "a " * 22, "a " * 23  # of 24 tokens, with [CLS] and [SEP]
+    items = [
+        {"text": "a film", "text_pair": "a movie"},
+        {"text": " \n"},
+        {"text": "a film", "text_pair": ""},
+        {"text": exact},
+        {"text": longer},
+        {"text": "a " * 11, "text_pair": "a " * 11},
+    ]
+    found = ask(client, *items).json()["answers"]
+    cut = "longer than 24 tokens, the rest is not read: "
+    assert [answer.get("warnings") for answer in found] == [
+        None,
+        ["text is empty"],
+        ["text_pair is empty"],
+        None,
+        [f"{cut}{SENTIMENT}"],
+        [f"{cut}{PARAPHRASE}, {SIMILARITY}"],
+    ]
+    assert all("prediction" in answer[SENTIMENT] for answer in found)
+    alone = ask(client, items[2], tasks=[SENTIMENT]).json()["answers"]
+    assert "warnings" not in alone[0]  # the task does not read the second text
+
+
 def break_word(predictor: Predictor, word: str) -> None:
     """Every output for a text with the word is NaN."""
     with torch.no_grad():

@@ -68,6 +68,14 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     assert "LICENSE" in sources
 
 
+def test_it_serves_models_and_exported_folders() -> None:
+    """With the packages of both, by the names that pyproject.toml gives them."""
+    (install,) = [rest for word, rest in STEPS if word == "RUN" and " install " in rest]
+    extras = re.findall(r"/source\[([a-z,]+)\]", install)[0].split(",")
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert set(extras) == {"serve", "onnx"} <= set(re.findall(r"(?m)^(\w+) = \[", text))
+
+
 def read_project(key: str) -> str:
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     (value,) = re.findall(rf'(?m)^{key} = "(.+)"', text)

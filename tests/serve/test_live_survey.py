@@ -156,6 +156,11 @@ def test_a_survey_is_shown_without_torch() -> None:
         ((), "one of both, found neither"),
         (("model", "--survey", "dir"), "one of both, found both"),
         (("--survey", "nowhere"), "nowhere holds no survey: there is no survey.yaml"),
+        (
+            ("--survey", "x", "--workers", "3", "--backend", "onnx", "--max-items", "1"),
+            "--workers, --max-items, --backend: without effect with --survey",
+        ),
+        (("--survey", "x", "--wait=2ms", "--device=cpu"), "--wait, --device: without effect"),
     ],
 )
 def test_wrong_use(

@@ -19,10 +19,13 @@ pytest.importorskip("uvicorn")
 from serving import RunningSurvey, served
 
 from building import build_network, tiny_tokenizer
+from mops.kinds.answers import TAGS
+from mops.kinds.tags import WordTags
 from mops.plans.shapes import Reading
 from mops.predict.bundle import Bundle, Predictor
 from mops.serve.app import Limits, Service, build_app
 from mops.serve.survey import SurveyService, build_survey_app
+from mops.tables import without_formula
 from mops.tasks import Task
 
 if TYPE_CHECKING:
@@ -116,27 +119,76 @@ def test_two_sentences_are_answered_by_all_tasks(
         assert "similarity" in page.locator("#spoken").inner_text()
 
 
-def test_a_number_labels_and_tags_are_shown(browser: Browser, encoder_folder: Any) -> None:
-    """A value without a range has no dial; words have their tags beside them."""
-    tasks = [
-        Task(name="price", type="regression", text=("text",), label="y", scale=(5.0, 1.0)),
-        Task(name="moods", type="multilabel", text=("text",), label="y", labels=("a", "e")),
-        Task(name="spans", type="tagging", text=("text",), label="y", labels=("B-X", "I-X", "O")),
-    ]
-    folder = encoder_folder("bert")
+KINDS = [
+    Task(name="price", type="regression", text=("text",), label="y", scale=(550.0, 80.0)),
+    Task(name="moods", type="multilabel", text=("text",), label="y", labels=("a", "e")),
+    Task(
+        name="spans", type="tagging", text=("text",), label="y",
+        labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O"),
+    ),
+    Task(name="words", type="tagging", text=("text",), label="y", labels=("N", "O", "V")),
+]  # fmt: skip
+
+
+def predictor_of(folder: Path, tasks: list[Task]) -> Predictor:
     network = build_network("shared", folder, reading=Reading(max_length=24), tasks=tasks)
-    own = Predictor(Bundle(folder, network, tiny_tokenizer(), {}, {}))
+    return Predictor(Bundle(folder, network, tiny_tokenizer(), {}, {}))
+
+
+def test_a_number_labels_and_tags_are_shown(browser: Browser, encoder_folder: Any) -> None:
+    """A value without a range has no dial but the mean of the training labels."""
+    own, text = predictor_of(encoder_folder("bert"), KINDS), "a ban, the bin"
     with served(build_app(Service(own, Limits()))) as address, visit(browser, address) as page:
-        answer(page, "a ban, the bin")
+        answer(page, text)
         cards = page.locator(".cards > div")
-        (value,) = own.predict("price", ["a ban, the bin"])
-        assert cards.nth(0).locator(".value").inner_text() == f"{float(value):.2f}"
-        (labels,) = own.predict("moods", ["a ban, the bin"])
+        (value,) = own.predict("price", [text])
+        assert cards.nth(0).locator(".value").inner_text() == f"{float(value):.1f}"
+        assert "training labels are 550.0 ± 80.0" in cards.nth(0).inner_text()
+        (labels,) = own.predict("moods", [text])
         assert cards.nth(1).locator(".value").inner_text() == (", ".join(labels) or "none")
-        (tags,) = own.predict("spans", ["a ban, the bin"])
-        marked = cards.nth(2).locator("mark small").all_inner_texts()
+        (tags,) = own.predict("words", [text])
+        marked = cards.nth(3).locator("mark small").all_inner_texts()
         assert marked == [tag for tag in tags if tag != "O"]
-        assert cards.nth(2).locator(".tagged").inner_text().split()[0].startswith("a")
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        "B-PER I-PER O B-LOC B-LOC I-LOC",
+        "I-PER I-LOC O O I-LOC B-LOC",
+        "O O O O O O",
+        "B-LOC I-LOC I-LOC I-LOC I-LOC I-PER",
+    ],
+)
+def test_entities_are_marked_as_in_the_report(
+    browser: Browser, encoder_folder: Any, tags: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One mark for an entity of several words, with its kind in words and its colour."""
+    own, text = predictor_of(encoder_folder("bert"), [KINDS[2]]), "ban bat bet bin bit don"
+    label = tags.split()
+    monkeypatch.setattr(WordTags, "decode", lambda *_: [label])
+    wanted = [piece for piece in TAGS.show(KINDS[2], tuple(label), [text]) if piece.kind]
+    with served(build_app(Service(own, Limits()))) as address, visit(browser, address) as page:
+        answer(page, text)
+        marks = page.locator(".tagged mark")
+        found = [(m.inner_text(), m.get_attribute("class")) for m in marks.all()]
+        assert found == [(f"{own.text} {own.kind}", f"entity-{own.colour}") for own in wanted]
+        assert page.locator(".tagged").inner_text().split() == [
+            word
+            for piece in TAGS.show(KINDS[2], tuple(label), [text])
+            for word in (*piece.text.split(), *([piece.kind] if piece.kind else []))
+        ]
+        spoken = ", ".join(f"{own.text} ({own.kind})" for own in wanted) or "no tag"
+        assert page.locator("#spoken").inner_text() == f"spans: {spoken}"
+
+
+def test_warnings_of_a_text_are_shown(browser: Browser, model: str) -> None:
+    with visit(browser, model) as page:
+        answer(page, "a " * 30)
+        said = "longer than 24 tokens, the rest is not read: sentiment"
+        assert page.locator("#warnings").inner_text() == said
+        answer(page, TEXTS[0])
+        assert page.locator("#warnings").inner_text() == ""
 
 
 def test_the_picture_shows_the_path_of_an_answer(browser: Browser, model: str) -> None:
@@ -224,6 +276,65 @@ def test_a_server_that_takes_few_items_at_a_time(
         assert "s; 1 with an error" in page.locator("#status").inner_text()
         assert page.locator("#preview thead th").all_inner_texts()[-1] == "error"
         page.close()
+
+
+def download(page: Page, given: Path, into: Path) -> list[dict[str, str]]:
+    """The rows of the file that the page gives back for one that is dropped on it."""
+    page.locator("#picture svg").wait_for()
+    drop(page, given)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Answer all rows").click()
+        page.get_by_role("link", name="Download predictions.csv").click(timeout=SLOW)
+    waiting.value.save_as(into)
+    with into.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_of_a_file_is_found(
+    browser: Browser, model: str, separator: str, tmp_path: Path
+) -> None:
+    """The other signs are in the cells, and in a quoted name of the header."""
+    rows = [("1", "the ban, a bin; a fin | a bat"), ("2", "a\tden"), ("3", 'the "gun"')]
+    head = ("n,,,,;;;;||||\t\t\t\t", "text")
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL).writerows([head, *rows])
+    with visit(browser, model) as page:
+        found = download(page, tmp_path / "rows.csv", tmp_path / "found.csv")
+    assert [(row[head[0]], row["text"]) for row in found] == rows
+
+
+def test_a_file_of_one_column_has_no_separator(
+    browser: Browser, model: str, predictor: Predictor, tmp_path: Path
+) -> None:
+    texts = ["the ban, a bin", "a fin; a bat"]
+    (tmp_path / "rows.csv").write_text("\n".join(["text", *texts]), "utf-8")
+    with visit(browser, model) as page:
+        found = download(page, tmp_path / "rows.csv", tmp_path / "found.csv")
+    assert [row["text"] for row in found] == texts
+    assert [row["predicted sentiment"] for row in found] == predictor.predict("sentiment", texts)
+
+
+def test_no_cell_of_the_download_is_a_formula(browser: Browser, model: str, tmp_path: Path) -> None:
+    """By the rule of `mops predict`: `'` before what begins like one and is no number."""
+    cells = (
+        """=1+1|+x|-x|@x|'=x|''-1|'a|-1|+1.5|-.5|-1e5|-1_000|-1__0|-inf|-nan|+1,5|-1.|1|＝x|-x1"""
+    )
+    cells = [*cells.split("|"), "-", "+", "\tx", "\t1", "-e5", "+Infinity", "-1.5e+3", "a=1", ""]
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("=name", "text"), *((cell, "a ban") for cell in cells)])
+    with visit(browser, model) as page:
+        found = download(page, tmp_path / "rows.csv", tmp_path / "found.csv")
+    assert [row["'=name"] for row in found] == list(map(without_formula, cells))
+
+
+def test_warnings_of_rows_are_in_the_download(browser: Browser, model: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(f"text,n\na ban,1\n,2\n{'a ' * 30},3\n", "utf-8")
+    with visit(browser, model) as page:
+        found = download(page, tmp_path / "rows.csv", tmp_path / "found.csv")
+        assert "; 2 with warnings, see the file" in page.locator("#status").inner_text()
+    cut = "longer than 24 tokens, the rest is not read: sentiment"
+    assert [row["warnings"] for row in found] == ["", "text is empty", cut]
 
 
 def drop(page: Page, file: Path) -> None:

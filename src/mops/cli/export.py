@@ -48,9 +48,10 @@ def command(
     plans are merged into the weights. `AutoModelForSequenceClassification` loads it and gives the
     same logits: as a stock BERT for pool `pooler` or `cls` with a linear head, else (pool `mean`,
     late layers, mlp, texts of a pair apart) with trust_remote_code=True and the file
-    modeling_mops.py in the folder, because no class of transformers pools a BERT by mean. A cosine
-    head becomes a SentenceTransformer. PALs, bottlenecks, low-rank functions, experts and feeds
-    cannot be expressed and are refused.
+    modeling_mops.py in the folder, because no class of transformers pools a BERT by mean. A label
+    of a multilabel is given where its logit > 0. `AutoModelForTokenClassification` loads a tagging
+    task. A cosine head becomes a SentenceTransformer. PALs, bottlenecks, low-rank functions,
+    experts and feeds cannot be expressed and are refused.
 
     onnx: OUT has the graph model.onnx and its weights, with tokenizer, tasks, plan and card. The
     outputs are checked against torch. `mops predict`, `eval` and `serve` take the folder in place

@@ -9,10 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import mops
 from mops.cli.options import BACKEND, COUNT, DEVICE, PATH, TIME, find_model
 from mops.errors import UsageError
+
+OF_SURVEYS = ("survey", "host", "port")  # the options that --survey reads
 
 
 @click.command()
@@ -53,6 +56,8 @@ def command(model: Path | None, survey: Path | None, workers: int, **options: An
             "mops serve takes the folder of a model, or --survey with the folder of a survey: "
             f"one of both, found {'neither' if model is None else 'both'}"
         )
+    if survey is not None:
+        refuse_idle_options()
     place = {"host": options.pop("host"), "port": options.pop("port")}
     refuse_taken(**place)
     if model is not None:
@@ -74,6 +79,22 @@ def command(model: Path | None, survey: Path | None, workers: int, **options: An
     patience = math.ceil(options["timeout"]) + 1  # for requests that were accepted
     app = build_app(Service(mops.load(*where), Limits(**options), api_key))
     return serve(app, workers=workers, timeout_graceful_shutdown=patience, **place)
+
+
+def refuse_idle_options() -> None:
+    """What is given on the command line and says nothing about a survey."""
+    context = click.get_current_context()
+    idle = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in OF_SURVEYS
+        and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if idle:
+        raise UsageError(
+            f"{', '.join(idle)}: without effect with --survey, which computes no answers; leave "
+            "them out"
+        )
 
 
 def refuse_taken(host: str, port: int) -> None:

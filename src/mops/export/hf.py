@@ -147,10 +147,10 @@ def output_layer(model: TaskModel) -> tuple[Tensor, Tensor]:
     """Weight and bias of the last layer; one logit for two classes becomes (0, logit)."""
     output = model.head_module.get_submodule("output").state_dict()
     weight, bias = output["weight"], output["bias"]
+    if model.task.answer.has_thresholds:
+        return weight, bias - model.bundle.network.thresholds[model.name]
     if model.task.loss_name == "binary_cross_entropy":
         return F.pad(weight, (0, 0, 1, 0)), F.pad(bias, (1, 0))
-    if (threshold := model.bundle.network.thresholds.get(model.name)) is not None:
-        return weight, bias - threshold
     mean, deviation = model.task.scale or (0.0, 1.0)
     return weight * deviation, bias * deviation + mean
 
@@ -181,9 +181,11 @@ def classifier_usage(model: TaskModel, trust: str = "") -> Usage:
             "`modeling_mops.py` in this folder pools the tokens and applies the head, which no "
             "class of transformers does for a BERT; read it before you trust it."
         )
-    if model.task.range:
-        low, high = model.task.range
-        notes.append(f"The value is the only logit, limited to {low:g} .. {high:g} in mops.")
+    if model.task.answer.has_thresholds:
+        notes.append("A label is given where its logit > 0: the thresholds are in the biases.")
+    elif not model.task.answer.has_labels:
+        limited = "" if model.task.range is None else ", limited to {:g} .. {:g} in mops"
+        notes.append(f"The value is the only logit{limited.format(*model.task.range or ())}.")
     auto = "AutoModelForSequenceClassification"
     if model.task.answer.reads_words:
         auto = "AutoModelForTokenClassification"

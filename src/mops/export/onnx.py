@@ -22,6 +22,7 @@ from mops.predict.bundle import GRAPH, Bundle, Predictor, write_facts
 from mops.predict.inference import compute_outputs
 from mops.predict.manifest import write_manifest
 from mops.predict.onnx import IDS, MASK, PAIRS, TYPES, OnnxNetwork, is_apart, load_exported
+from mops.tasks import Task
 
 TOLERANCE = 1e-4  # of every output, against torch in float32
 CHECKED_ROWS = 24  # of every task
@@ -106,26 +107,12 @@ def write_about(bundle: Bundle, folder: Path, facts: Mapping[str, Any]) -> None:
 
 def format_section(layout: Layout, facts: Mapping[str, Any]) -> str:
     """What the card says about the graph."""
-    apart = [task for task in layout.tasks if is_apart(layout, task)]
-    of_words = [name for name, task in layout.tasks.items() if task.answer.reads_words]
     lines = [
         f"\n## The graph\n\n`{GRAPH}` ({facts['weights']}) takes `{IDS}`, `{MASK}` and, where the "
         f"encoder knows types, `{TYPES}`, each batch x length. Every task has an output of its "
-        "name, before softmax; `vectors/...` are the pooled vectors.",
+        "name; `vectors/...` are the pooled vectors.\n",
     ]
-    if apart:
-        lines[0] += (
-            f" {', '.join(apart)}: a row is two sequences, whose numbers in the batch are given "
-            f"in `{PAIRS}` (rows x 2)."
-        )
-    if of_words:
-        lines[0] += (
-            f" {', '.join(of_words)}: batch x length x tags; the tag of a word is that of its "
-            "first token."
-        )
-    for task in (task for task in layout.tasks.values() if task.scale):
-        mean, deviation = task.scale or (0.0, 1.0)
-        lines.append(f"\nThe value of {task.name} is {mean:.9g} + {deviation:.9g} x its output.")
+    lines += [f"- {name}: {describe_output(layout, task)}" for name, task in layout.tasks.items()]
     if scores := facts.get("scores"):
         lines += ["", "| task | score | float32 | int8 | change |", "|---|---|---|---|---|"]
         lines += [
@@ -134,6 +121,14 @@ def format_section(layout: Layout, facts: Mapping[str, Any]) -> str:
             for name, (before, after) in own.items()
         ]
     return "\n".join(lines) + "\n"
+
+
+def describe_output(layout: Layout, task: Task) -> str:
+    """What a task's output is, and what a row of it reads."""
+    meaning = task.answer.output_meaning(task)
+    if not is_apart(layout, task.name):
+        return meaning
+    return f"{meaning}; a row is two sequences, whose numbers in the batch are `{PAIRS}` (rows x 2)"
 
 
 def check_graph(network: Network, folder: Path) -> float:

@@ -41,8 +41,19 @@ class Answer(Protocol):
     def has_thresholds(self) -> bool:
         """Whether a prediction is what is above a threshold."""
 
+    @property
+    def pipeline(self) -> str:
+        """What model hubs call a model that answers so; empty: they have no name for it."""
+
+    @property
+    def limit(self) -> str:
+        """What every text gets, whatever it is, as a sentence of the card."""
+
     def outputs(self, task: Task) -> int:
         """The width of the head's output."""
+
+    def output_meaning(self, task: Task) -> str:
+        """What the numbers of an exported graph are, for the card."""
 
     def first_output(self, task: Task) -> float | None:
         """Where the output of a head starts; None: anywhere."""

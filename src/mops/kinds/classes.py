@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from mops.kinds.metrics import (
 if TYPE_CHECKING:
     from mops.tasks import Task
 
+SHOWN = 3  # labels in a message
 MANY = 20  # numbers that are more than this are rather values than classes
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
 
@@ -38,11 +39,16 @@ class Classes:
     """Targets and predictions are class numbers."""
 
     name, has_labels, has_thresholds, reads_words = "class", True, False, False
+    pipeline = "text-classification"
+    limit = "every text or pair gets one of the answers above; there is none for `something else`"
 
     def outputs(self, task: Task) -> int:
         """One per class, one between neighbours, or one."""
         classes = len(task.labels)
         return {"cross_entropy": classes, "ordinal": classes - 1}.get(task.loss_name, 1)
+
+    def output_meaning(self, task: Task) -> str:
+        return OUTPUT_MEANINGS[task.loss_name]
 
     def first_output(self, task: Task) -> float | None:
         return None
@@ -88,8 +94,9 @@ class Classes:
         return ""
 
     def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
-        """Numbers that are no names: fractions, or many."""
+        """Numbers that are no names: fractions, or many; classes that are not judged."""
         labels = sorted_labels(set(train))
+        yield from unjudged_labels(Counter(train), set(validation))
         if are_numbers(labels) and (len(labels) > MANY or any("." in label for label in labels)):
             shown = ", ".join(labels[:4]) + (", ..." if len(labels) > 4 else "")
             yield (
@@ -179,6 +186,15 @@ def class_counts(classes: int, targets: Answers, predictions: Answers) -> Values
     return np.concatenate([true * guessed, true, guessed], axis=-1)
 
 
+def unjudged_labels(train: Mapping[str, int], validation: Set[str]) -> Iterator[str]:
+    """The labels of training rows that no validation row has."""
+    missing = sorted_labels(set(train) - validation)
+    if validation and missing:
+        shown = [f"{name!r} ({train[name]:,} in training)" for name in missing[:SHOWN]]
+        more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+        yield f"no validation row is {', '.join(shown)}{more}: the score says nothing of it"
+
+
 def learn_labels(task: Task, answers: Iterable[str]) -> dict[str, Any]:
     """The labels that occur; balanced weights are inverse to how often (King and Zeng 2001)."""
     counts = Counter(answers)
@@ -214,6 +230,13 @@ CLASS_LOGITS: dict[str, Callable[[Values], Values]] = {
     # One logit for two classes: sigmoid is a softmax over (0, logit).
     "binary_cross_entropy": lambda logits: np.pad(logits, ((0, 0), (1, 0))),
     "ordinal": ordinal_logits,
+}
+
+
+OUTPUT_MEANINGS = {  # the same for cards
+    "cross_entropy": "a number for each answer, before softmax",
+    "binary_cross_entropy": "one number, whose sigmoid is the probability of the second answer",
+    "ordinal": "a number between neighbours, whose sigmoid is the probability of a higher answer",
 }
 
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.kinds.classes import canonical_label, json_items, label_problems, sorted_labels
+from mops.kinds.classes import (
+    canonical_label,
+    json_items,
+    label_problems,
+    sorted_labels,
+    unjudged_labels,
+)
 from mops.kinds.metrics import (
     Answers,
     Counts,
@@ -34,9 +40,14 @@ class LabelSet:
     """Targets and predictions are rows of 0 and 1, one for each label of the task."""
 
     name, has_labels, has_thresholds, reads_words = "labels", True, True, False
+    pipeline = "text-classification"
+    limit = "every text or pair gets the labels that are above their thresholds, which may be none"
 
     def outputs(self, task: Task) -> int:
         return len(task.labels)
+
+    def output_meaning(self, task: Task) -> str:
+        return "a number for each label, given where it is > 0; its sigmoid is the probability"
 
     def first_output(self, task: Task) -> float | None:
         return None
@@ -88,7 +99,9 @@ class LabelSet:
         return ""
 
     def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
-        yield from ()
+        """Labels that are not judged."""
+        counts = Counter(chain.from_iterable(train))
+        yield from unjudged_labels(counts, set(chain.from_iterable(validation)))
 
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         numbers = {label: n for n, label in enumerate(task.labels)}

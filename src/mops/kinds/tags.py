@@ -56,9 +56,14 @@ class WordTags:
     """
 
     name, has_labels, has_thresholds, reads_words = "tags", True, False, True
+    pipeline = "token-classification"
+    limit = "every word gets one of the tags above; there is none for `something else`"
 
     def outputs(self, task: Task) -> int:
         return len(task.labels)
+
+    def output_meaning(self, task: Task) -> str:
+        return "batch x length x tags, before softmax; the tag of a word is that of its first token"
 
     def first_output(self, task: Task) -> float | None:
         return None

@@ -29,9 +29,17 @@ class Number:
     has_labels: bool = False
     has_thresholds: bool = False
     reads_words: bool = False
+    pipeline: str = ""
+    limit: str = "every text or pair gets a number, whatever it is about"
 
     def outputs(self, task: Task) -> int:
         return 1
+
+    def output_meaning(self, task: Task) -> str:
+        mean, deviation = task.scale or (0.0, 1.0)
+        value = f"{mean:.9g} + {deviation:.9g} x its output" if task.scale else "its output"
+        limited = "" if task.range is None else ", limited to {:g} .. {:g}".format(*task.range)
+        return f"the value is {value}{limited}"
 
     def first_output(self, task: Task) -> float | None:
         """The middle of the range."""

@@ -173,7 +173,8 @@ def open_weights(path: Path, read: Read = read_tensors) -> dict[str, Tensor]:
     try:
         return read(path)[0]
     except OSError as cause:
-        raise EncoderError(f"{path} cannot be read: {cause.strerror}; fetch it again") from cause
+        problem = cause.strerror or cause
+        raise EncoderError(f"{path} cannot be read: {problem}; fetch it again") from cause
 
 
 def plain_name(name: str, family: str) -> str:

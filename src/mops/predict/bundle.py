@@ -12,16 +12,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from mops.config.training import TaskEntry
-from mops.data.batches import TokenTable, tokenise
+from mops.data.batches import TokenTable, full_lengths, tokenise
 from mops.data.frames import Frame
 from mops.data.splits import Row
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError, OutputError, UsageError, nearest
-from mops.files import atomic_write, file_digest, write_text
+from mops.files import atomic_write, file_digest, to_path, write_text
 from mops.model.network import Network, shape_network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
 from mops.model.sources import join_digests
@@ -155,6 +157,11 @@ def load_bundle(folder: str | Path) -> Bundle:
     The weights are mapped, not copied: processes that load the same folder share their memory.
     """
     folder = Path(folder)
+    if (folder / GRAPH).is_file():
+        raise EncoderError(
+            f"{folder} is an exported graph, not the weights that this needs; name the model it "
+            "was made from"
+        )
     layout, entries, config = read_facts(folder)
     network = shape_network(layout)  # the weights stay in the file, mapped
     weights = open_weights(path := folder / "model.safetensors")
@@ -235,6 +242,10 @@ class Predictor:
 
         Shared layers compute a text once, even if several tasks need it.
         """
+        return self.predict_tables(self.tokenise(texts))
+
+    def tokenise(self, texts: Mapping[str, Texts]) -> dict[str, TokenTable]:
+        """The tokens that each task reads of its own texts."""
         rows = {task: self.check_texts(task, own) for task, own in texts.items()}
         layout, tables = self.bundle.layout, dict[str, TokenTable]()
         for task, own in rows.items():  # tasks with equal rows share one table
@@ -251,8 +262,22 @@ class Predictor:
                 tables[task] = (
                     same[0] if same else tokenise(self.bundle.tokenizer, own, reading, has_words)
                 )
-        outputs = self.compute(tables)
-        return {task: decide(layout.tasks[task], outputs[task]) for task in texts}
+        return tables
+
+    def predict_tables(self, tables: Mapping[str, TokenTable]) -> dict[str, Predictions]:
+        """The predictions of each task for its own rows, in one pass."""
+        tasks, outputs = self.bundle.layout.tasks, self.compute(tables)
+        return {task: decide(tasks[task], outputs[task]) for task in tables}
+
+    def find_cut(self, task: str, texts: Texts, table: TokenTable) -> NDArray[np.int64]:
+        """Which of the rows in a table have tokens beyond max_length, which are not read."""
+        if not table.cut:
+            return np.zeros(0, np.int64)
+        reading, rows = self.bundle.layout.reading.of(task), self.check_texts(task, texts)
+        with self.tokenising:
+            lengths = full_lengths(self.bundle.tokenizer, rows, reading, table)
+        is_cut = lengths.reshape(-1, table.per_row) > reading.max_length
+        return np.flatnonzero(is_cut.any(axis=1))
 
     def stream(
         self, rows: Mapping[tuple[str, ...], Iterator[Row]]
@@ -287,14 +312,21 @@ class Predictor:
             raise UsageError(
                 f"the model has no task {task!r}; it has {', '.join(known)}.{nearest(task, known)}"
             )
-        if isinstance(texts, str):
+        if is_single(texts):
             raise UsageError("texts must be a list: write [text] instead of text")
-        rows = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        rows: list[tuple[Any, ...]] = [(row,) if is_single(row) else tuple(row) for row in texts]
         count = len(known[task].text)
-        wrong = next((len(row) for row in rows if len(row) != count), None)
-        if wrong is not None:
-            raise UsageError(f"task {task!r} takes {count} text(s) per row, but got {wrong}")
+        for number, row in enumerate(rows, start=1):
+            if len(row) != count:
+                raise UsageError(f"task {task!r} takes {count} text(s) per row, but got {len(row)}")
+            if other := [text for text in row if not isinstance(text, str)]:
+                raise UsageError(f"row {number} has {other[0]!r}, which is not a text")
         return rows
+
+
+def is_single(value: object) -> bool:
+    """Whether a value is one text, or nothing of several."""
+    return isinstance(value, str) or not isinstance(value, Iterable)
 
 
 def take_windows(rows: Iterable[Iterator[Row]]) -> Iterator[list[list[Row]]]:
@@ -306,7 +338,7 @@ def take_windows(rows: Iterable[Iterator[Row]]) -> Iterator[list[list[Row]]]:
 
 def load(folder: str | Path, device: str = "cpu") -> Predictor:
     """Load a trained model from its bundle, or an exported one from its folder."""
-    return Predictor(load_any(Path(folder)), device)
+    return Predictor(load_any(to_path(folder, "folder")), device)
 
 
 def load_any(folder: Path) -> Loaded:

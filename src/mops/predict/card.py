@@ -9,7 +9,7 @@ from typing import Any
 from mops.plans.layout import Layout
 from mops.plans.picture import draw
 from mops.tables import EMPTY, Cell, Table, code_span, escape_markdown, markdown_lines, visible
-from mops.tasks import Task
+from mops.tasks import Task, score_bounds
 
 Config = Mapping[str, Any]  # config.json of a bundle
 Gaps = Sequence[Mapping[str, Any]]  # as `mops probe` leaves them
@@ -21,7 +21,7 @@ PROBE_NOTE = (
     "sentences and words; * zero is outside. The lists are short and English: that no gap is found "
     "does not show that there is none."
 )
-LIBRARY, PIPELINE = "mops", "text-classification"
+LIBRARY = "mops"
 USAGE = """```
 mops predict FOLDER INPUT.csv
 ```"""
@@ -33,7 +33,7 @@ class Usage:
 
     tasks: tuple[str, ...] = ()  # default: all
     library: str = LIBRARY
-    pipeline: str = PIPELINE
+    pipeline: str = ""  # default: the one that the answers of all tasks have
     text: str = USAGE
 
 
@@ -60,11 +60,18 @@ def format_card(layout: Layout, config: Config, usage: Usage | None = None) -> s
         "Encoder": f"{code_span(encoder_name(config))}, licence: {licence or 'not known to mops'}. "
         "The data files have licences of their own.",
     }
-    front = {"library_name": usage.library, "pipeline_tag": usage.pipeline, "license": licence}
+    pipeline = usage.pipeline or common_pipeline(tasks)
+    front = {"library_name": usage.library, "pipeline_tag": pipeline, "license": licence}
     lines = [f"{key}: {value}" for key, value in front.items() if value]
     marks = ["#", *["##"] * (len(sections) - 1)]
     body = (f"{m} {title}\n\n{s}" for m, (title, s) in zip(marks, sections.items(), strict=True))
     return "---\n" + "\n".join(lines) + "\n---\n\n" + "\n\n".join(body) + "\n"
+
+
+def common_pipeline(tasks: Sequence[Task]) -> str:
+    """The only name that model hubs have for these tasks, or none."""
+    names = {task.answer.pipeline for task in tasks} - {""}
+    return names.pop() if len(names) == 1 else ""
 
 
 def encoder_name(config: Config) -> str:
@@ -91,7 +98,9 @@ def format_score(task: Task, split: str, config: Config) -> str:
     if main not in scores:
         return "not measured"
     score, half = scores[main], NORMAL_95 * scores["stderr"]
-    interval = f"{score - half:.3f} to {score + half:.3f}" if math.isfinite(half) else "unknown"
+    low, high = score_bounds(main)
+    ends = f"{max(low, score - half):.3f} to {min(high, score + half):.3f}"
+    interval = ends if math.isfinite(half) else "unknown"
     return f"{score:.3f} ({interval}), {scores['rows']:,} rows"
 
 
@@ -122,7 +131,9 @@ def costs(layout: Layout, tasks: list[Task], config: Config) -> Iterator[str]:
 def limits(layout: Layout, tasks: list[Task], config: Config) -> Iterator[str]:
     yield f"tokens after the first {layout.reading.max_length} of a text or pair are not read"
     yield "scores hold for texts like those of the data files, not for other domains or languages"
-    yield "every text gets one of the answers above; there is none for `something else`"
+    for limit in dict.fromkeys(task.answer.limit for task in tasks):
+        own = ", ".join(task.name for task in tasks if task.answer.limit == limit)
+        yield f"{own}: {limit}"
     names = {task.name for task in tasks}
     for name in names & set(config.get("untrained", ())):
         yield f"{name}: no training step was taken for it"

@@ -1,7 +1,7 @@
 """Bundles from bundles, without training: a task is removed, or two models become one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +72,27 @@ def unmergeable(one: Bundle, other: Bundle) -> Iterator[str]:
     common = [key for key in READING_KEYS if key not in ("pair", "heads")]
     facts = [(f"training.{key}", *(getattr(x.reading, key) for x in (a, b))) for key in common]
     facts += [("encoder", *(x.config.get("encoder_sha256") for x in (one, other)))]
-    facts += [("shape of the encoder", a.encoder, b.encoder)]
     facts += [("pair", *(x.reading.pair if isinstance(x.reading.pair, str) else "per task"
                          for x in (a, b)))]  # fmt: skip
-    for name in (name for name in a.tasks if name in b.tasks):
-        facts += [(f"task {name!r}", a.tasks[name], b.tasks[name])]
     for what, mine, yours in facts:
         if mine != yours:
             yield f"{what} is {mine} in the first and {yours} in the second"
+    if keys := differing(a.encoder, b.encoder):
+        yield f"their encoders differ in {keys}"
+    for name in (name for name in a.tasks if name in b.tasks):
+        if keys := differing(a.tasks[name], b.tasks[name]):
+            yield (
+                f"both have a task {name!r}, which differs in {keys}; take it out of one of them "
+                "with `mops remove-task`"
+            )
     if one.tokenizer.to_str() != other.tokenizer.to_str():
         yield "they have different tokenizers"
+
+
+def differing(one: Any, other: Any) -> str:
+    """The names of the fields of a dataclass whose values are not the same."""
+    names = (field.name for field in fields(one))
+    return ", ".join(name for name in names if getattr(one, name) != getattr(other, name))
 
 
 def write_edited(out: Path, network: Network, sources: list[Bundle]) -> None:

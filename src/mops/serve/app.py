@@ -91,8 +91,8 @@ class Question(BaseModel):
 
 class Answered(BaseModel):
     answers: list[dict[str, Any]] = Field(
-        description="in the order of the items: {id, task: {prediction, probabilities}}, or "
-        "{id, error}"
+        description="in the order of the items: {id, task: {prediction, probabilities}}, with "
+        "warnings where a text is empty or cut, or {id, error}"
     )
     seconds: float = Field(description="time in the server")
 
@@ -217,6 +217,7 @@ class Service:
                 "texts": len(task.text),
                 "labels": list(task.labels),
                 "range": task.range,
+                "scale": task.scale,
                 "scores": scores.get(name, {}).get("report", {}),
             }
             for name, task in self.tasks.items()

@@ -8,7 +8,7 @@ whose future is cancelled leaves the queue.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from mops.predict.bundle import Predictor
 
 Item = Mapping[str, tuple[str, ...]]  # task -> the texts that it reads
-Answer = dict[str, dict[str, Any]] | str  # task -> its prediction; or why there is none
+Answer = dict[str, Any] | str  # task -> its prediction, and `warnings`; or why there is none
 Compute = Callable[[Sequence[Item]], Sequence[Answer]]
+TEXTS = ("text", "text_pair")  # of an item, by name
 CHARACTERS_OF_A_TOKEN = 4  # of English text, about
 IDLE = 1.0  # seconds without a request until it rests
 log = logging.getLogger("mops.serve")
@@ -173,8 +174,9 @@ def predict_items(predictor: "Predictor", items: Sequence[Item]) -> Sequence[Ans
         for task in item:
             places.setdefault(task, []).append(number)
     texts = {task: [items[number][task] for number in own] for task, own in places.items()}
+    tables = predictor.tokenise(texts)
     try:
-        predictions = predictor.predict_tasks(texts)
+        predictions = predictor.predict_tables(tables)
     except OutputError as error:
         problem = str(OutputError(error.task, (), "a text"))
         log.error(problem)
@@ -182,8 +184,29 @@ def predict_items(predictor: "Predictor", items: Sequence[Item]) -> Sequence[Ans
         sound = [item for number, item in enumerate(items) if number not in wrong]
         rest = iter(predict_items(predictor, sound))
         return [problem if number in wrong else next(rest) for number in range(len(items))]
-    answers = [dict[str, dict[str, Any]]() for _ in items]
+    answers, cut = [dict[str, Any]() for _ in items], dict[int, list[str]]()
     for task, found in predictions.items():
         for number, answer in zip(places[task], found.as_data(), strict=True):
             answers[number][task] = answer
-    return answers
+        for row in predictor.find_cut(task, texts[task], tables[task]):
+            cut.setdefault(places[task][row], []).append(task)
+    most = predictor.bundle.layout.reading.max_length
+    return [
+        with_warnings(answer, list_warnings(item, cut.get(number, ()), most))
+        for number, (item, answer) in enumerate(zip(items, answers, strict=True))
+    ]
+
+
+def with_warnings(answer: dict[str, Any], warnings: Iterable[str]) -> dict[str, Any]:
+    """A task of the name `warnings` keeps its place."""
+    found = list(warnings)
+    return {**({"warnings": found} if found else {}), **answer}
+
+
+def list_warnings(item: Item, cut: Sequence[str], most: int) -> Iterator[str]:
+    """What a client should know of an item that was answered; `cut` names tasks."""
+    read = max(item.values(), key=len)
+    texts = zip(TEXTS, read, strict=False)
+    yield from (f"{name} is empty" for name, text in texts if not text.strip())
+    if cut:
+        yield f"longer than {most} tokens, the rest is not read: {', '.join(cut)}"

@@ -1,4 +1,6 @@
 import { $, ask, bar, draw, make } from "./base.js";
+import { format, parse } from "./csv.js";
+import { pieces } from "./tags.js";
 
 const CHUNK = 100, SHOWN = 10, TRIES = 8; // rows of a request, rows of the preview, of a busy server
 let tasks = {}, table = null;
@@ -96,19 +98,28 @@ function bars(shares) {
   return list;
 }
 
-function dial(value, [low, high]) {
+function dial(value, [low, high], number) {
   const part = Math.min(1, Math.max(0, (value - low) / (high - low)));
   const end = (angle) => `${60 - 50 * Math.cos(angle)} ${60 - 50 * Math.sin(angle)}`;
   const arc = (name, share) => draw("path", { class: name, d: `M10 60A50 50 0 0 1 ${end(Math.PI * share)}` });
-  const label = (x, number) => draw("text", { x, y: 74, "text-anchor": "middle" }, number);
-  const name = `${value.toFixed(2)} on a scale from ${low} to ${high}`;
+  const label = (x, end) => draw("text", { x, y: 74, "text-anchor": "middle" }, end);
+  const name = `${number} on a scale from ${low} to ${high}`;
   return draw("svg", { viewBox: "0 0 120 78", class: "dial", role: "img", "aria-label": name },
     arc("back", 1), ...(part > 0.001 ? [arc("front", part)] : []), label(10, low), label(110, high));
 }
 
-function shown({ prediction, probabilities }) {
-  if (Array.isArray(prediction)) return prediction.join(probabilities ? ", " : " ") || "none";
-  return typeof prediction === "number" ? prediction.toFixed(2) : prediction;
+/** With the decimals that matter on the task's range, or beside the spread of its training labels. */
+function rounded(value, { range, scale }) {
+  const spread = range ? range[1] - range[0] : scale ? scale[1] : Math.abs(value) || 1;
+  return value.toFixed(Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(spread)))));
+}
+
+function shown(name, { prediction, probabilities }, text) {
+  if (typeof prediction === "number") return rounded(prediction, tasks[name]);
+  if (!Array.isArray(prediction)) return prediction;
+  if (probabilities) return prediction.join(", ") || "none";
+  const marked = pieces(text, prediction, tasks[name].labels).filter((piece) => piece.kind);
+  return marked.map((piece) => `${piece.text} (${piece.kind})`).join(", ") || "no tag";
 }
 
 // As `mops predict` writes it.
@@ -117,26 +128,31 @@ function written({ prediction, probabilities }) {
   return probabilities ? JSON.stringify(prediction) : prediction.join(" ");
 }
 
-function tagged(text, tags) {
+function tagged(text, tags, labels) {
   const line = make("p", "", "tagged");
-  for (const [n, word] of text.trim().split(/\s+/).entries()) {
-    const part = make(tags[n] === "O" ? "span" : "mark", word);
-    if (tags[n] !== "O") part.append(make("small", tags[n]));
+  for (const piece of pieces(text, tags, labels)) {
+    const part = make(piece.kind ? "mark" : "span", piece.text);
+    if (piece.colour !== undefined) part.className = `entity-${piece.colour}`;
+    if (piece.kind) part.append(" ", make("small", piece.kind));
     line.append(part, " ");
   }
   return line;
 }
 
-function detail(text, { prediction, probabilities }, range) {
+function detail(name, { prediction, probabilities }, text) {
+  const { range, scale, labels } = tasks[name];
   if (probabilities) return bars(probabilities);
-  if (Array.isArray(prediction)) return tagged(text, prediction);
-  return range ? dial(prediction, range) : "";
+  if (Array.isArray(prediction)) return tagged(text, prediction, labels);
+  if (range) return dial(prediction, range, rounded(prediction, tasks[name]));
+  if (!scale) return "";
+  const [mean, deviation] = scale.map((number) => rounded(number, tasks[name]));
+  return make("p", `The training labels are ${mean} ± ${deviation}: mean and standard deviation.`, "note");
 }
 
 function card(name, answer, text) {
   const box = make("div"), isTagged = Array.isArray(answer.prediction) && !answer.probabilities;
-  box.append(make("h3", name), ...(isTagged ? [] : [make("p", shown(answer), "value")]));
-  box.append(detail(text, answer, tasks[name].range));
+  box.append(make("h3", name), ...(isTagged ? [] : [make("p", shown(name, answer, text), "value")]));
+  box.append(detail(name, answer, text));
   box.addEventListener("pointerenter", () => choose(name));
   box.addEventListener("pointerleave", () => choose(""));
   return box;
@@ -157,17 +173,19 @@ async function answer(event) {
   event.preventDefault();
   const button = event.target.querySelector("button[type=submit]");
   button.disabled = true;
-  $("problem").textContent = "";
+  $("problem").textContent = $("warnings").textContent = "";
   try {
     if (!Object.keys(tasks).length) await describe();
     const start = performance.now();
     const text = $("text").value;
     const found = await predict([item(text, $("pair").value.trim())]);
-    const {id, error, ...answers} = found.answers[0];
+    const {id, error, warnings = [], ...answers} = found.answers[0];
     if (error) throw new Error(error);
     const total = performance.now() - start;
     $("cards").replaceChildren(...Object.entries(answers).map((pair) => card(...pair, text)));
-    $("spoken").textContent = Object.entries(answers).map(([name, one]) => `${name}: ${shown(one)}`).join("; ");
+    $("warnings").textContent = warnings.join("; ");
+    $("spoken").textContent =
+      Object.entries(answers).map(([name, one]) => `${name}: ${shown(name, one, text)}`).join("; ");
     choose("");
     light(Object.keys(answers));
     $("timing").textContent =
@@ -179,28 +197,6 @@ async function answer(event) {
 }
 
 // ---- a file
-
-function parse(text) {
-  const line = text.slice(0, text.search(/\r?\n|$/)), rows = [];
-  const sign = line.split("\t").length > line.split(",").length ? "\t" : ",";
-  let row = [], cell = "", quoted = false;
-  for (let n = 0; n < text.length; n++) {
-    const c = text[n];
-    if (quoted) {
-      if (c === '"' && text[n + 1] === '"') { cell += c; n++; }
-      else if (c === '"') quoted = false;
-      else cell += c;
-    } else if (c === '"' && !cell) quoted = true;
-    else if (c === sign) { row.push(cell); cell = ""; }
-    else if (c === "\n") { row.push(cell.replace(/\r$/, "")); rows.push(row); row = []; cell = ""; }
-    else cell += c;
-  }
-  if (cell || row.length) rows.push([...row, cell]);
-  const [columns, ...others] = rows.filter(cells => cells.length > 1 || cells[0]);
-  return {columns: columns || [], rows: others};
-}
-
-const quote = value => /[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
 
 async function read(file) {
   if (!file) return;
@@ -249,8 +245,10 @@ async function answerRows(event) {
       $("progress").value = answers.length / items.length;
       say("");
     }
-    const wrong = answers.filter((row) => row.error).length;
-    say(` in ${((performance.now() - start) / 1000).toFixed(1)} s${wrong ? `; ${wrong} with an error, see the file` : ""}`);
+    const seconds = ((performance.now() - start) / 1000).toFixed(1);
+    const [wrong, warned] = ["error", "warnings"].map((key) => answers.filter((row) => row[key]).length);
+    const problems = [wrong && `${wrong} with an error`, warned && `${warned} with warnings`].filter(Boolean);
+    say(` in ${seconds} s${problems.length ? `; ${problems.join(", ")}, see the file` : ""}`);
   } catch (error) {
     say(`; then: ${error.message}`);
   }
@@ -260,17 +258,16 @@ async function answerRows(event) {
 
 function offer(answers) {
   const names = Object.keys(tasks).filter(name => answers.some(row => row[name]));
-  const wrong = answers.some((row) => row.error) ? ["error"] : [];
+  const wrong = ["error", "warnings"].filter((key) => answers.some((row) => row[key]));
   const columns = [...table.columns, ...names.map(name => "predicted " + name), ...wrong];
   const lines = answers.map((row, n) => [
     ...table.columns.map((_, k) => table.rows[n][k] ?? ""),
     ...names.map(name => row[name] ? written(row[name]) : ""),
-    ...wrong.map(() => row.error || ""),
+    ...wrong.map((key) => [row[key] || []].flat().join("; ")),
   ]);
-  const text = [columns, ...lines].map(cells => cells.map(quote).join(",")).join("\r\n") + "\r\n";
   const link = $("download");
   URL.revokeObjectURL(link.href);
-  link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
+  link.href = URL.createObjectURL(new Blob([format([columns, ...lines])], {type: "text/csv"}));
   link.hidden = !answers.length;
   const head = makeRows("thead", "th", [columns]), body = makeRows("tbody", "td", lines.slice(0, SHOWN));
   $("preview").replaceChildren(head, body);
