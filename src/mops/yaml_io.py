@@ -5,6 +5,7 @@ few lines of aliases can stand for gigabytes.
 """
 
 import io
+import hashlib
 import json
 import os
 import stat
@@ -95,6 +96,12 @@ def read_json(path: Path, error: type[UsageError] = UsageError) -> dict[str, Any
     if not isinstance(data, dict):
         raise error(f"{path} holds {type(data).__name__}, not an object of keys and values")
     return data
+
+
+def content_digest(data: Mapping[str, Any]) -> str:
+    """The SHA-256 of what a JSON file says but for its key `sha256`, which holds this digest."""
+    text = json.dumps({key: value for key, value in data.items() if key != "sha256"})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_depth(data: Any) -> None:

@@ -20,7 +20,7 @@ from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
-from mops.files import holds, remove_drafts, write_text
+from mops.files import file_digest, holds, remove_drafts, write_text
 from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
@@ -37,6 +37,7 @@ from mops.record import (
 from mops.tables import Shown, Table, format_bytes, format_count, format_seconds
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group, world_size
+from mops.training.finished import check_finished
 from mops.training.folds import join_folds
 from mops.training.grow import prepare_growth
 from mops.training.machine import hold_folder, peak_memory, restored_threads
@@ -196,6 +197,7 @@ def finished_run(folder: Path, ready: Prepared) -> Run | None:
     refuse_other_work(folder, "run", settings, is_other_data)
     if record is None or not (folder / "model" / "config.json").is_file():
         return None
+    check_finished(folder, record, ready.recipe)
     shutil.rmtree(folder / "state", ignore_errors=True)  # a kill may have left it
     return Run(folder, record, was_finished=True)
 
@@ -377,6 +379,7 @@ def build_record(
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
         predictions_sha256=evaluate.digest_predictions(trainer.folder),
+        model_sha256=file_digest(trainer.folder / "model" / "model.safetensors"),
     )
 
 
