@@ -171,6 +171,21 @@ def test_out_writes_the_same_to_a_file(
     assert [path.name for path in out_file.parent.iterdir()] == ["answers.csv"]
 
 
+def test_an_input_is_never_the_output(
+    run_cli: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever names lead to it."""
+    source, link, other = (tmp_path / name for name in ("in.csv", "link.csv", "other.csv"))
+    source.write_text("sentence\nban bat\n")
+    link.symlink_to(source)
+    other.hardlink_to(source)
+    monkeypatch.chdir(tmp_path)
+    for out in (source, Path("in.csv"), link, other, tmp_path):
+        code, _, err = run_cli("predict", model, str(source), "--out", str(out))
+        assert code == 2 and "an input" in err
+        assert source.read_text() == "sentence\nban bat\n"
+
+
 def test_json_lines_have_the_shares(run_cli: Any, made: World, model: str) -> None:
     source = str(made.data / "sts-dev.csv")
     code, out, _ = run_cli("predict", model, source, "--json")
