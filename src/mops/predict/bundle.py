@@ -5,7 +5,7 @@ The predictor answers with it: texts in, predictions out, in the order of the te
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,7 @@ from mops.predict.inference import (
     compute_outputs,
     decide,
 )
-from mops.predict.manifest import MANIFEST, check_manifest, write_manifest
+from mops.predict.manifest import check_manifest, write_described
 from mops.yaml_io import format_yaml, read_json, read_yaml, to_value
 
 FORMAT = 1
@@ -47,7 +47,7 @@ GRAPH = "model.onnx"  # in the folder of an exported model
 Device = str | torch.device
 Compute = Callable[[Mapping[str, TokenTable]], Outputs]
 Texts = Sequence[str | tuple[str, ...]]  # of one task: a text or a pair for each row
-READING_KEYS = tuple(field.name for field in fields(Reading))
+READING_KEYS = tuple(own.name for own in fields(Reading))
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Bundle:
     tokenizer: Tokenizer
     entries: Mapping[str, TaskEntry]  # with the files it was trained and evaluated on
     config: Mapping[str, Any]
+    tokenising: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def layout(self) -> Layout:
@@ -114,6 +115,9 @@ class Loaded(Protocol):
     def entries(self) -> Mapping[str, TaskEntry]: ...
     @property
     def config(self) -> Mapping[str, Any]: ...
+    @property
+    def tokenising(self) -> Lock:
+        """Held while texts are read: long ones change the tokenizer's settings for a moment."""
     def prepare(self, device: Device) -> Compute: ...
 
 
@@ -139,16 +143,11 @@ def save_bundle(
 
 
 def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
-    """Write config.json, the card and the manifest; the other files stay as they are.
-
-    Without a manifest, as a kill in between would leave it, a bundle is still loaded.
-    """
-    (folder / MANIFEST).unlink(missing_ok=True)
+    """Write config.json, the card and the manifest; the other files stay as they are."""
     shapes = {"encoder": asdict(layout.encoder), **asdict(layout.reading)}
     config = {"mops_bundle": FORMAT, **shapes, **facts}
-    write_text(folder / "README.md", format_card(layout, config))
-    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-    write_manifest(folder)
+    text = json.dumps(config, indent=2, allow_nan=False) + "\n"
+    write_described(folder, {"README.md": format_card(layout, config), "config.json": text})
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -205,7 +204,6 @@ class Predictor:
 
     def __init__(self, bundle: Loaded, device: Device = "cpu") -> None:
         self.bundle = bundle
-        self.tokenising = Lock()  # long texts change the tokenizer's settings for a moment
         self.compute = bundle.prepare(device)
 
     @property
@@ -258,7 +256,7 @@ class Predictor:
                 and (table.has_words or not layout.tasks[task].answer.reads_words)
             ]
             has_words = layout.tasks[task].answer.reads_words
-            with self.tokenising:
+            with self.bundle.tokenising:
                 tables[task] = (
                     same[0] if same else tokenise(self.bundle.tokenizer, own, reading, has_words)
                 )
@@ -274,7 +272,7 @@ class Predictor:
         if not table.cut:
             return np.zeros(0, np.int64)
         reading, rows = self.bundle.layout.reading.of(task), self.check_texts(task, texts)
-        with self.tokenising:
+        with self.bundle.tokenising:
             lengths = full_lengths(self.bundle.tokenizer, rows, reading, table)
         is_cut = lengths.reshape(-1, table.per_row) > reading.max_length
         return np.flatnonzero(is_cut.any(axis=1))

@@ -9,7 +9,7 @@ of about equal length.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -158,6 +158,7 @@ class ExportedBundle:
     tokenizer: Tokenizer
     entries: Mapping[str, TaskEntry]
     config: Mapping[str, Any]
+    tokenising: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def layout(self) -> Layout:
