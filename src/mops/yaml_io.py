@@ -4,8 +4,8 @@ Files from outside are regular files of bounded size and depth, and their YAML h
 few lines of aliases can stand for gigabytes.
 """
 
-import io
 import hashlib
+import io
 import json
 import os
 import stat

@@ -108,6 +108,25 @@ def test_files_that_only_a_bundle_names_are_not_read(
     assert "secret words" not in out + err and "'7'" not in out + err
 
 
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="only Linux has it")
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_files_of_the_system_that_never_end_are_not_read(
+    run_cli: Any, model: str, tmp_path: Path, has_sizes: bool
+) -> None:
+    other = Path(shutil.copytree(model, tmp_path / "model"))
+    (other / "manifest.json").unlink()
+    tasks = (other / "tasks.yaml").read_text()
+    dev = next(line for line in tasks.splitlines() if "ids-sst-dev.csv" in line).split(": ")[1]
+    (other / "tasks.yaml").write_text(tasks.replace(dev, "/proc/self/pagemap"))
+    config = json.loads((other / "config.json").read_text())
+    for split in config["data"]["sentiment"].values():
+        assert split["bytes"][0] > 0
+        split["bytes"] = split["bytes"] if has_sizes else []
+    (other / "config.json").write_text(json.dumps(config))
+    code, _, err = run_cli("eval", str(other))
+    assert code == 2 and "pagemap is not the file that the model was trained on" in err
+
+
 def test_without_recorded_digests_no_file_is_read(run_cli: Any) -> None:
     fixture = Path(__file__).parents[1] / "fixtures/run/model"
     code, _, err = run_cli("eval", str(fixture))

@@ -263,8 +263,7 @@ def test_many_threads_get_the_answers_of_one(encoder_folder: Any) -> None:
     first = predictor_of("hybrid:2", encoder_folder("bert"))
     both = first, Predictor(first.bundle)
     texts = [  # every second one is long enough to be shortened
-        (" ".join(row * (60 if number % 2 else 1)),)
-        for number, row in enumerate(some_texts(40, 1))
+        (" ".join(row * (60 if number % 2 else 1)),) for number, row in enumerate(some_texts(40, 1))
     ]
     alone = [values(first, SENTIMENT.name, [row]) for row in texts]
     asked = [(both[number // 3 % 2], texts[number % 40]) for number in range(2000)]

@@ -46,6 +46,9 @@ def reading(**facts: Any) -> Callable[[Path], None]:
     return edit("config.json", lambda config: config.update(facts))
 
 
+fact = reading
+
+
 def part(key: str, value: Any) -> Callable[[Path], None]:
     return edit("tokenizer.json", lambda facts: facts.update({key: value}))
 
@@ -107,6 +110,23 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a length of zero": (reading(max_length=0), "max_length must be"),
     "a head of billions": (
         reading(heads={"sentiment": {"kind": "mlp", "width": 10**9}}), "width must be"),
+    "scores as a list": (fact(scores=[]), "scores must be a mapping"),
+    "a score as a text": (fact(scores={"a": {"test": {"f1": "x"}}}), "f1 must be a number"),
+    "a split that is a list": (fact(data={"sentiment": {"train": []}}), "train must be a mapping"),
+    "a split without rows": (
+        fact(data={"sentiment": {"train": {"files": [], "sha256": []}}}), "rows is missing"),
+    "a seed below zero": (fact(seed=-1), "seed must be"),
+    "a seed of many digits": (fact(seed=10**40), "seed must be"),
+    "a seed as a list": (fact(seed=[3]), "seed must be a whole number"),
+    "untrained as a number": (fact(untrained=3), "untrained must be a list"),
+    "warnings of numbers": (fact(warnings=[3]), "warnings.0 must be a text"),
+    "training as a text": (fact(training="x"), "training must be a mapping"),
+    "a probe without groups": (fact(probe=[{"task": "sentiment"}]), "is missing"),
+    "a probe of nothing": (fact(probe=None), "probe must be a list"),
+    "a graph as a list": (fact(onnx=[]), "onnx must be a mapping"),
+    "a number of 400 digits": (fact(scores={"a": {"test": {"f1": 10**400}}}), "f1 must be"),
+    "a score of NaN": (fact(scores={"a": {"test": {"f1": float("nan")}}}), "not finite"),
+    "an unknown fact of NaN": (fact(mine=float("nan")), "not finite"),
     "an expression that never ends": (
         part("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(a+)+$"},
                                "behavior": "Removed", "invert": False}), "regular expression"),

@@ -31,6 +31,7 @@ from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading, check_length
 from mops.predict.card import format_card
+from mops.predict.facts import check_facts
 from mops.predict.frames import read_texts, to_table
 from mops.predict.inference import (
     WINDOW,
@@ -72,8 +73,8 @@ class Bundle:
     @property
     def source(self) -> "BundleSource":
         """What a network that grows from this one begins with."""
-        name, digest = (str(self.config[f"encoder_{key}"]) for key in ("name", "sha256"))
-        licence = str(self.config.get("encoder_licence", ""))
+        known = (self.config.get(f"encoder_{key}", "") for key in ("name", "sha256", "licence"))
+        name, digest, licence = known
         shape = self.layout.encoder
         files = join_digests(self.folder, ("tokenizer.json", "plan.yaml"), self.digest, repr(shape))
         return BundleSource(name, self.folder, shape, self.tokenizer, digest, files, licence)
@@ -118,6 +119,7 @@ class Loaded(Protocol):
     @property
     def tokenising(self) -> Lock:
         """Held while texts are read: long ones change the tokenizer's settings for a moment."""
+
     def prepare(self, device: Device) -> Compute: ...
 
 
@@ -185,7 +187,7 @@ def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, An
         to_value(Reading, reading, where=where, error=EncoderError),
     )
     check_length(layout.reading, layout.encoder)
-    return layout, entries, config
+    return layout, entries, check_facts(config, where)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

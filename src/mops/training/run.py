@@ -20,7 +20,7 @@ from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
-from mops.files import file_digest, holds, remove_drafts, write_text
+from mops.files import file_digest, file_size, holds, remove_drafts, write_text
 from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
@@ -279,7 +279,7 @@ def conclude(
 
 
 def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
-    """Task -> split -> the names and digests of its files, and the rows that can be used."""
+    """Task -> split -> names, digests and sizes of its files, and the rows that can be used."""
     facts: dict[str, dict[str, Any]] = {}
     digests = ready.dataset.digests
     for name, splits in ready.dataset.splits.items():
@@ -289,6 +289,7 @@ def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
             split: {
                 "files": [Path(file).name for file in files[split]],
                 "sha256": [digests.get(file, "") for file in files[split]],
+                "bytes": [file_size(file) for file in files[split]],
                 "rows": len(read.good),
             }
             for split, read in splits.items()
@@ -370,7 +371,7 @@ def build_record(
             encoder=recipe.encoder,
             seed=recipe.training.seed,
             recipe=recipe.to_data(),
-            started=started.read_text("utf-8") if started.is_file() else "",
+            started=started.read_text("utf-8", "replace") if started.is_file() else "",
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         ),
         train_info=training,
