@@ -44,6 +44,7 @@ from mops.predict.manifest import check_manifest, write_described
 from mops.yaml_io import format_yaml, read_json, read_yaml, to_value
 
 FORMAT = 1
+MOST_TASKS, MOST_STEPS = 1000, 50_000  # of a bundle; layers on the routes of all tasks
 GRAPH = "model.onnx"  # in the folder of an exported model
 Device = str | torch.device
 Compute = Callable[[Mapping[str, TokenTable]], Outputs]
@@ -164,28 +165,46 @@ def load_bundle(folder: str | Path) -> Bundle:
             "was made from"
         )
     layout, entries, config = read_facts(folder)
-    network = shape_network(layout)  # the weights stay in the file, mapped
     weights = open_weights(path := folder / "model.safetensors")
+    check_owners(path, weights, layout)
+    network = shape_network(layout)  # the weights stay in the file, mapped
     check_tensors(path, weights, network.bank.state_dict())
     network.bank.load_state_dict(weights, assign=True)
     return Bundle(folder, network.eval(), load_tokenizer(folder, layout.encoder), entries, config)
+
+
+def check_owners(path: Path, weights: Iterable[str], layout: Layout) -> None:
+    """Refuse a plan with other owners than the weights, before a module is built for each."""
+    found = {name.partition(".")[0] for name in weights}  # names of owners have no dots
+    if missing := [owner for owner in layout.sizes if owner not in found]:
+        raise EncoderError(
+            f"{path}: {len(missing)} of {len(layout.sizes)} owners of weights are missing, as "
+            f"{missing[0]}; it does not belong to the other files of its folder"
+        )
 
 
 def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, Any]]:
     """The layout, the tasks and the configuration of a bundle or of an exported folder."""
     check_manifest(folder)
     config, where = read_config(folder), f"{folder}/config.json"
+    listed = read_yaml(folder / "tasks.yaml", EncoderError)
+    if len(listed) > MOST_TASKS:
+        raise EncoderError(f"{folder}/tasks.yaml has {len(listed)} tasks; at most {MOST_TASKS}")
     entries = {
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
-        for name, entry in read_yaml(folder / "tasks.yaml", EncoderError).items()
+        for name, entry in listed.items()
     }
-    encoder, reading = config.get("encoder"), {key: config.get(key) for key in READING_KEYS}
-    layout = lay_out(
-        read_plan(read_yaml(folder / "plan.yaml", EncoderError)),
-        [entry.task(name) for name, entry in entries.items()],
-        to_value(EncoderShape, encoder, where=f"{where}: encoder", error=EncoderError),
-        to_value(Reading, reading, where=where, error=EncoderError),
-    )
+    shape, given = config.get("encoder"), {key: config.get(key) for key in READING_KEYS}
+    encoder = to_value(EncoderShape, shape, where=f"{where}: encoder", error=EncoderError)
+    reading = to_value(Reading, given, where=where, error=EncoderError)
+    plan = read_plan(read_yaml(folder / "plan.yaml", EncoderError))
+    steps = len(entries) * (encoder.depth + len(plan.late) + len(plan.additions))
+    if steps > MOST_STEPS:
+        raise EncoderError(
+            f"{folder}: {len(entries)} tasks pass {steps:,} layers together, more than "
+            f"{MOST_STEPS:,}; its tasks.yaml, plan.yaml and config.json do not belong together"
+        )
+    layout = lay_out(plan, [entry.task(name) for name, entry in entries.items()], encoder, reading)
     check_length(layout.reading, layout.encoder)
     return layout, entries, check_facts(config, where)
 
