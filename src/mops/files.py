@@ -13,6 +13,7 @@ from pathlib import Path
 from mops.errors import RecipeError, RunError, UsageError
 
 DRAFT, ASIDE = ".*.part", "old"
+BLOCK = 2**20  # bytes that are read at once
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP)  # file systems that cannot sync a folder
 
 
@@ -122,12 +123,26 @@ def remove_drafts(folder: Path) -> None:
         remove(draft)
 
 
-def file_digest(file: str | Path) -> str:
-    """The SHA-256 of a file; empty for a data set on the hub, which is not one file."""
+def file_digest(file: str | Path, most: int | None = None) -> str:
+    """The SHA-256 of a file, or of its first `most` bytes.
+
+    Empty for a data set on the hub, which is not one file.
+    """
     if str(file).startswith("hub:"):
         return ""
     with Path(file).open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        if most is None:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        while most and (block := opened.read(min(most, BLOCK))):
+            digest.update(block)
+            most -= len(block)
+        return digest.hexdigest()
+
+
+def file_size(file: str) -> int:
+    """The number of bytes; 0 for a data set on the hub."""
+    return 0 if file.startswith("hub:") else Path(file).stat().st_size
 
 
 def write_text(path: Path, text: str) -> None:

@@ -19,12 +19,14 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from mops import __version__
 from mops.errors import UsageError
 from mops.files import file_digest
-from mops.yaml_io import read_json, to_value
+from mops.yaml_io import content_digest, read_json, to_value
 
 FORMAT = 2  # of record.json
 CONVERGED = 0.005  # a smaller change of the score by the last evaluation
@@ -197,17 +199,19 @@ class Record:
     costs: RunCosts
     warnings: tuple[str, ...]
     meta_info: MetaInfo
-    # Records of older versions have neither. Of each file in predictions/; and the scores of the
-    # untrained encoder and of a linear probe on it, by task.
+    # Records of older versions have none of these. Of each file in predictions/; the scores of the
+    # untrained encoder and of a linear probe on it, by task; of the weights in the bundle.
     predictions_sha256: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    model_sha256: str = ""
+    sha256: str = field(default="", compare=False)  # of all else in the file, as it was written
     format: int = FORMAT
 
     def to_data(self) -> dict[str, Any]:
         """What was not measured is left out of the costs."""
         data = asdict(self)
         data["costs"] = {key: own for key, own in data["costs"].items() if own is not None}
-        return data
+        return data | {"sha256": content_digest(data)}
 
     def to_json(self) -> str:
         return json.dumps(self.to_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -234,12 +238,26 @@ def read_format(path: Path, expected: int, what: str) -> dict[str, Any]:
     return data
 
 
+class CurveLine(BaseModel):
+    """A step or an evaluation; what else a line says stays as it is."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    step: Annotated[int, Field(ge=0, lt=2**63)]
+    epoch: FiniteFloat
+    seconds: FiniteFloat
+    loss: float | None = None
+    losses: Mapping[str, float | None] = {}
+    selection: Mapping[str, Mapping[str, float | None]] = {}
+    overall: float | None = None
+
+
 def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:
     """The lines of curve.jsonl: losses of steps, scores of evaluations; a torn line ends it."""
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
-                yield json.loads(line)
+                yield CurveLine.model_validate(json.loads(line)).model_dump(exclude_unset=True)
     except (OSError, ValueError):
         return
 

@@ -4,6 +4,7 @@ Files from outside are regular files of bounded size and depth, and their YAML h
 few lines of aliases can stand for gigabytes.
 """
 
+import hashlib
 import io
 import json
 import os
@@ -51,6 +52,7 @@ ALLOWED = {  # pydantic's type of another error -> what is allowed there
 MOST_SHOWN = 80  # characters of a value
 MOST_JSON, MOST_YAML = 64 * 2**20, 2**19  # bytes of a file; a tokenizer of 250,000 words has 17 MB
 MOST_DEPTH = 50  # of values within values
+MOST_DIGITS = 20  # of a whole number in JSON
 
 
 class FlatComposer(Composer):
@@ -89,13 +91,26 @@ def read_text(path: Path, error: type[UsageError] = UsageError, most: int = MOST
 def read_json(path: Path, error: type[UsageError] = UsageError) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        data = json.loads(read_text(path, error))
+        data = json.loads(read_text(path, error), parse_int=read_whole)
         check_depth(data)
     except (ValueError, RecursionError) as cause:
         raise error(f"{path} is not valid JSON: {cause}") from cause
     if not isinstance(data, dict):
         raise error(f"{path} holds {type(data).__name__}, not an object of keys and values")
     return data
+
+
+def read_whole(digits: str) -> int:
+    """A whole number that is no longer than any that is written here."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a whole number has {len(digits)} digits, more than {MOST_DIGITS}")
+    return int(digits)
+
+
+def content_digest(data: Mapping[str, Any]) -> str:
+    """The SHA-256 of what a JSON file says but for its key `sha256`, which holds this digest."""
+    text = json.dumps({key: value for key, value in data.items() if key != "sha256"})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_depth(data: Any) -> None:

@@ -108,6 +108,25 @@ def test_files_that_only_a_bundle_names_are_not_read(
     assert "secret words" not in out + err and "'7'" not in out + err
 
 
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="only Linux has it")
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_files_of_the_system_that_never_end_are_not_read(
+    run_cli: Any, model: str, tmp_path: Path, has_sizes: bool
+) -> None:
+    other = Path(shutil.copytree(model, tmp_path / "model"))
+    (other / "manifest.json").unlink()
+    tasks = (other / "tasks.yaml").read_text()
+    dev = next(line for line in tasks.splitlines() if "ids-sst-dev.csv" in line).split(": ")[1]
+    (other / "tasks.yaml").write_text(tasks.replace(dev, "/proc/self/pagemap"))
+    config = json.loads((other / "config.json").read_text())
+    for split in config["data"]["sentiment"].values():
+        assert split["bytes"][0] > 0
+        split["bytes"] = split["bytes"] if has_sizes else []
+    (other / "config.json").write_text(json.dumps(config))
+    code, _, err = run_cli("eval", str(other))
+    assert code == 2 and "pagemap is not the file that the model was trained on" in err
+
+
 def test_without_recorded_digests_no_file_is_read(run_cli: Any) -> None:
     fixture = Path(__file__).parents[1] / "fixtures/run/model"
     code, _, err = run_cli("eval", str(fixture))
@@ -169,6 +188,21 @@ def test_out_writes_the_same_to_a_file(
     assert (code, out) == (0, "")
     assert out_file.read_text() == run_cli("predict", model, source)[1]
     assert [path.name for path in out_file.parent.iterdir()] == ["answers.csv"]
+
+
+def test_an_input_is_never_the_output(
+    run_cli: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever names lead to it."""
+    source, link, other = (tmp_path / name for name in ("in.csv", "link.csv", "other.csv"))
+    source.write_text("sentence\nban bat\n")
+    link.symlink_to(source)
+    other.hardlink_to(source)
+    monkeypatch.chdir(tmp_path)
+    for out in (source, Path("in.csv"), link, other, tmp_path):
+        code, _, err = run_cli("predict", model, str(source), "--out", str(out))
+        assert code == 2 and "an input" in err
+        assert source.read_text() == "sentence\nban bat\n"
 
 
 def test_json_lines_have_the_shares(run_cli: Any, made: World, model: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -40,6 +41,31 @@ def test_the_card_shows_what_was_found(models: list[str], run_cli: Any) -> None:
     assert "## Bias probe" in card and "nationality" in card
     assert load_bundle(models[0]).config["probe"][0]["contrast"]
     assert Path(models[0], "model.safetensors").read_bytes() == before
+
+
+def test_a_full_disk_changes_nothing_and_the_gaps_are_shown(
+    models: list[str], run_cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(models[0])
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mops.predict.manifest.sync", fail)
+    code, out, err = run_cli("probe", models[0], "--json")
+    assert code == 0 and json.loads(out)[models[0]] and "was not changed" in err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert run_cli("verify", models[0])[0] == 0
+
+
+def test_a_file_that_was_added_is_still_found_after_a_probe(
+    models: list[str], run_cli: Any
+) -> None:
+    Path(models[0], "evil.py").write_text("print()")
+    assert run_cli("probe", models[0])[0] == 0
+    code, _, err = run_cli("verify", models[0])
+    assert code == 1 and "evil.py is not listed" in err and "README" not in err
 
 
 def test_models_without_a_common_task(models: list[str], run_cli: Any, tmp_path: Path) -> None:

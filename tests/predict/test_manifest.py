@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,14 @@ def test_files_that_are_cut_missing_or_added(bundle: Path, run_cli: Any) -> None
     (bundle / "plan.yaml").unlink()
     with pytest.raises(EncoderError, match=r"plan\.yaml is missing"):
         mops.load(bundle)
+
+
+def test_whatever_was_added_is_told(bundle: Path, run_cli: Any) -> None:
+    os.mkfifo(bundle / "pipe")
+    (bundle / "sub").symlink_to("/etc")
+    (bundle / "lost").symlink_to("nowhere")
+    code, _, err = run_cli("verify", str(bundle))
+    assert code == 1 and all(f"{name} is not listed" in err for name in ("pipe", "sub", "lost"))
 
 
 @pytest.mark.parametrize(

@@ -259,10 +259,15 @@ def test_the_loss_of_a_similarity_is_its_squared_error() -> None:
 
 
 def test_many_threads_get_the_answers_of_one(encoder_folder: Any) -> None:
-    predictor = predictor_of("hybrid:2", encoder_folder("bert"))
-    texts = [(" ".join(row * 60),) for row in some_texts(40, 1)]  # long enough to be shortened
-    alone = [values(predictor, SENTIMENT.name, [row]) for row in texts]
+    """Whichever of two predictors on one model they ask."""
+    first = predictor_of("hybrid:2", encoder_folder("bert"))
+    both = first, Predictor(first.bundle)
+    texts = [  # every second one is long enough to be shortened
+        (" ".join(row * (60 if number % 2 else 1)),) for number, row in enumerate(some_texts(40, 1))
+    ]
+    alone = [values(first, SENTIMENT.name, [row]) for row in texts]
+    asked = [(both[number // 3 % 2], texts[number % 40]) for number in range(2000)]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda row: values(predictor, SENTIMENT.name, [row]), texts * 5))
-    for one, expected in zip(found, alone * 5, strict=True):
+        found = list(pool.map(lambda one: values(one[0], SENTIMENT.name, [one[1]]), asked))
+    for one, expected in zip(found, alone * 50, strict=True):
         np.testing.assert_array_equal(one, expected)

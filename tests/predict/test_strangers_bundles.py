@@ -17,6 +17,7 @@ import mops
 from mops.data.tokenizer import is_sound, panics_as_errors
 from mops.errors import EncoderError, MopsError, RunError
 from mops.training.checkpoint import restore_best
+from mops.yaml_io import parse_yaml
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run/model"
 
@@ -44,6 +45,22 @@ def encoder(**sizes: Any) -> Callable[[Path], None]:
 
 def reading(**facts: Any) -> Callable[[Path], None]:
     return edit("config.json", lambda config: config.update(facts))
+
+
+def many_tasks(count: int, depth: int) -> Callable[[Path], None]:
+    """So many copies of a task, on an encoder of this depth."""
+
+    def do(folder: Path) -> None:
+        task = parse_yaml((folder / "tasks.yaml").read_text("utf-8"))["sentiment"]
+        tasks = {f"t{number}": task for number in range(count)}
+        (folder / "tasks.yaml").write_text(json.dumps(tasks), "utf-8")
+        edit("config.json", lambda config: config.update(heads={}))(folder)
+        encoder(depth=depth)(folder)
+
+    return do
+
+
+fact = reading
 
 
 def part(key: str, value: Any) -> Callable[[Path], None]:
@@ -107,6 +124,29 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a length of zero": (reading(max_length=0), "max_length must be"),
     "a head of billions": (
         reading(heads={"sentiment": {"kind": "mlp", "width": 10**9}}), "width must be"),
+    "millions of layers on all routes": (many_tasks(300, depth=500), "150,000 layers together"),
+    "thousands of tasks": (many_tasks(1200, depth=3), "1200 tasks; at most 1000"),
+    "more layers than weights": (many_tasks(3, depth=500), "owners of weights are missing"),
+    "thousands of late layers": (
+        written("plan.yaml", json.dumps({"name": "x", "late": [{"per": ["task"]}] * 5_000})),
+        "late.* at most 500"),
+    "scores as a list": (fact(scores=[]), "scores must be a mapping"),
+    "a score as a text": (fact(scores={"a": {"test": {"f1": "x"}}}), "f1 must be a number"),
+    "a split that is a list": (fact(data={"sentiment": {"train": []}}), "train must be a mapping"),
+    "a split without rows": (
+        fact(data={"sentiment": {"train": {"files": [], "sha256": []}}}), "rows is missing"),
+    "a seed below zero": (fact(seed=-1), "seed must be"),
+    "a seed of many digits": (fact(seed=10**40), "41 digits"),
+    "a seed as a list": (fact(seed=[3]), "seed must be a whole number"),
+    "untrained as a number": (fact(untrained=3), "untrained must be a list"),
+    "warnings of numbers": (fact(warnings=[3]), "warnings.0 must be a text"),
+    "training as a text": (fact(training="x"), "training must be a mapping"),
+    "a probe without groups": (fact(probe=[{"task": "sentiment"}]), "is missing"),
+    "a probe of nothing": (fact(probe=None), "probe must be a list"),
+    "a graph as a list": (fact(onnx=[]), "onnx must be a mapping"),
+    "a number of 400 digits": (fact(scores={"a": {"test": {"f1": 10**400}}}), "401 digits"),
+    "a score of NaN": (fact(scores={"a": {"test": {"f1": float("nan")}}}), "not finite"),
+    "an unknown fact of NaN": (fact(mine=float("nan")), "not finite"),
     "an expression that never ends": (
         part("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(a+)+$"},
                                "behavior": "Removed", "invert": False}), "regular expression"),

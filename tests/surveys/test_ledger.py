@@ -86,7 +86,7 @@ def test_names_of_trials_that_name_no_folder_are_refused(
 ) -> None:
     ledger = Ledger(tmp_path)
     (tmp_path / "names.json").write_text(json.dumps(names))
-    with pytest.raises(UsageError, match="is not the id and the name of a training"):
+    with pytest.raises(UsageError, match="is not the id of a training"):
         ledger.names()
 
 

@@ -82,6 +82,17 @@ def test_a_folder_without_a_survey(tmp_path: Path) -> None:
         write_pack(tmp_path, tmp_path / "file")
 
 
+def test_a_pack_takes_the_place_of_a_pack_alone(tmp_path: Path) -> None:
+    folder = made_folder(tmp_path / "one")
+    record = folder / "trials/abc/record.json"
+    content = record.read_bytes()
+    for file in (record, folder / "survey.yaml"):
+        with pytest.raises(UsageError, match="no packed survey"):
+            write_pack(folder, file)
+    assert record.read_bytes() == content
+    assert write_pack(folder, tmp_path / "pack") == write_pack(folder, tmp_path / "pack")
+
+
 def rewrite(file: Path, **changed: bytes | None) -> None:
     """The same archive with other contents."""
     with tarfile.open(file, "r:xz") as archive:

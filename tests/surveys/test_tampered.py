@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mops.errors import MopsError, UsageError
 from mops.files import file_digest
 from mops.surveys.results import judge
 from mops.surveys.results.judge import judge_survey, read_judged
@@ -82,6 +84,54 @@ def test_a_summary_without_a_key_is_judged_again(folder: Path) -> None:
     del stored["key"]
     path.write_text(json.dumps(stored | {"candidates": [], "groups": []}))
     assert len(read_judged(folder).candidates) == 2
+
+
+def test_scores_that_were_edited_in_a_summary_do_not_count(folder: Path) -> None:
+    path = folder / "summary.json"
+    stored = json.loads(path.read_text())
+    for candidate in stored["candidates"]:
+        candidate["scores"]["overall"]["mean"] = 0.99
+    path.write_text(json.dumps(stored))
+    assert all(one.overall.mean < 0.95 for one in read_judged(folder).candidates)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("costs.json", {"shared": {"train_seconds": "long"}}, "train_seconds must be a number"),
+        ("costs.json", {"shared": {"warnings": 3}}, "warnings must be a list"),
+        ("costs.json", {"shared": 3}, "shared must be a mapping"),
+        ("costs.json", {"shared": {"parameters": 10**400}}, "401 digits"),
+        ("names.json", {"abc": [1]}, "abc must be a text"),
+    ],
+)
+def test_values_of_another_type_are_one_line(
+    folder: Path, name: str, content: Any, words: str
+) -> None:
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(MopsError, match=rf"{name}.*{words}") as caught:
+        read_judged(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pause", [{"until": "x"}, {"reached": []}, {"seconds": None}])
+def test_a_pause_of_another_type_is_one_line(folder: Path, survey: MadeSurvey, pause: Any) -> None:
+    trial = survey.trial("separate", 2).id
+    (folder / "paused").mkdir()
+    (folder / f"paused/{trial}.json").write_text(json.dumps(pause))
+    (folder / f"trials/{trial}/record.json").unlink()
+    with pytest.raises(MopsError, match="delete it and run the survey again"):
+        read_judged(folder)
+
+
+def test_names_that_were_swapped_are_the_reason_why_nothing_is_finished(
+    folder: Path, survey: MadeSurvey
+) -> None:
+    names = {trial.name: trial.id for trial in survey.trials()}
+    others = dict(zip(names, reversed(names.values()), strict=True))
+    (folder / "names.json").write_text(json.dumps({one: name for name, one in others.items()}))
+    with pytest.raises(UsageError, match=r"no trial is finished.*record is of another"):
+        recommend(read_judged(folder))
 
 
 def test_a_record_has_the_digests_of_its_predictions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,12 @@ from safetensors.torch import load_file, save_file
 import mops
 from mops.config.recipe import Recipe
 from mops.errors import RunError
+from mops.model.pretrained import read_tensors
+from mops.predict.manifest import write_manifest
+from mops.training.checkpoint import STATE, saved_step
 from mops.training.machine import hold_folder
 from mops.training.tracking import CurveWarning
+from mops.yaml_io import content_digest
 from running import StopAt, run_python, world
 
 
@@ -58,6 +63,26 @@ def test_a_best_state_of_another_step_is_told(recipe: Recipe, stopped: Path) -> 
     best.unlink()
     save_file(weights, best, {"format": "pt", "step": "1"})
     with pytest.raises(RunError, match="is the state of step 1, and the best one was that of step"):
+        mops.train(recipe, stopped)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "has no key"),
+        ({"key": "{key}"}, "has no progress"),
+        ({"key": "{key}", "progress": "no JSON"}, "cannot be read"),
+        ({"key": "{key}", "progress": '{"step": "many"}'}, "step must be a whole number"),
+    ],
+)
+def test_a_state_of_something_else_is_told(
+    recipe: Recipe, stopped: Path, facts: dict[str, str], words: str
+) -> None:
+    tensors, known = read_tensors(stopped / STATE)
+    own = {name: text.replace("{key}", known["key"]) for name, text in facts.items()}
+    save_file(tensors, stopped / STATE, {"format": "pt", **own})
+    assert own or saved_step(stopped / STATE) == 0
+    with pytest.raises(RunError, match=rf"state\.safetensors.*{words}.*start again"):
         mops.train(recipe, stopped)
 
 
@@ -115,3 +140,66 @@ def test_a_folder_is_held_once_in_one_process_too(tmp_path: Path) -> None:
         hold_folder(tmp_path / "run"),
     ):
         pass
+
+
+def flip_model(run: Path) -> None:
+    path = run / "model/model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+
+
+def swap_predictions(run: Path) -> None:
+    path = run / "predictions/sentiment-report.csv"
+    header, first, second, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, second, first, *rest]))
+
+
+def change_record(run: Path) -> None:
+    path = run / "record.json"
+    record = json.loads(path.read_text())
+    record["scores"]["overall"]["report"]["overall"] = 0.99
+    path.write_text(json.dumps(record))
+
+
+def foreign_record(run: Path) -> None:
+    path = run / "record.json"
+    record = json.loads(path.read_text())
+    record["run_info"]["recipe"]["plan"] = "separate"
+    path.write_text(json.dumps(record | {"sha256": content_digest(record)}))
+
+
+def foreign_model(run: Path) -> None:
+    """Complete, and as its own manifest says."""
+    flip_model(run)
+    write_manifest(run / "model")
+
+
+def foreign_config(run: Path) -> None:
+    path = run / "model/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 99}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (flip_model, r"model\.safetensors has the SHA-256"),
+        (swap_predictions, r"predictions/sentiment-report\.csv is not as it was written"),
+        (lambda run: (run / "predictions/sentiment-report.csv").unlink(), "csv is missing"),
+        (change_record, r"record\.json is not as it was written"),
+        (foreign_record, r"record\.json is of another training \(plan"),
+        (foreign_model, "not the weights of this run"),
+        (foreign_config, r"config\.json has"),
+    ],
+)
+def test_a_finished_run_that_was_changed_is_not_called_finished(
+    tmp_path: Path, change: Any, words: str
+) -> None:
+    run = shutil.copytree(world().run, tmp_path / "run")
+    (run / "state").mkdir()
+    (run / "state/left").touch()
+    change(run)
+    files = set(run.rglob("*"))
+    with pytest.raises(RunError, match=words):
+        mops.train(world().recipe(), run)
+    assert set(run.rglob("*")) == files

@@ -141,18 +141,24 @@ def predict_on_ray(
 
 def output_places(sources: Sequence[str], out: Path | None, ending: str) -> list[Path | None]:
     """The output of each input; None: stdout."""
-    if len(sources) == 1 and not (out and out.is_dir()):
-        return [out]
     if out is None:
-        raise UsageError(f"{len(sources)} inputs need --out DIR, the folder of their outputs")
-    places = [out / f"{Path(source).stem}{ending}" for source in sources]
+        if len(sources) > 1:
+            raise UsageError(f"{len(sources)} inputs need --out DIR, the folder of their outputs")
+        return [None]
+    is_file = len(sources) == 1 and not out.is_dir()
+    places = [out] if is_file else [out / f"{Path(source).stem}{ending}" for source in sources]
     for place, source in zip(places, sources, strict=True):
-        if places.count(place) > 1 or place.resolve() in [Path(s).resolve() for s in sources]:
+        if places.count(place) > 1 or any(is_same_file(place, Path(other)) for other in sources):
             raise UsageError(
                 f"the output of {source} would be {place}, which is another output or an input; "
                 "name another --out, or predict files of the same name one by one"
             )
     return [*places]
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, also by a second name of it."""
+    return one.is_file() and other.is_file() and one.samefile(other)
 
 
 class Output(Protocol):

@@ -11,7 +11,7 @@ import click
 from mops.api.progress import ERR, print_warnings
 from mops.cli.options import DEVICE, JSON, PATH
 from mops.cli.screen import print_table, respond
-from mops.errors import UsageError
+from mops.errors import RunError, UsageError
 from mops.predict.card import Gaps, probe_table
 from mops.tasks import Task
 
@@ -43,12 +43,12 @@ def command(models: tuple[Path, ...], device: str | None, as_json: bool) -> None
     facts = {
         str(folder): [asdict(gap) for gap in own] for folder, own in zip(models, gaps, strict=True)
     }
+    respond(as_json, facts, show, facts)
     for bundle, own in zip(loaded, facts.values(), strict=True):
         try:
             write_facts(bundle.folder, bundle.layout, {**bundle.config, "probe": own})
-        except OSError as error:
+        except RunError as error:
             print_warnings([f"the card of {bundle.folder} was not changed: {error}"])
-    respond(as_json, facts, show, facts)
 
 
 def common_tasks(models: Sequence[Mapping[str, Task]]) -> dict[str, Task]:

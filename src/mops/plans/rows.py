@@ -151,7 +151,7 @@ class SharingPlan:
     about: str = ""
     source: str = ""
     copies: tuple[Copies, ...] = ()
-    late: tuple[Late, ...] = ()
+    late: Annotated[tuple[Late, ...], Field(max_length=MOST_LAYERS)] = ()
     additions: tuple[Addition, ...] = ()
     feeds: tuple[Feed, ...] = ()
     rates: tuple[Rate, ...] = (Rate(owner="*", factor=1.0),)

@@ -5,7 +5,7 @@ The predictor answers with it: texts in, predictions out, in the order of the te
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from mops.plans.catalog import read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.shapes import EncoderShape, Reading, check_length
 from mops.predict.card import format_card
+from mops.predict.facts import check_facts
 from mops.predict.frames import read_texts, to_table
 from mops.predict.inference import (
     WINDOW,
@@ -39,15 +40,16 @@ from mops.predict.inference import (
     compute_outputs,
     decide,
 )
-from mops.predict.manifest import MANIFEST, check_manifest, write_manifest
+from mops.predict.manifest import check_manifest, write_described
 from mops.yaml_io import format_yaml, read_json, read_yaml, to_value
 
 FORMAT = 1
+MOST_TASKS, MOST_STEPS = 1000, 50_000  # of a bundle; layers on the routes of all tasks
 GRAPH = "model.onnx"  # in the folder of an exported model
 Device = str | torch.device
 Compute = Callable[[Mapping[str, TokenTable]], Outputs]
 Texts = Sequence[str | tuple[str, ...]]  # of one task: a text or a pair for each row
-READING_KEYS = tuple(field.name for field in fields(Reading))
+READING_KEYS = tuple(own.name for own in fields(Reading))
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Bundle:
     tokenizer: Tokenizer
     entries: Mapping[str, TaskEntry]  # with the files it was trained and evaluated on
     config: Mapping[str, Any]
+    tokenising: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def layout(self) -> Layout:
@@ -71,8 +74,8 @@ class Bundle:
     @property
     def source(self) -> "BundleSource":
         """What a network that grows from this one begins with."""
-        name, digest = (str(self.config[f"encoder_{key}"]) for key in ("name", "sha256"))
-        licence = str(self.config.get("encoder_licence", ""))
+        known = (self.config.get(f"encoder_{key}", "") for key in ("name", "sha256", "licence"))
+        name, digest, licence = known
         shape = self.layout.encoder
         files = join_digests(self.folder, ("tokenizer.json", "plan.yaml"), self.digest, repr(shape))
         return BundleSource(name, self.folder, shape, self.tokenizer, digest, files, licence)
@@ -114,6 +117,10 @@ class Loaded(Protocol):
     def entries(self) -> Mapping[str, TaskEntry]: ...
     @property
     def config(self) -> Mapping[str, Any]: ...
+    @property
+    def tokenising(self) -> Lock:
+        """Held while texts are read: long ones change the tokenizer's settings for a moment."""
+
     def prepare(self, device: Device) -> Compute: ...
 
 
@@ -139,16 +146,11 @@ def save_bundle(
 
 
 def write_facts(folder: Path, layout: Layout, facts: Mapping[str, Any]) -> None:
-    """Write config.json, the card and the manifest; the other files stay as they are.
-
-    Without a manifest, as a kill in between would leave it, a bundle is still loaded.
-    """
-    (folder / MANIFEST).unlink(missing_ok=True)
+    """Write config.json, the card and the manifest; the other files stay as they are."""
     shapes = {"encoder": asdict(layout.encoder), **asdict(layout.reading)}
     config = {"mops_bundle": FORMAT, **shapes, **facts}
-    write_text(folder / "README.md", format_card(layout, config))
-    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-    write_manifest(folder)
+    text = json.dumps(config, indent=2, allow_nan=False) + "\n"
+    write_described(folder, {"README.md": format_card(layout, config), "config.json": text})
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -163,30 +165,48 @@ def load_bundle(folder: str | Path) -> Bundle:
             "was made from"
         )
     layout, entries, config = read_facts(folder)
-    network = shape_network(layout)  # the weights stay in the file, mapped
     weights = open_weights(path := folder / "model.safetensors")
+    check_owners(path, weights, layout)
+    network = shape_network(layout)  # the weights stay in the file, mapped
     check_tensors(path, weights, network.bank.state_dict())
     network.bank.load_state_dict(weights, assign=True)
     return Bundle(folder, network.eval(), load_tokenizer(folder, layout.encoder), entries, config)
+
+
+def check_owners(path: Path, weights: Iterable[str], layout: Layout) -> None:
+    """Refuse a plan with other owners than the weights, before a module is built for each."""
+    found = {name.partition(".")[0] for name in weights}  # names of owners have no dots
+    if missing := [owner for owner in layout.sizes if owner not in found]:
+        raise EncoderError(
+            f"{path}: {len(missing)} of {len(layout.sizes)} owners of weights are missing, as "
+            f"{missing[0]}; it does not belong to the other files of its folder"
+        )
 
 
 def read_facts(folder: Path) -> tuple[Layout, dict[str, TaskEntry], dict[str, Any]]:
     """The layout, the tasks and the configuration of a bundle or of an exported folder."""
     check_manifest(folder)
     config, where = read_config(folder), f"{folder}/config.json"
+    listed = read_yaml(folder / "tasks.yaml", EncoderError)
+    if len(listed) > MOST_TASKS:
+        raise EncoderError(f"{folder}/tasks.yaml has {len(listed)} tasks; at most {MOST_TASKS}")
     entries = {
         name: to_value(TaskEntry, entry, where=f"{folder}/tasks.yaml", error=EncoderError)
-        for name, entry in read_yaml(folder / "tasks.yaml", EncoderError).items()
+        for name, entry in listed.items()
     }
-    encoder, reading = config.get("encoder"), {key: config.get(key) for key in READING_KEYS}
-    layout = lay_out(
-        read_plan(read_yaml(folder / "plan.yaml", EncoderError)),
-        [entry.task(name) for name, entry in entries.items()],
-        to_value(EncoderShape, encoder, where=f"{where}: encoder", error=EncoderError),
-        to_value(Reading, reading, where=where, error=EncoderError),
-    )
+    shape, given = config.get("encoder"), {key: config.get(key) for key in READING_KEYS}
+    encoder = to_value(EncoderShape, shape, where=f"{where}: encoder", error=EncoderError)
+    reading = to_value(Reading, given, where=where, error=EncoderError)
+    plan = read_plan(read_yaml(folder / "plan.yaml", EncoderError))
+    steps = len(entries) * (encoder.depth + len(plan.late) + len(plan.additions))
+    if steps > MOST_STEPS:
+        raise EncoderError(
+            f"{folder}: {len(entries)} tasks pass {steps:,} layers together, more than "
+            f"{MOST_STEPS:,}; its tasks.yaml, plan.yaml and config.json do not belong together"
+        )
+    layout = lay_out(plan, [entry.task(name) for name, entry in entries.items()], encoder, reading)
     check_length(layout.reading, layout.encoder)
-    return layout, entries, config
+    return layout, entries, check_facts(config, where)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -205,7 +225,6 @@ class Predictor:
 
     def __init__(self, bundle: Loaded, device: Device = "cpu") -> None:
         self.bundle = bundle
-        self.tokenising = Lock()  # long texts change the tokenizer's settings for a moment
         self.compute = bundle.prepare(device)
 
     @property
@@ -258,7 +277,7 @@ class Predictor:
                 and (table.has_words or not layout.tasks[task].answer.reads_words)
             ]
             has_words = layout.tasks[task].answer.reads_words
-            with self.tokenising:
+            with self.bundle.tokenising:
                 tables[task] = (
                     same[0] if same else tokenise(self.bundle.tokenizer, own, reading, has_words)
                 )
@@ -274,7 +293,7 @@ class Predictor:
         if not table.cut:
             return np.zeros(0, np.int64)
         reading, rows = self.bundle.layout.reading.of(task), self.check_texts(task, texts)
-        with self.tokenising:
+        with self.bundle.tokenising:
             lengths = full_lengths(self.bundle.tokenizer, rows, reading, table)
         is_cut = lengths.reshape(-1, table.per_row) > reading.max_length
         return np.flatnonzero(is_cut.any(axis=1))

@@ -95,7 +95,7 @@ def score_table(tasks: list[Task], config: Config) -> Iterator[str]:
 def format_score(task: Task, split: str, config: Config) -> str:
     scores = config.get("scores", {}).get(task.name, {}).get(split, {})
     main = config.get("main_scores", {}).get(task.name, "")
-    if main not in scores:
+    if not {main, "stderr", "rows"} <= scores.keys():
         return "not measured"
     score, half = scores[main], NORMAL_95 * scores["stderr"]
     low, high = score_bounds(main)

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mops.errors import EncoderError
-from mops.files import DRAFT, file_digest, write_text
+from mops.files import DRAFT, atomic_write, file_digest, sync, write_text
 from mops.yaml_io import read_json, to_value
 
 MANIFEST = "manifest.json"
@@ -20,9 +21,37 @@ Facts = dict[str, int | str]  # size, sha256
 
 
 def write_manifest(folder: Path) -> None:
-    files = {name: file_facts(folder / name) for name in file_names(folder)}
-    text = json.dumps({"mops_manifest": FORMAT, "files": files}, indent=2, ensure_ascii=False)
-    write_text(folder / MANIFEST, f"{text}\n")
+    write_text(folder / MANIFEST, format_manifest(list_facts(folder)))
+
+
+def format_manifest(files: Mapping[str, Facts]) -> str:
+    facts = {"mops_manifest": FORMAT, "files": dict(sorted(files.items()))}
+    return json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+
+
+def list_facts(folder: Path) -> dict[str, Facts]:
+    return {name: file_facts(folder / name) for name in file_names(folder)}
+
+
+def write_described(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write files of a bundle, and what its manifest says of them.
+
+    What it says of the others stays: one that was added or changed since is still found out.
+    Everything is on the disk before anything is replaced. While that happens there is no manifest:
+    a bundle without one, as a kill would leave it, is still loaded.
+    """
+    is_listed, drafts = (folder / MANIFEST).exists(), dict[str, Path]()
+    facts = read_manifest(folder) if is_listed else list_facts(folder)
+    with ExitStack() as open_drafts:
+        for name in (MANIFEST, *texts):  # the last is replaced first
+            drafts[name] = open_drafts.enter_context(atomic_write(folder / name))
+        for name, text in texts.items():
+            drafts[name].write_text(text, "utf-8")
+            facts[name] = file_facts(drafts[name])
+        drafts[MANIFEST].write_text(format_manifest(facts), "utf-8")
+        for draft in drafts.values():
+            sync(draft)
+        (folder / MANIFEST).unlink(missing_ok=True)
 
 
 def check_manifest(folder: Path) -> None:
@@ -79,14 +108,19 @@ def find_differences(folder: Path, listed: Mapping[str, Facts]) -> Iterator[str]
 def verify(folder: Path) -> tuple[dict[str, Facts], list[str]]:
     """The listed files, and what differs, is missing or was added."""
     listed = read_manifest(folder)
-    more = [name for name in file_names(folder) if name not in listed]
+    more = [name for name in entry_names(folder) if name not in listed]
     return listed, list(find_differences(folder, listed | {name: {} for name in more}))
 
 
 def file_names(folder: Path) -> list[str]:
     """The files of a folder but the manifest, without drafts of killed processes."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and not path.match(DRAFT))
-    names = (path.relative_to(folder).as_posix() for path in paths)
+    return [name for name in entry_names(folder) if (folder / name).is_file()]
+
+
+def entry_names(folder: Path) -> list[str]:
+    """All that is in a folder but the manifest: also links, pipes and devices, no folders."""
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = (path.relative_to(folder).as_posix() for path in paths if not path.match(DRAFT))
     return sorted(name for name in names if name != MANIFEST)
 
 

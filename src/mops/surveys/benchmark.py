@@ -53,13 +53,13 @@ def measure_costs(
     base = by_name[baseline]
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "locks" / "costs"):  # two passes at once would measure each other
-        entries = read_json(folder / "costs.json")
+        entries: CostEntries = read_json(folder / "costs.json", CostEntries)
         known = {
             name: entries[name]
             for name, candidate in by_name.items()
             if name in entries
-            and entries[name]["mark"] == mark_validity(candidate, base)
-            and not entries[name]["warnings"]
+            and entries[name].get("mark") == mark_validity(candidate, base)
+            and not entries[name].get("warnings")
         }
         if missing := [candidate for name, candidate in by_name.items() if name not in known]:
             CostPass(folder, base, watcher, known).run(missing)

@@ -30,7 +30,7 @@ from mops.files import file_digest, write_text
 from mops.model.sources import find_encoder
 from mops.record import Record, code_digest, read_record
 from mops.yaml_io import read_json as read_object
-from mops.yaml_io import read_yaml
+from mops.yaml_io import read_yaml, to_value
 
 IRRELEVANT = ("threads", "save_steps", "report_to")  # settings that do not change the result
 ID_LENGTH = 12
@@ -201,12 +201,12 @@ class Ledger:
 
     def names(self) -> dict[str, str]:
         """Trial id -> candidate and seed."""
-        names = read_json(self.folder / NAMES)
-        for trial_id, name in names.items():
-            if not (TRIAL_ID.fullmatch(trial_id) and isinstance(name, str)):
+        names: dict[str, str] = read_json(self.folder / NAMES, dict[str, str])
+        for trial_id in names:
+            if not TRIAL_ID.fullmatch(trial_id):
                 raise UsageError(
-                    f"{self.folder / NAMES}: {trial_id[:80]!r}: {str(name)[:80]!r} is not the id "
-                    "and the name of a training; fetch the folder again"
+                    f"{self.folder / NAMES}: {trial_id[:80]!r} is not the id of a training; fetch "
+                    "the folder again"
                 )
         return names
 
@@ -275,7 +275,8 @@ class Ledger:
 
     def pause(self, trial_id: str) -> Progress:
         """Of a trial that is not finished: one that is paused waits for the next round."""
-        return Progress(**read_json(self.pause_file(trial_id)))
+        progress: Progress = read_json(self.pause_file(trial_id), Progress)
+        return progress
 
     def note_pause(self, trial_id: str, **facts: Any) -> None:
         """`until` when a round begins; `reached`, `score` and `seconds` when the trial stops."""
@@ -297,8 +298,9 @@ class Ledger:
         when = datetime.now(UTC).isoformat(timespec="seconds")
         write_json(self.failure_file(trial_id), {"reason": " ".join(reason.split()), "when": when})
 
-    def failure(self, trial_id: str) -> Mapping[str, Any]:
-        return read_json(self.failure_file(trial_id))
+    def failure(self, trial_id: str) -> Mapping[str, str]:
+        reason: dict[str, str] = read_json(self.failure_file(trial_id), dict[str, str])
+        return reason
 
     def forget_failures(self) -> None:
         shutil.rmtree(self.folder / "failed", ignore_errors=True)
@@ -316,10 +318,11 @@ def describe_code(ledger: Ledger, trial_ids: Iterable[str]) -> str:
     return f"code: {', '.join(sorted(theirs))} there, {here} here"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty if there is no file."""
+def read_json(path: Path, kind: Any = dict[str, Any]) -> Any:
+    """The object in a file as a value of this kind; that of no keys if there is no file."""
     try:
-        return read_object(path) if path.is_file() else {}
+        data = read_object(path) if path.is_file() else {}
+        return to_value(kind, data, where=str(path), error=UsageError)
     except UsageError as cause:
         raise RunError(f"{cause}; delete it and run the survey again") from cause
 

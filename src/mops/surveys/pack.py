@@ -42,6 +42,8 @@ def write_pack(folder: Path, file: Path) -> int:
     """Write the survey in a folder as one file; returns the number of its bytes."""
     if not (folder / "survey.yaml").is_file():
         raise UsageError(f"{folder} holds no survey: there is no survey.yaml")
+    if file.is_file() and not is_pack(file):
+        raise UsageError(f"{file} is there and is no packed survey; name another file with --pack")
     # By name, so that the predictions of all trials for the same rows lie side by side.
     paths = sorted(
         (path for pattern in PATTERNS for path in folder.glob(pattern)),
@@ -60,6 +62,15 @@ def write_pack(folder: Path, file: Path) -> int:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     return file.stat().st_size
+
+
+def is_pack(file: Path) -> bool:
+    """Whether a file begins as a packed survey does."""
+    try:
+        with tarfile.open(file, "r:xz") as archive:
+            return getattr(archive.next(), "name", "") == MANIFEST
+    except (OSError, *DAMAGED):
+        return False
 
 
 def places_of(folder: Path) -> set[Path]:

@@ -20,7 +20,7 @@ from mops.data.splits import HALVES, Row, cut_halves
 from mops.errors import RecipeError, RunError
 from mops.evaluate import evaluate
 from mops.evaluate.cost import analytic_costs
-from mops.files import holds, remove_drafts, write_text
+from mops.files import file_digest, file_size, holds, remove_drafts, write_text
 from mops.kinds.metrics import known as known_rows
 from mops.predict.bundle import Bundle, Predictor, load_bundle, save_bundle, write_facts
 from mops.predict.inference import Predictions
@@ -37,6 +37,7 @@ from mops.record import (
 from mops.tables import Shown, Table, format_bytes, format_count, format_seconds
 from mops.training.checkpoint import restore_best
 from mops.training.distributed import process_group, world_size
+from mops.training.finished import check_finished
 from mops.training.folds import join_folds
 from mops.training.grow import prepare_growth
 from mops.training.machine import hold_folder, peak_memory, restored_threads
@@ -196,6 +197,7 @@ def finished_run(folder: Path, ready: Prepared) -> Run | None:
     refuse_other_work(folder, "run", settings, is_other_data)
     if record is None or not (folder / "model" / "config.json").is_file():
         return None
+    check_finished(folder, record, ready.recipe)
     shutil.rmtree(folder / "state", ignore_errors=True)  # a kill may have left it
     return Run(folder, record, was_finished=True)
 
@@ -277,7 +279,7 @@ def conclude(
 
 
 def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
-    """Task -> split -> the names and digests of its files, and the rows that can be used."""
+    """Task -> split -> names, digests and sizes of its files, and the rows that can be used."""
     facts: dict[str, dict[str, Any]] = {}
     digests = ready.dataset.digests
     for name, splits in ready.dataset.splits.items():
@@ -287,6 +289,7 @@ def data_facts(ready: Prepared) -> dict[str, dict[str, Any]]:
             split: {
                 "files": [Path(file).name for file in files[split]],
                 "sha256": [digests.get(file, "") for file in files[split]],
+                "bytes": [file_size(file) for file in files[split]],
                 "rows": len(read.good),
             }
             for split, read in splits.items()
@@ -368,7 +371,7 @@ def build_record(
             encoder=recipe.encoder,
             seed=recipe.training.seed,
             recipe=recipe.to_data(),
-            started=started.read_text("utf-8") if started.is_file() else "",
+            started=started.read_text("utf-8", "replace") if started.is_file() else "",
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         ),
         train_info=training,
@@ -377,6 +380,7 @@ def build_record(
         warnings=tuple(warnings),
         meta_info=meta_info(ready),
         predictions_sha256=evaluate.digest_predictions(trainer.folder),
+        model_sha256=file_digest(trainer.folder / "model" / "model.safetensors"),
     )
 
 

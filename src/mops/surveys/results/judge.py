@@ -42,6 +42,7 @@ from mops.surveys.results.results import (
     TrialResult,
     read_results,
 )
+from mops.yaml_io import content_digest, to_value
 
 JUDGED = (  # what results depend on
     "survey.yaml", "names.json", "costs.json", "failed/*.json", "paused/*.json",
@@ -82,7 +83,8 @@ def judge_survey(survey: Survey, folder: Path, rows: RowChoice | None = None) ->
 
 
 def read_judged(folder: Path) -> Results:
-    """The stored results of a survey, if they are of the files that are there; else judged again.
+    """The stored results of a survey, if they are as they were written and of the files that are
+    there; else judged again.
 
     A folder with nothing but stored results is taken at its word.
     """
@@ -91,7 +93,8 @@ def read_judged(folder: Path) -> Results:
         return read_results(folder)
     with suppress(UsageError):  # there are none, or of another version
         results = read_results(stored)
-        if results.key == digest_files(folder):
+        is_intact = results.sha256 == content_digest(read_json(stored))
+        if is_intact and results.key == digest_files(folder):
             return results
     return judge_survey(read_survey(design), folder)
 
@@ -121,7 +124,7 @@ def judge_run(folder: Path) -> Results:
 
 def judge_trials(design: Results, trials: Sequence[FinishedTrial | MissingTrial]) -> Results:
     finished, missing = split_by_rows(trials)
-    measured = read_json(design.folder / "costs.json")
+    measured = read_json(design.folder / "costs.json", dict[str, dict[str, Any]])
     results = replace(
         design,
         tasks={task: rows.task.score_name for one in finished for task, rows in one.judged.items()},
@@ -153,7 +156,7 @@ def read_trial(trial: Trial, folder: Path, on: str) -> FinishedTrial | MissingTr
         except MopsError as error:
             state, reason = LEFT_OUT, str(error)
     elif failure := ledger.failure(trial.id):
-        state, reason = FAILED, failure["reason"]
+        state, reason = FAILED, failure.get("reason", "")
     elif (pause := ledger.pause(trial.id)).is_paused:
         state, reason = PAUSED, f"trained to {pause.reached:.0%} of its steps"
     return missing_trial(trial, state, reason)
@@ -321,10 +324,11 @@ def join_costs(records: Sequence[Record], measured: Mapping[str, Any]) -> Candid
         "disk_bytes": max(one.bundle_bytes for one in costs),
         "source": COST_PASS if "train_seconds" in measured else RECORDS,
         **measured,
-        "warnings": tuple(measured.get("warnings", ())),
     }
     known = {field.name for field in fields(CandidateCosts)}
-    return CandidateCosts(**{key: value for key, value in joined.items() if key in known})
+    own = {key: value for key, value in joined.items() if key in known}
+    where = f"costs.json: {records[0].run_info.plan}"
+    return to_value(CandidateCosts, own, where=where, error=UsageError)
 
 
 def compare_group(results: Results, group: Group, weights: Weights = EQUAL) -> Results:

@@ -17,7 +17,7 @@ from mops.evaluate.joint import Joint
 from mops.evaluate.metrics import EQUAL, Weights
 from mops.evaluate.posterior import RUN_SPREAD, Posterior, posterior, seeds_to_settle
 from mops.surveys.results.judge import compare_group
-from mops.surveys.results.results import WAITING, CandidateResult, Results
+from mops.surveys.results.results import LEFT_OUT, WAITING, CandidateResult, Results
 from mops.tables import Shown, Table, format_bytes, format_count, format_seconds
 
 Format = Callable[[float], str]
@@ -131,7 +131,10 @@ def recommend(
     considered. `score` is one of the overall scores, `weights` are those of the tasks in it.
     """
     if not results.candidates:
-        raise UsageError(f"survey {results.name}: no trial is finished, nothing can be recommended")
+        why = next((f"; {one.name}: {one.reason}" for one in results.in_state(LEFT_OUT)), "")
+        raise UsageError(
+            f"survey {results.name}: no trial is finished, nothing can be recommended{why}"
+        )
     if weights:
         results = compare_group(results, results.groups[0], check_weights(results, weights))
     tasks = results.candidates[0].tasks  # of the baseline's group

@@ -31,7 +31,7 @@ from mops.evaluate.statistics import RowNoise
 from mops.files import write_text
 from mops.record import Metrics, PlanCosts, TrainInfo, read_format
 from mops.surveys.ledger import Round
-from mops.yaml_io import to_value
+from mops.yaml_io import content_digest, to_value
 
 FORMAT = 2  # of summary.json
 # Of a trial without a result.
@@ -157,6 +157,7 @@ class Results:
     # Of what needs no training: reference -> task -> score on a sample of the validation rows.
     references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     key: str = ""  # a digest of the files that were judged
+    sha256: str = field(default="", compare=False)  # of all else in summary.json
     format: int = FORMAT
 
     def __getitem__(self, name: str) -> CandidateResult:
@@ -185,7 +186,8 @@ class Results:
         return joint_scores(metrics, values, group.rows, weights)
 
     def to_data(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "folder"}
+        data = {key: value for key, value in asdict(self).items() if key != "folder"}
+        return data | {"sha256": content_digest(data)}
 
     def write(self) -> None:
         """summary.json in the folder of the survey; `read_results` reads it."""
