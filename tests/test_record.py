@@ -40,7 +40,8 @@ def test_what_is_no_record_is_one_line(tmp_path: Path, change: dict, problem: st
 def test_a_torn_line_ends_a_curve(tmp_path: Path) -> None:
     path = tmp_path / "curve.jsonl"
     assert list(read_curve(path)) == []
-    path.write_text('{"step": 1}\n{"step": 2}\n{"st', "utf-8")
+    first, second = (f'{{"step": {n}, "epoch": 0.5, "seconds": 1}}\n' for n in (1, 2))
+    path.write_text(first + second + '{"st', "utf-8")
     assert [line["step"] for line in read_curve(path)] == [1, 2]
 
 

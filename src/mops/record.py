@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from mops import __version__
 from mops.errors import UsageError
@@ -236,12 +238,26 @@ def read_format(path: Path, expected: int, what: str) -> dict[str, Any]:
     return data
 
 
+class CurveLine(BaseModel):
+    """A step or an evaluation; what else a line says stays as it is."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    step: Annotated[int, Field(ge=0, lt=2**63)]
+    epoch: FiniteFloat
+    seconds: FiniteFloat
+    loss: float | None = None
+    losses: Mapping[str, float | None] = {}
+    selection: Mapping[str, Mapping[str, float | None]] = {}
+    overall: float | None = None
+
+
 def read_curve(path: Path) -> Iterator[Mapping[str, Any]]:
     """The lines of curve.jsonl: losses of steps, scores of evaluations; a torn line ends it."""
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
-                yield json.loads(line)
+                yield CurveLine.model_validate(json.loads(line)).model_dump(exclude_unset=True)
     except (OSError, ValueError):
         return
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from building import (
     tiny_shape,
 )
 from mops.data.batches import Segment
-from mops.errors import GuardError, UsageError
+from mops.errors import EncoderError, GuardError, UsageError
 from mops.export import onnx as export
 from mops.export.onnx_graph import EQUATIONS, FEATURES, POOLS, build_model
 from mops.model import network as networks
@@ -276,6 +278,49 @@ def test_the_folder_is_complete_and_describes_itself(made: World, exported: Path
     card = (exported / "README.md").read_text()
     assert all(word in card for word in (IDS, MASK, TYPES, "float32"))
     onnx.checker.check_model(exported / GRAPH)
+
+
+def truncate(file: str, size: int) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / file, size)
+
+
+def link_weights(folder: Path) -> None:
+    weights = folder / "model.onnx.data"
+    weights.rename(folder.parent / "elsewhere")
+    weights.symlink_to(folder.parent / "elsewhere")
+
+
+def change_graph(change: Callable[[Any], None]) -> Callable[[Path], None]:
+    def do(folder: Path) -> None:
+        model = onnx.load(folder / GRAPH, load_external_data=False)
+        change(model.graph)
+        onnx.save(model, folder / GRAPH)
+
+    return do
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        truncate(GRAPH, 5000),
+        truncate(GRAPH, 0),
+        truncate("model.onnx.data", 2000),
+        link_weights,
+        change_graph(lambda graph: graph.node[3].MergeFrom(onnx.NodeProto(op_type="Evil"))),
+        change_graph(lambda graph: graph.node[3].input.insert(0, "nowhere")),
+        change_graph(lambda graph: graph.ClearField("output")),
+    ],
+)
+def test_a_damaged_graph_is_one_line(
+    exported: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "model"))
+    (folder / "manifest.json").unlink()
+    harm(folder)
+    model = mops.load(folder)
+    with pytest.raises(EncoderError, match=r"model\.onnx cannot be run: .*again") as caught:
+        model.predict("sentiment", ["ban bat"])
+    assert "\n" not in str(caught.value)
 
 
 def test_a_graph_that_differs_is_refused(

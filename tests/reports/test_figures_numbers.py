@@ -128,8 +128,9 @@ def test_smoothing_keeps_means_and_ends() -> None:
 
 def test_losses_are_those_of_the_file(source: Source, tmp_path: Path) -> None:
     """A torn last line and a loss that is no number are left out."""
-    lines = [{"step": 1, "loss": 3.0, "losses": {"a": 2.0, "b": 1.0}},
-             {"step": 2, "loss": float("nan"), "losses": {"a": 1.5}}]  # fmt: skip
+    at = {"epoch": 0.5, "seconds": 1.0}
+    lines = [{"step": 1, **at, "loss": 3.0, "losses": {"a": 2.0, "b": 1.0}},
+             {"step": 2, **at, "loss": float("nan"), "losses": {"a": 1.5}}]  # fmt: skip
     text = "\n".join(json.dumps(line) for line in lines) + '\n{"step": 3, "los'
     (tmp_path / "curve.jsonl").write_text(text, "utf-8")
     trial = replace(source.trials[0], folder=tmp_path)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mops.errors import RunError, UsageError
+from mops.reports.figures.curves import draw_curves
 from mops.reports.source import read_source
 from mops.surveys.results.judge import judge_run
 from running import run_python, world
@@ -35,6 +38,68 @@ def test_a_torn_curve_ends_where_it_is_torn(run: Path) -> None:
     lines = (run / "curve.jsonl").read_text("utf-8").splitlines(keepends=True)
     (run / "curve.jsonl").write_text("".join(lines[:2]) + lines[2][:10], "utf-8")
     assert len(read_source(run).trials[0].curve) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1, 2]",
+        "null",
+        '{"step": "a", "epoch": 1, "seconds": 1}',
+        '{"step": NaN, "epoch": 1, "seconds": 1}',
+        '{"step": 1, "epoch": 1, "seconds": Infinity}',
+        '{"step": 1, "epoch": 1, "seconds": 1, "losses": [1]}',
+        '{"step": 1, "epoch": 1, "seconds": 1, "losses": {"sentiment": "x"}}',
+        '{"step": 2, "epoch": 1, "seconds": 1, "selection": {"sentiment": []}}',
+        '{"step": 2, "epoch": 1, "seconds": 1, "overall": "x"}',
+        '{"epoch": 1, "seconds": 1}',
+    ],
+)
+def test_a_curve_ends_with_a_line_of_another_kind(run: Path, line: str) -> None:
+    first = (run / "curve.jsonl").read_text("utf-8").splitlines()[0]
+    (run / "curve.jsonl").write_text(f"{first}\n{line}\n", "utf-8")
+    source = read_source(run)
+    assert source.trials[0].curve == (json.loads(first),)
+    assert not list(draw_curves(source))
+
+
+def test_a_curve_of_a_task_that_is_not_there_has_no_line(run: Path) -> None:
+    path = run / "curve.jsonl"
+    path.write_text(path.read_text("utf-8").replace('"sentiment": {', '"other": {'), "utf-8")
+    source = read_source(run)
+    assert source.trials[0].curve and list(draw_curves(source))
+
+
+def edit_record(run: Path, part: str, **facts: Any) -> None:
+    path = run / "record.json"
+    record = json.loads(path.read_text("utf-8"))
+    record[part] |= facts
+    path.write_text(json.dumps(record | {"predictions_sha256": {}}), "utf-8")
+
+
+def test_a_shape_that_no_encoder_has_gives_no_layout(run: Path) -> None:
+    shape = dict(read_source(run).trials[0].record.meta_info.encoder_shape)
+    for facts in ({"depth": 10**6}, {**shape, "depth": 10**6}, {**shape, "width": "x"}):
+        edit_record(run, "meta_info", encoder_shape=facts)
+        assert read_source(run).layouts == {}
+
+
+def test_a_number_of_hundreds_of_digits_is_refused(run: Path) -> None:
+    edit_record(run, "costs", parameters=10**400)
+    with pytest.raises(UsageError, match=r"record\.json.*401 digits"):
+        read_source(run)
+
+
+@pytest.mark.parametrize("column", ["confidence", "loss"])
+def test_a_word_in_a_column_of_numbers_is_refused(run: Path, column: str) -> None:
+    edit_record(run, "costs")
+    path = run / "predictions" / "sentiment-report.csv"
+    header, first, *rest = path.read_text("utf-8").splitlines()
+    cells = first.split(",")
+    cells[header.split(",").index(column)] = "abc"
+    path.write_text("\n".join([header, ",".join(cells), *rest]) + "\n", "utf-8")
+    with pytest.raises(RunError, match="cannot be read as predictions"):
+        read_source(run)
 
 
 def test_predictions_that_are_not_those_of_the_record_are_refused(run: Path) -> None:

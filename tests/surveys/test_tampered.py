@@ -130,9 +130,7 @@ def test_names_that_were_swapped_are_the_reason_why_nothing_is_finished(
     names = {trial.name: trial.id for trial in survey.trials()}
     others = dict(zip(names, reversed(names.values()), strict=True))
     (folder / "names.json").write_text(json.dumps({one: name for name, one in others.items()}))
-    with pytest.raises(
-        UsageError, match="no trial is finished.*record is of another"
-    ):
+    with pytest.raises(UsageError, match=r"no trial is finished.*record is of another"):
         recommend(read_judged(folder))
 
 

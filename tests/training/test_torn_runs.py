@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 import mops
 from mops.config.recipe import Recipe
 from mops.errors import RunError
+from mops.model.pretrained import read_tensors
 from mops.predict.manifest import write_manifest
+from mops.training.checkpoint import STATE, saved_step
 from mops.training.machine import hold_folder
 from mops.training.tracking import CurveWarning
 from mops.yaml_io import content_digest
@@ -61,6 +63,26 @@ def test_a_best_state_of_another_step_is_told(recipe: Recipe, stopped: Path) -> 
     best.unlink()
     save_file(weights, best, {"format": "pt", "step": "1"})
     with pytest.raises(RunError, match="is the state of step 1, and the best one was that of step"):
+        mops.train(recipe, stopped)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "has no key"),
+        ({"key": "{key}"}, "has no progress"),
+        ({"key": "{key}", "progress": "no JSON"}, "cannot be read"),
+        ({"key": "{key}", "progress": '{"step": "many"}'}, "step must be a whole number"),
+    ],
+)
+def test_a_state_of_something_else_is_told(
+    recipe: Recipe, stopped: Path, facts: dict[str, str], words: str
+) -> None:
+    tensors, known = read_tensors(stopped / STATE)
+    own = {name: text.replace("{key}", known["key"]) for name, text in facts.items()}
+    save_file(tensors, stopped / STATE, {"format": "pt", **own})
+    assert own or saved_step(stopped / STATE) == 0
+    with pytest.raises(RunError, match=rf"state\.safetensors.*{words}.*start again"):
         mops.train(recipe, stopped)
 
 

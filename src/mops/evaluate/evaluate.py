@@ -166,6 +166,9 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Strings]) ->
         writer.writerows(zip(*safe, strict=True))
 
 
+NUMERIC = ("confidence", "loss")  # columns of predictions
+
+
 def digest_predictions(run: Path) -> dict[str, str]:
     """Each file of predictions in the folder of a run -> its SHA-256."""
     files = sorted((run / "predictions").glob("*.csv"))
@@ -216,7 +219,10 @@ def read_predictions(path: Path, task: Task) -> PredictionRows:
         scored = columns["label"] != ""
         columns = {name: column[scored] for name, column in columns.items()}
         values, targets = (parse(task, columns[name]) for name in ("prediction", "label"))
-        return PredictionRows(task, columns, np.flatnonzero(scored), values, targets)
+        rows = PredictionRows(task, columns, np.flatnonzero(scored), values, targets)
+        for name in (name for name in NUMERIC if name in columns):
+            rows.numbers(name)
+        return rows
     except (OSError, ValueError, KeyError, IndexError) as cause:
         raise RunError(f"{path} cannot be read as predictions of {task.name}: {cause!r}") from cause
 

@@ -8,7 +8,8 @@ of about equal length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from tokenizers import Tokenizer
 from mops.config.training import TaskEntry
 from mops.data.batches import Segment
 from mops.data.tokenizer import load_tokenizer
-from mops.errors import UsageError
+from mops.errors import EncoderError, UsageError
 from mops.kinds.tags import as_objects
 from mops.plans.layout import Layout
 from mops.predict.bundle import GRAPH, Compute, Device, read_facts
@@ -68,11 +69,12 @@ class OnnxNetwork:
 
     def answer(self, segments: Sequence[Segment], numbers: Mapping[str, Ints]) -> Outputs:
         """The outputs for rows, given as the numbers of their sequences."""
-        vectors = self.encode(segments)
-        return {
-            task: self.run_head(task, vectors[self.names[task]], own)
-            for task, own in numbers.items()
-        }
+        with failures_as_errors(self.path):
+            vectors = self.encode(segments)
+            return {
+                task: self.run_head(task, vectors[self.names[task]], own)
+                for task, own in numbers.items()
+            }
 
     def run_head(self, task: str, vectors_SD: NDArray[Any], own: Ints) -> Any:
         if (name := self.names[task]) == task:  # the encoder's session has run the head
@@ -124,6 +126,24 @@ def pad_segments(segments: Sequence[Segment]) -> dict[str, Ints]:
         feed[name] = np.zeros(is_token.shape, np.int64)
         feed[name][is_token] = np.concatenate([getattr(each, kind) for each in segments])
     return feed
+
+
+@contextmanager
+def failures_as_errors(path: Path) -> Iterator[None]:
+    """One line for a graph that is damaged or of another model.
+
+    The exceptions of the libraries have no base of their own.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as cause:
+        reason = " ".join(str(cause).split())[:160]
+        raise EncoderError(
+            f"{path} cannot be run: {reason}; its files are damaged, of another model, or links: "
+            "fetch or export the folder again"
+        ) from cause
 
 
 def open_session(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Any:

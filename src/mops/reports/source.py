@@ -17,6 +17,7 @@ from mops.surveys.design import Survey, read_survey
 from mops.surveys.results.judge import judge_run, read_judged
 from mops.surveys.results.recommend import Decision, recommend
 from mops.surveys.results.results import Results, TrialResult
+from mops.yaml_io import to_value
 
 JUDGES = {"report": "the cross-fitted validation rows", "test": "the test rows"}
 
@@ -123,8 +124,9 @@ class Source:
         """Candidate -> layout, from the records alone; without those whose plan file is gone."""
         layouts: dict[str, Layout] = {}
         for trial in (trial for trial in self.trials if trial.candidate not in layouts):
-            with suppress(KeyError, TypeError, MopsError):
-                shape = EncoderShape(**trial.record.meta_info.encoder_shape)  # type: ignore[arg-type]
+            with suppress(MopsError):
+                facts = dict(trial.record.meta_info.encoder_shape)
+                shape = to_value(EncoderShape, facts, where="encoder_shape", error=UsageError)
                 layouts[trial.candidate] = trial.recipe.layout(trial.recipe.task_values(), shape)
         return layouts
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from torch import Tensor
 from torch.nn import Parameter
 
-from mops.errors import EncoderError, RecipeError, RunError
+from mops.errors import EncoderError, RecipeError, RunError, UsageError
 from mops.files import atomic_write
 from mops.model.network import Network
 from mops.model.pretrained import check_tensors, read_tensors, write_tensors
 from mops.training.step import Learner
+from mops.yaml_io import to_value
 
 STATE, BEST = "state/state.safetensors", "state/best-{}.safetensors"  # in the folder of a run
 START_AGAIN = "delete the run folder and start again"
@@ -71,13 +72,15 @@ def save(path: Path, learner: Learner, state: TrainerState, key: str) -> None:
 def load(path: Path, learner: Learner, key: str) -> TrainerState:
     """Put saved weights, moments and states back."""
     tensors, facts = read_state(path)
+    if missing := [name for name in ("key", "progress") if name not in facts]:
+        raise RunError(f"{path} has no {missing[0]}: it is no saved state; {START_AGAIN}")
     if facts["key"] != key:
         raise RecipeError(
             f"{path.parent.parent} was started on other data, with another encoder (weights, "
             "tokenizer or config) or by an older mops; put the files back as they were or name "
             "another folder with --out"
         )
-    state = TrainerState(**json.loads(facts["progress"]))
+    state = read_progress(path, facts["progress"])
     for chooser, (_, step) in state.best.items():
         read_best(path.parents[1], chooser, step, state.step, names=())
     restore_weights(path, learner.network, within("weights", tensors))
@@ -92,6 +95,13 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         if moments:
             learner.optimizer.state[parameter] = moments
     return state
+
+
+def read_progress(path: Path, text: str) -> TrainerState:
+    try:
+        return to_value(TrainerState, json.loads(text), where=str(path), error=UsageError)
+    except (ValueError, UsageError) as cause:
+        raise RunError(f"{path} cannot be read: {cause}; {START_AGAIN}") from cause
 
 
 def read_state(
@@ -109,7 +119,7 @@ def saved_step(path: Path) -> int:
     """The step of a checkpoint, without its tensors; 0 where it is missing or damaged."""
     try:
         return int(json.loads(read_tensors(path, names=())[1]["progress"])["step"])
-    except OSError:
+    except (OSError, LookupError, TypeError, ValueError):
         return 0
 
 

@@ -35,7 +35,7 @@ def score_lines(trial: TrialFiles, by: str) -> dict[str, Line]:
     """Task (and overall) -> steps or seconds, and scores of the stored evaluations."""
     points, main = [], trial.record.scores.main
     for entry in (entry for entry in trial.curve if "selection" in entry):
-        scores = {task: own.get(main[task]) for task, own in entry["selection"].items()}
+        scores = {task: own.get(main.get(task, "")) for task, own in entry["selection"].items()}
         points.append((entry[by], {"overall": entry.get("overall"), **scores}))
     return to_lines(points)
 
