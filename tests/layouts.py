@@ -139,7 +139,66 @@ LAYOUTS = (
             "relevance": {"type": "similarity", "text": ["body", "reply"], "range": [0, 5]},
             "tags": TAGGING | {"text": "body"},
         },
-        comments=("the longer text; could also be a pair with reply", "two columns of texts"),
+        comments=("whose words have tags; could also be a pair with reply", "two columns of texts"),
+    ),
+    Layout(
+        "numbers, a tagged text and a longer reply",
+        table(
+            "all.csv", id=range(40), text=T, reply=[f"{text} indeed" for text in T],
+            category=values(40, "a", "b"), topics=values(40, "x;y", "y", "x;z", "z"),
+            price=[n + 0.25 for n in range(40)], clicks=values(40, *range(30)),
+            similarity=[n / 8 for n in range(40)],
+            ner_tags=[" ".join("B-X" if len(w) > 5 else "O" for w in t.split()) for t in T],
+        ),
+        {
+            "category": CLASS | {"text": "text"}, "topics": MULTI | {"text": "text"},
+            "price": {"type": "regression", "text": "text", "range": [0, 40]},
+            "similarity": {"type": "similarity", "text": ["text", "reply"]},
+            "ner_tags": TAGGING | {"text": "text"},
+        },
+        ("column clicks (30 values, ordered numbers from 0 to 29): whole numbers, which may count "
+         "something; a task with this `label` would predict it",),
+        ("whose words have tags; could also be a pair with reply",),
+    ),
+    Layout(
+        "a text and a longer reply",
+        table("all.csv", text=T, reply=[f"{text} indeed" for text in T],
+              mood=values(40, "a", "b"), similarity=[n / 8 for n in range(40)]),
+        {"mood": CLASS | {"text": "text"},
+         "similarity": {"type": "similarity", "text": ["text", "reply"]}},
+        comments=("named as texts are; could also be a pair with reply",),
+    ),
+    Layout(
+        "cells without labels",
+        table("posts.csv", body=T, tags=values(40, "a;b", "", "b;c", "c", "", "a;c")),
+        {"posts": MULTI | {"separator": ";", "empty": "no_labels", "on_bad_row": None}},
+        comments=("13 of 40 cells are empty: none of the labels; `missing` leaves these rows out",),
+    ),
+    Layout(
+        "one cell without labels",
+        table("posts.csv", body=T, tags=["", *values(39, "a;b", "b;c", "c", "a;c")]),
+        {"posts": MULTI | {"separator": ";", "empty": None, "on_bad_row": "skip"}},
+        comments=("1 of 40 rows have none",),
+    ),
+    Layout(
+        "lists of which some have no item",
+        lines("e.jsonl", rows(40, text=T, labels=values(40, ["a"], ["b", "a"], [], None))),
+        {"e": MULTI | {"empty": None}},
+        comments=("10 of 40 rows have none",),
+    ),
+    Layout(
+        "hashtags",
+        table("posts.csv", post=T, hashtags=values(40, "#a #b", "#b #c", "#c", "#a #c"),
+              colours=values(40, "red blue", "blue", "red green", "green")),
+        {"hashtags": MULTI | {"separator": " "}, "colours": CLASS},
+        comments=("4 values: blue, green, red blue, red green; could also be a multilabel with "
+                  "separator: ' '",),
+    ),
+    Layout(
+        "nan beside words",
+        table("a.csv", text=T, answer=values(40, "yes", "no", "nan", "no")),
+        {"a": CLASS | {"label": "answer", "on_bad_row": "skip"}},
+        comments=("2 values: no, yes; 10 of 40 rows have none",),
     ),
     Layout(
         "ratings",
@@ -189,6 +248,13 @@ LAYOUTS = (
         comments=("numbers like 2,5",),
     ),
     Layout(
+        "excel, points between thousands",
+        table("haus.csv", ";", Anzeige=T,
+              Preis=values(40, "1.234,56", "2.500", "980,00", "12.000,5", "1.000.000,25")),
+        {"haus": {"type": "regression", "text": "Anzeige", "decimal": ",",
+                  "range": [980, 1_000_001]}},
+    ),
+    Layout(
         "excel, utf-16",
         lambda root: save(
             root / "sheet.txt",
@@ -234,6 +300,28 @@ LAYOUTS = (
         )),
         {"cola": CLASS | {"text": "sentence", "split": None}},
         ("dev_ood.tsv: not one of the files of the known cola",),
+    ),
+    Layout(
+        "conll-2003",
+        several(*(
+            lambda root, split=split: save(root / f"eng.{split}", sentences(20, "NN"))
+            for split in ("train", "testa", "testb")
+        ), lambda root: save(root / "README", "Words, with tags.\nOne, or two, per line.\n"),
+            lambda root: save(root / "model.bin", bytes(range(256)) * 9)),
+        {"eng": TAGGING | {"text": "tokens", "label": "tags", "split": None,
+                           "columns": ["tokens", "column2", "tags"]}},
+        ("README and 1 more: not a table",),
+    ),
+    Layout(
+        "lines of json without an ending",
+        lines("posts", rows(40, text=T, label=values(40, 0, 1))),
+        {"posts": CLASS},
+    ),
+    Layout(
+        "json: rows under a key",
+        lambda root: save(root / "a.json", json.dumps(
+            {"version": 2, "data": rows(40, text=T, label=values(40, 0, 1))}, indent=1)),
+        {"a": CLASS | {"text": "text"}},
     ),
     Layout(
         "machamp classification",
@@ -460,7 +548,7 @@ LAYOUTS = (
         several(*(
             lambda root, n=n: save(root / f"pos/{n}.txt", texts(1, n)[0]) for n in range(99)
         )),
-        reasons=("pos/0.txt and 98 more: no rows",),
+        reasons=("pos/0.txt and 98 more: a file for each text; write them into one csv",),
     ),
     Layout(
         "files that are no tables",

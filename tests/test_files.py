@@ -72,7 +72,7 @@ def test_a_folder_takes_the_place_of_the_old_one_whole(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_is_one_line_with_the_place_and_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     path = tmp_path / "file" / "record.json"
-    with pytest.raises(RunError, match=r"cannot write .*record\.json.*--out"):
+    with pytest.raises(RunError, match=r"cannot write .*record\.json.*as `out`"):
         write_text(path, "text")
     assert (tmp_path / "file").read_text() == "no folder"
 

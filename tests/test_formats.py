@@ -62,7 +62,7 @@ def test_a_stored_survey_is_read_and_judged_the_same(tmp_path: Path) -> None:
 def test_a_packed_survey_goes_on_where_its_data_are(tmp_path: Path) -> None:
     read_pack(FIXTURES / "survey.mops", tmp_path)
     survey = open_survey(tmp_path)
-    with pytest.raises(MopsError, match=r"cannot be read.*--data"):
+    with pytest.raises(MopsError, match=r"cannot be read.*as `data`"):
         survey.trials()[0].id  # noqa: B018
     moved = survey.with_data(FIXTURES / "data")
     assert moved.recipe["tasks"]["similarity"]["train"] == str(FIXTURES / "data/sts-train.csv")

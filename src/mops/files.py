@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from mops.errors import RecipeError, RunError
+from mops.errors import RecipeError, RunError, UsageError
 
 DRAFT, ASIDE = ".*.part", "old"
 BLOCK = 2**20  # bytes that are read at once
@@ -40,7 +40,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}; nothing was changed. "
-            "Free some space or choose another folder with --out"
+            "Free some space or choose another folder as `out`"
         ) from error
     finally:
         if not is_stream:
@@ -102,10 +102,15 @@ def holds(folder: Path, *markers: str, kind: str) -> bool:
     files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     is_content = (not any(Path(part).match(DRAFT) for part in path.parts) for path in files)
     if folder.is_file() or any(is_content):
-        raise RecipeError(
-            f"{folder} is not empty and holds no {kind}; name a new folder with --out"
-        )
+        raise RecipeError(f"{folder} is not empty and holds no {kind}; name a new folder as `out`")
     return False
+
+
+def to_path(given: object, what: str) -> Path:
+    """The path that a caller gives."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise UsageError(f"{what} is {given!r}; allowed: the name of a folder or a file")
 
 
 def remove_drafts(folder: Path) -> None:

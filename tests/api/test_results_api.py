@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,16 @@ def test_the_words_are_those_of_the_command(name: str) -> None:
     options = {option.name for option in command.params if isinstance(option, click.Option)}
     words = set(inspect.signature(getattr(mops, name)).parameters)
     probe = click.command()(stack(training_options, source_options)(lambda **_: None))
-    of_recipe = RECIPE
-    if name == "check":  # --strict is about the exit code
+    of_recipe = RECIPE - (words if name == "survey" else set())
+    if name == "check":  # `strict` is about the exit code
         of_recipe = RECIPE | {option.name for option in probe.params} | {"strict"}
-    assert options - of_recipe - SCREEN == words - {"recipe", "what", "source", "survey", "set"}
+    assert options - of_recipe - SCREEN == words - {
+        "recipe",
+        "what",
+        "source",
+        "survey",
+        "set",
+    }
 
 
 def test_a_survey_is_a_table_of_candidates(run: SurveyRun) -> None:
@@ -51,6 +58,12 @@ def test_a_survey_is_a_table_of_candidates(run: SurveyRun) -> None:
     assert {"overall_stderr", "sentiment", "parameters", "training"} <= set(frame)
     assert frame["parameters"].dtype.kind in "if"
     assert run.table.columns[:3] == ("best?", "candidate", "overall")
+
+
+def test_what_needs_no_training_is_no_candidate(run: SurveyRun) -> None:
+    known = replace(run.results, references={"untrained encoder": {"sentiment": 0.3}})
+    assert len(run.table.rows) < len(replace(run, results=known).table.rows)
+    assert replace(run, results=known).to_frame().equals(run.to_frame())
 
 
 def test_a_survey_reads_well(run: SurveyRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +90,14 @@ def test_recommend_takes_a_survey_a_folder_and_texts(run: SurveyRun) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"max_params": "many"}, "--max-params 'many': write a number above 0 and its unit"),
-        ({"max_latency": 0}, "--max-latency 0: write a number above 0"),
-        ({"sure": 0.2}, "--sure 0.2: allowed: a probability from 0.5 to 0.99"),
-        ({"worth": -1}, "--worth -1: allowed: a number from 0 on"),
-        ({"cheapest": "params"}, "--cheapest 'params': allowed: parameters, "),
-        ({"score": "all"}, "--score 'all': allowed: overall, "),
-        ({"weights": {"sentiment": -1}}, "--weights {'sentiment': -1}: allowed"),
-        ({"weights": {"sentimant": 1}}, "--weights names 'sentimant'"),
+        ({"max_params": "many"}, "max_params 'many': write a number above 0 and its unit"),
+        ({"max_latency": 0}, "max_latency 0: write a number above 0"),
+        ({"sure": 0.2}, "sure 0.2: allowed: a probability from 0.5 to 0.99"),
+        ({"worth": -1}, "worth -1: allowed: a number from 0 on"),
+        ({"cheapest": "params"}, "cheapest 'params': allowed: parameters, "),
+        ({"score": "all"}, "score 'all': allowed: overall, "),
+        ({"weights": {"sentiment": -1}}, "weights {'sentiment': -1}: allowed"),
+        ({"weights": {"sentimant": 1}}, "weights names 'sentimant'"),
     ],
 )
 def test_wrong_words_are_one_line(run: SurveyRun, words: dict[str, Any], message: str) -> None:
@@ -96,10 +109,16 @@ def test_wrong_words_are_one_line(run: SurveyRun, words: dict[str, Any], message
 def test_a_survey_without_a_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="experiment 'first-look' needs a recipe"):
         mops.survey(what="first-look", out=tmp_path)
-    with pytest.raises(UsageError, match="--keep 'some': allowed: best, all, none"):
+    with pytest.raises(UsageError, match="keep 'some': allowed: best, all, none"):
         mops.survey(mops.recipe(data="sample"), "first-look", keep="some", out=tmp_path)
-    for words in ({"jobs": 0}, {"engine": "slurm"}, {"address": "here"}, {"budget": "long"}):
-        with pytest.raises(UsageError, match=f"--{next(iter(words))}"):
+    for words in (
+        {"jobs": 0},
+        {"jobs": "2"},
+        {"engine": "slurm"},
+        {"address": "here"},
+        {"budget": "long"},
+    ):
+        with pytest.raises(UsageError, match=rf"^`?{next(iter(words))}`? "):
             mops.survey(mops.recipe(data="sample"), "first-look", out=tmp_path, **words)
 
 

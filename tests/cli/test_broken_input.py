@@ -262,7 +262,7 @@ def test_a_folder_below_a_file_is_refused(place: Place, run_cli: Any) -> None:
     (place.root / "file").write_text("mine")
     out = str(place.root / "file" / "run")
     found = run_cli("train", "--config", str(place.config), "--out", out)
-    assert_refused(found, 1, ("cannot write", "--out"))
+    assert_refused(found, 1, ("cannot write", "as `out`"))
     assert (place.root / "file").read_text() == "mine"
 
 
@@ -284,7 +284,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_no_drafts(place: Place, run_
     *progress, error = done.stderr.splitlines(keepends=True)
     budget = [line.split(":")[:2] for line in progress if not line.startswith("warning")]
     assert budget == [["shared", " reviews"]]
-    assert_refused((done.returncode, done.stdout, error), 1, ("cannot write", "--out"))
+    assert_refused((done.returncode, done.stdout, error), 1, ("cannot write", "as `out`"))
     assert not [path for path in out.rglob("*") if ".part" in path.name]
     assert not (out / "record.json").exists() and not (out / "model").exists()
     assert run_cli(*words)[0] == 0  # with space again, the same command goes on

@@ -174,7 +174,7 @@ def test_other_columns_can_be_named(run_cli: Any, model: str, tmp_path: Path) ->
     code, out, _ = run_cli("predict", model, str(tmp_path / "in.jsonl"), "--text", "review")
     assert code == 0 and table(out)[0]["id"] == "x7"
     code, _, err = run_cli("predict", model, str(tmp_path / "in.jsonl"))
-    assert code == 2 and "review" in err and "--text" in err
+    assert code == 2 and "review" in err and "as `text`" in err
     two = ("--text", "review", "--text", "id")
     code, out, _ = run_cli("predict", model, str(tmp_path / "in.jsonl"), *two)
     assert code == 0 and list(table(out)[0]) == ["id", "paraphrase", "similarity"]

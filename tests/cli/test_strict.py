@@ -33,7 +33,7 @@ def test_a_leak_is_a_warning_or_an_error(
     assert code == 0 and f"{TOLD}" in err
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     code, _, err = run_cli(*words, "--strict")
-    assert code == 1 and f"--strict: rows that are scored are also trained on: {TOLD}" in err
+    assert code == 1 and f"strict: rows that are scored are also trained on: {TOLD}" in err
     assert not (tmp_path / "out").exists()
 
 

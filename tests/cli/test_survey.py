@@ -81,9 +81,9 @@ def test_the_named_experiments_are_listed(run_cli: Any) -> None:
     [
         (["late-frosen"], "late-frozen"),
         (["--seeds", "few"], "--seeds 'few'"),
-        (["--budget", "soon"], "--budget 'soon'"),
+        (["--budget", "soon"], "budget 'soon'"),
         (["--budget", "5m", "--seeds", "2"], "leave out one"),
-        (["--address", "here:1"], "--engine ray"),
+        (["--address", "here:1"], "belongs to the engine ray"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["--set", "training.learning_rat=1"], "learning_rate"),
     ],
@@ -129,7 +129,8 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
     assert code == 0 and str(file) in out
     code, out, err = run_cli("report", str(file), "--json")
     assert code == 0 and json.loads(out)["candidate"], err
-    more = ["--more-seeds", "1", "--only", "shared", "--data", str(made.data)]
+    moved = ["--data", str(made.data), "--encoder", str(made.encoder)]
+    more = ["--more-seeds", "1", "--only", "shared", *moved]
     code, out, err = run_cli("survey", "--from", str(file), "--out", str(other), *more)
     assert code == 0, err
     added = json.loads((other / "summary.json").read_text())["rounds"]
@@ -140,8 +141,8 @@ def test_a_race_its_pack_and_more_seeds(run_cli: Any, made: World, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--encoder", "minilm"], "a design of its own, which encoder would change"),
-        (["--only", "shared"], "--only belongs to --more-seeds"),
+        (["--tasks", "sentiment"], "a design of its own, which tasks would change"),
+        (["--only", "shared"], "`only` belongs to `more_seeds`"),
         (["--seeds", "4"], "a design of its own, which seeds would change"),
         (["--values", "training.dropout=0,0.1"], "a design of its own, which values would change"),
         (["--more-seeds", "1", "--only", "sharde"], "Did you mean 'shared'"),

@@ -14,6 +14,7 @@ from mops.data.dataset import Dataset, read_dataset
 
 ENTRY = {"type": "classification", "text": "text", "label": "label"}
 PAIR = {"type": "pair_classification", "text": ["one", "two"], "label": "label"}
+MULTI = {"type": "multilabel", "text": ["one", "two"], "label": "label"}
 VALUE = {"type": "similarity", "text": ["one", "two"], "label": "label", "range": [0, 5]}
 
 
@@ -92,12 +93,21 @@ def labelled(labels: Sequence[object], start: int = 0) -> list[list[str]]:
     [
         (VALUE, [0, 1, 2, 5], [0.5, 3.25], "all training labels are whole numbers, and valid"),
         (VALUE, [0, 1, 1, 0], [1, 0], "all training labels are 0 or 1: if they are classes"),
-        (PAIR, [0.5, 1.25, 3.0, 2], [0.5, 3], r"4 classes are numbers \(0.5, 1.25, 2, 3\)"),
-        (PAIR, range(25), [1, 2], r"its 25 classes are numbers \(0, 1, 2, 3, ...\)"),
+        (
+            PAIR,
+            [0.5, 1.25, 3.0, 2],
+            [0.5, 1.25, 2, 3],
+            r"4 classes are numbers \(0.5, 1.25, 2, 3\)",
+        ),
+        (PAIR, range(25), range(25), r"its 25 classes are numbers \(0, 1, 2, 3, ...\)"),
         (VALUE, [0, 1, 2, 5], [3, 1], ""),
         (VALUE, [0, 1.5, 2, 5], [3, 1], ""),
         (PAIR, [0, 1, 1], [1, 0], ""),
-        (PAIR, ["1.5 stars", "b", "b"], ["b"], ""),
+        (PAIR, ["1.5 stars", "b", "b"], ["b", "1.5 stars"], ""),
+        (PAIR, [*"abccd"], ["a", "b"], r"no validation row is 'c' \(2 in training\), 'd' \(1 in"),
+        (PAIR, [*"abcdef"], ["a"], r"'b' \(1 in training\), .* and 2 more: the score says nothing"),
+        (MULTI, ["a;b", "b;c", "c"], ["a;b", "b"], r"no validation row is 'c' \(2 in training\)"),
+        (MULTI, ["a;b", "b;c", "c"], ["a;b", "c"], ""),
     ],
 )
 def test_labels_that_look_wrong(

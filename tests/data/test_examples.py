@@ -198,11 +198,11 @@ def test_split_column_with_a_word_that_is_no_split_is_a_bad_row(tmp_path: Path) 
 
 
 def test_decimal_commas_of_a_label_are_points(tmp_path: Path) -> None:
-    lines = ("eins, zwei;b;2,5", "c;d;3", "e;f;0,25")
+    lines = ("eins, zwei;b;2,5", "c;d;3", "e;f;0,25", "g;h;1.234,5", "i;j;2.500", "k;l;1.5")
     file = str(write(tmp_path / "a.csv", "x;y;note", *lines))
-    entry = {"type": "similarity", "text": ("x", "y"), "label": "note", "range": (0, 5)}
+    entry = {"type": "similarity", "text": ("x", "y"), "label": "note", "range": (0, 5000)}
     found = splits_of({**entry, "train": file, "validation": file, "decimal": ","})["train"]
-    assert [row.label for row in found.rows] == [2.5, 3.0, 0.25]
+    assert [row.label for row in found.rows] == [2.5, 3.0, 0.25, 1234.5, 2500.0, 1.5]
     assert found.rows[0].texts == ("eins, zwei", "b")
     with pytest.raises(DataError, match="'2,5' is not a number"):
         splits_of({**entry, "train": file, "validation": file})

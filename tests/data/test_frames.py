@@ -74,7 +74,7 @@ def test_the_decision_is_that_about_the_same_file(tmp_path: Path) -> None:
     folder.mkdir()
     pandas.DataFrame(rows).to_json(folder / "tickets.jsonl", orient="records", lines=True)
     inferred = {name: proposal.entry for name, proposal in infer_tasks(folder)[0].items()}
-    made = entries({"tickets": pandas.DataFrame(rows)})
+    made = entries(pandas.DataFrame(rows))
     assert inferred.keys() == made.keys()
     for name, entry in made.items():
         same = [key for key in entry if key != "train"]
@@ -152,6 +152,42 @@ def test_a_table_is_written_once_where_the_user_says(tmp_path: Path) -> None:
     assert entries(frame.head(100), data_folder="elsewhere")["urgency"]["train"] != first
 
 
+def test_sets_are_lists_in_one_order() -> None:
+    rows = [{**row, "tags": set(row["tags"])} for row in tickets()]
+    made = entries(pandas.DataFrame(rows))
+    assert made["tags"]["type"] == "multilabel"
+    lists = [{**row, "tags": sorted(row["tags"])} for row in tickets()]
+    assert entries(lists)["tags"]["train"] == made["tags"]["train"]
+    frozen = [{**row, "tags": frozenset(row["tags"])} for row in tickets()]
+    assert entries(frozen)["tags"]["train"] == made["tags"]["train"]
+
+
+def test_a_file_is_data_too(tmp_path: Path) -> None:
+    rows = [{**row, "tags": ";".join(row["tags"])} for row in tickets()]
+    pandas.DataFrame(rows).to_csv("tickets.csv", index=False)
+    for name in ("tickets.csv", tmp_path / "tickets.csv"):
+        made = entries(name)
+        assert list(made) == ["urgency", "tags"]
+        assert made["tags"]["train"] == str(tmp_path / "tickets.csv")
+    with pytest.raises(MopsError, match=r"mops\.yaml is no data; give a recipe as `config`"):
+        mops.recipe(data="mops.yaml")
+
+
+def test_messages_name_the_task_or_the_table() -> None:
+    rows = [{"body": row["body"], "urgency": "x"} for row in tickets()]
+    said = {"type": "classification", "text": "body", "label": "urgency"}
+    for data in (
+        rows,
+        {"speed": rows},
+        {"train": rows, **said},
+        {"speed": {"train": rows, **said}},
+    ):
+        with pytest.raises(MopsError) as caught:
+            mops.check(mops.recipe(data=data))
+        assert "task ''" not in str(caught.value) and "'task'" not in str(caught.value)
+
+
+UNTAGGED = [{key: row[key] for key in row if key != "tags"} for row in tickets()]
 BROKEN: list[tuple[Any, str]] = [
     (pandas.DataFrame(), "train has no rows; allowed: a pandas or polars DataFrame"),
     ({"urgency": []}, "train of 'urgency' has no rows"),
@@ -162,7 +198,14 @@ BROKEN: list[tuple[Any, str]] = [
     ({"urgency": {"text": "body"}}, "task 'urgency' has no training rows; found text"),
     ({"urgency": {"train": tickets(), "lable": "x"}}, "unknown key 'lable'"),
     ({"urgency": {"train": tickets(), "label": "urgent"}}, "no column 'urgent'; found ticket_id"),
-    ([{"a": n} for n in range(40)], "no text column; its columns: a (ids, 40 different)"),
+    (
+        [{"a": n} for n in range(40)],
+        "the table: no text column; its columns: a (ids, 40 different)",
+    ),
+    ({"urgancy": tickets()}, "found urgency, tags. Did you mean 'urgency'? Name the task as its"),
+    ({"mood": tickets(), "urgency": tickets()}, "task 'mood': no label column has this name"),
+    ({"mood": UNTAGGED, "urgency": UNTAGGED}, "tasks 'mood' and 'urgency' both learn the column"),
+    ({"urgency": [{**row, "urgency": "x"} for row in UNTAGGED]}, "task 'urgency': no label column"),
     ({"urgency": {"train": tickets(), "test": [{"x": 1}]}}, "it has no column body"),
 ]
 

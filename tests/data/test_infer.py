@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mops.data.folders import infer_tasks, recognise
+from mops.data.starter import starter
 from mops.errors import DataError
 from mops.tasks import NAME
 
@@ -207,6 +208,37 @@ def test_files_not_understood_are_listed_with_the_reason(tmp_path: Path) -> None
     assert "x (only the value '1')" in reasons["plain.csv"]
     assert "have the label '1'" in reasons["same.csv"]
     assert len(reasons) == 6
+
+
+def test_one_file_is_enough(tmp_path: Path) -> None:
+    train = write(
+        tmp_path / "My mood-dev.csv", "text,label", *(f"a {n},{n % 2}" for n in range(40))
+    )
+    write(tmp_path / "other.csv", "text,label", "a,1", "b,0", "c,1")
+    tasks, skipped = infer_tasks(train)
+    assert skipped == [] and list(tasks) == ["my-mood-dev"]
+    assert tasks["my-mood-dev"].entry["train"] == train
+    path = write(tmp_path / "odd.csv", "x,y", "1,1", "1,1")
+    assert infer_tasks(path) == ({}, ["odd.csv: no text column; its columns: x (only the value "
+                                      "'1'); y (only the value '1')"])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "rare", "comments"),
+    [
+        (400, 40, ()),
+        (400, 1, ("# class_weights: \"balanced\"  # 399 rows are 'no', 1 'yes'",)),
+        (300, 40, ("#   folds: 5                 # for few rows (mood has 300)",)),
+    ],
+)
+def test_rare_classes_and_few_rows_have_a_proposal(
+    tmp_path: Path, rows: int, rare: int, comments: tuple[str, ...]
+) -> None:
+    lines = [f"a {n},{'yes' if n < rare else 'no'}" for n in range(rows)]
+    write(tmp_path / "mood.csv", "text,mood", *lines)
+    text = starter(*infer_tasks(tmp_path), tmp_path)
+    assert [line in text for line in comments] == [True] * len(comments)
+    assert ("class_weights" in text) + ("folds" in text) == len(comments)
 
 
 def test_long_files_are_sampled_and_read_whole_before_they_are_written(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_unicode_text_of_excel_is_read(tmp_path: Path, encoding: str) -> None:
 
 def test_what_is_not_utf_8_is_refused_with_its_line(tmp_path: Path) -> None:
     latin = refusal(write(tmp_path / "a.csv", "text,label\na,1\ncafé,2\n".encode("latin-1")))
-    assert "a.csv:3" in latin and "0xe9" in latin and "iconv -f latin-1 -t utf-8" in latin
+    assert "a.csv:3" in latin and "0xe9" in latin and "iconv -f cp1252 -t utf-8" in latin
     assert "not UTF-8" in refusal(write(tmp_path / "b.csv", "text\na\n".encode("utf-16-le")))
     torn = refusal(write(tmp_path / "c.csv", "text\na\n".encode("utf-16")[:-1]))
     assert "starts as UTF-16 text but is not, byte 14" in torn

@@ -46,15 +46,6 @@ def test_commands_that_are_shown_exist(line: str) -> None:
     command.make_context(name, words, parent=parent)
 
 
-@pytest.mark.slow
-def test_python_in_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The six lines work as they stand."""
-    (code,) = blocks(README, "python")
-    assert len([line for line in code.splitlines() if line.strip()]) <= 7
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {})
-
-
 def test_every_command_and_plan_is_documented() -> None:
     commands = (ROOT / "docs" / "commands.md").read_text("utf-8")
     plans = (ROOT / "docs" / "plans.md").read_text("utf-8")

@@ -14,6 +14,7 @@ from sklearn import metrics
 
 import mops
 from kinds.kind_data import kinds_recipe
+from mops.config.recipe import to_recipe
 from mops.data.dataset import read_dataset, read_rows
 from mops.errors import MopsError
 from mops.evaluate.evaluate import read_predictions
@@ -44,6 +45,25 @@ def test_scores_are_sklearns_and_resampled_by_row() -> None:
         picks = [np.repeat(np.arange(60), row.astype(int)) for row in counts]
         wanted = [metric(targets[pick], predictions[pick]) for pick in picks]
         np.testing.assert_allclose(metric.resampler(targets, predictions)(counts), wanted)
+
+
+def test_an_empty_cell_may_mean_no_label(tmp_path: Path) -> None:
+    """Where the key says so; of test rows only if some of them have labels."""
+    known = ["text,moods", "bat,a;e", "bin,", "don,e", "bet,"]
+    bare = ["text,moods", "bat,", "bin,"]
+    for name, lines in (("train", known), ("bare", bare)):
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    entry = {"type": "multilabel", "text": "text", "label": "moods", "on_bad_row": "skip"}
+    files = {"train": str(tmp_path / "train.csv"), "validation": str(tmp_path / "train.csv")}
+    wanted = {("missing", "train"): [2, None], ("no_labels", "train"): [4, ()],
+              ("no_labels", "bare"): [0, None]}  # fmt: skip
+    for (empty, test), (count, label) in wanted.items():
+        own = entry | files | {"empty": empty, "test": str(tmp_path / f"{test}.csv")}
+        splits = read_dataset(to_recipe({"tasks": {"moods": own}})).splits["moods"]
+        assert len(splits["test"].labelled) == count and splits["test"].rows[1].label == label
+    with pytest.raises(MopsError, match="belongs to a multilabel with one label column"):
+        to_recipe({"tasks": {"x": {**entry, **files, "type": "classification",
+                                   "empty": "no_labels"}}})  # fmt: skip
 
 
 def test_the_loss_is_torchs_with_weights_of_positive_rows() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seqeval import metrics as seqeval
+from seqeval.metrics.sequence_labeling import get_entities
 
 import mops
 from building import tiny_tokenizer
@@ -47,9 +49,6 @@ def test_spans_by_hand(tags: str, spans: list[Any]) -> None:
 
 
 def test_spans_and_scores_are_seqevals() -> None:
-    seqeval = pytest.importorskip("seqeval.metrics", reason="pip install seqeval")
-    from seqeval.metrics.sequence_labeling import get_entities
-
     true, found = sequences(0), sequences(1)
     found = [(own * 9)[: len(tags)] for own, tags in zip(found, true, strict=True)]
     for tags in true:

@@ -68,6 +68,16 @@ def test_rows_with_a_problem_are_answered_and_named(model: mops.Predictor) -> No
     assert len(answers) == 3
 
 
+def test_a_table_without_rows_has_the_same_columns(model: mops.Predictor) -> None:
+    frame = pandas.DataFrame(PAIRS)
+    answers = model.predict(frame.head(0))
+    assert len(answers) == 0 and list(answers) == list(model.predict(frame))
+    assert model.predict(polars.DataFrame(PAIRS).head(0)).columns == list(answers)
+    assert model.predict([]) == []
+    with pytest.raises(DataError, match="no task reads them"):
+        model.predict(pandas.DataFrame({"x": []}))
+
+
 def test_wrong_use(model: mops.Predictor) -> None:
     with pytest.raises(DataError, match="table has the columns x, and no task reads them"):
         model.predict([{"x": "bat"}])

@@ -13,7 +13,8 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from mops.files import file_digest
-from mops.reports.errors import TaskErrors, find_errors
+from mops.kinds.tags import Piece
+from mops.reports.errors import Example, TaskErrors, find_errors
 from mops.reports.source import Source, TrialFiles, read_source
 from surveys import PLANS, make_survey
 
@@ -129,7 +130,15 @@ def test_scores_by_label_and_length(source: Source, found: dict[str, TaskErrors]
             assert line[place].value == pytest.approx(right)
             seen += len(here)
         assert seen == len(rows)
+        spans = [line[0].text.partition(" to ") for line in by_length.rows]
+        assert not any(low == high for low, _, high in spans)
     assert by_length.columns == ("words", "rows", *of.candidates)
+
+
+def test_long_answers_have_a_line_of_their_own() -> None:
+    for answer, is_long in (("3.25", False), ("anger, delivery", True), ((Piece("a", ""),), True)):
+        one = Example("1", (), "x", 0.5, (("shared", "x", True), ("separate", answer, False)))
+        assert one.has_long_answers == is_long
 
 
 def test_a_similarity_is_measured_by_its_distance(

@@ -18,13 +18,14 @@ from mops.evaluate.conflicts import Conflicts, CosineCell, OutputCell
 from mops.reports.cards import TASKS
 from mops.reports.figures import style
 from mops.reports.figures.conflicts import build_figure, draw_heatmap
-from mops.reports.figures.scores import cost_points, draw_cost
+from mops.reports.figures.scores import cost_points, draw_cost, line_boxes, name_points
 from mops.reports.figures.style import (
     GROUND,
     INK,
     OTHER,
     PALE,
     SERIES,
+    Look,
     Picture,
     candidate_looks,
     house_style,
@@ -216,6 +217,25 @@ def test_the_front_joins_points_that_none_dominates(
             )
         }
         assert set(drawn) == best
+
+
+def test_no_name_lies_on_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four candidates, each better and larger than the one before."""
+    places = {"shared": (22.0, 0.73), "lora:8": (23.0, 0.85), "hybrid:3": (44.0, 0.93)}
+    points = places | {"separate": (113.0, 0.98)}
+    looks = {name: Look(name, f"candidate-{n}", SERIES[0], "o", "", True, True)
+             for n, name in enumerate(points)}  # fmt: skip
+    with house_style():
+        figure, (axes,) = style.make_panels([""], xlabel="parameters", height=320, columns=1)
+        axes.margins(x=0.12)
+        axes.plot(*zip(*points.values(), strict=True), "o")
+        (line,) = axes.step(*zip(*points.values(), strict=True), where="post")
+        name_points(figure, line, looks, points)
+        figure.draw_without_rendering()
+        boxes = line_boxes(line)
+        assert {text.get_text() for text in axes.texts} == set(points)
+        for text in axes.texts:
+            assert not text.get_window_extent().count_overlaps(boxes), text.get_text()
 
 
 # ------------------------------------------------------------------ colours and names

@@ -65,6 +65,9 @@ def test_the_table_of_tasks_is_made_of_records(source: Source, tables: dict[str,
         for row in table.rows
     }
     assert set(rows) == {(one.name, task) for one in results.candidates for task in one.tasks}
+    tasks = [str(row[1].key) for row in table.rows]  # each task's rows stand together
+    assert tasks == sorted(tasks, key=list(results.tasks).index)
+    assert table.columns.index("latency") < table.columns.index("accuracy")  # which others lack
     records: dict[str, list[Record]] = {}
     for trial in source.trials:
         records.setdefault(trial.candidate, []).append(trial.record)

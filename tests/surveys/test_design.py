@@ -54,6 +54,26 @@ def test_what_is_set_with_a_plan_is_told_only_where_it_is_needed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("blocks", "told"),
+    [
+        ([{"set": {"training.folds": 1}, "axes": {"plan": ["shared", "separate"]}}],
+         "survey: training.folds must be a number of at least 2; found 1"),
+        ([{"set": {"training.folds": 1}, "axes": {"plan": ["shared"]}}], "survey: training.folds"),
+        ([{"set": {"training.dropout": 0.0}, "axes": {"plan": ["shared"], RATES: [1e-5, -1]}}],
+         "survey, candidate training.learning_rate=-1: training.learning_rate must be a number ab"),
+        ([{"axes": {"plan": ["shared"]}}, {"set": {RATES: 0}, "axes": {"plan": ["separate"]}}],
+         "survey, candidate training.learning_rate=0, plan=separate: training.learning_rate must"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_named_with_the_candidate_that_has_it(
+    blocks: list[dict[str, Any]], told: str
+) -> None:
+    with pytest.raises(MopsError) as caught:
+        survey(blocks=blocks)
+    assert str(caught.value).startswith(told)
+
+
 def test_linked_keys_get_the_same_value() -> None:
     found = survey({"plan": ["shared"], BOTH: [1e-3, 1e-4]})
     assert names(found) == ["shared, learning_rate=0.001", "shared, learning_rate=0.0001"]
@@ -205,7 +225,7 @@ def test_two_plans_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tasks: {}\n", "is no survey: it has neither `axes`.*a recipe is named with --config"),
+        ("tasks: {}\n", "is no survey: it has neither `axes`.*a recipe is given as `config`"),
         ("[1, 2]\n", "not a mapping"),
     ],
 )

@@ -52,7 +52,9 @@ def test_a_survey_of_other_code_is_refused_or_trained_anew(
     before = run(data, folder)
     assert run(data, folder) == before and len(before) == 2
     monkeypatch.setattr(ledger, "code_digest", lambda: "4711cafe" * 8)
-    with pytest.raises(RecipeError, match=r"2 trainings.*other code.*there, .*4711cafe here.*--re"):
+    with pytest.raises(
+        RecipeError, match=r"2 trainings.*other code.*there, .*4711cafe here.*`retrain`"
+    ):
         run(data, folder)
     read = judge_survey(two_plans(data), folder)  # it is still read as it is
     assert {trial.id for one in read.candidates for trial in one.trials} == before

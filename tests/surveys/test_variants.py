@@ -41,7 +41,7 @@ def test_values_are_compared_where_a_key_varies_or_everywhere(
     monkeypatch.chdir(tmp_path)  # where the survey goes on is another matter
     encoders = survey().with_values({"encoder": ["minilm", "mine"]}).candidates()
     assert {c.recipe.encoder for c in encoders} == {"minilm", str(tmp_path / "mine")}
-    with pytest.raises(MopsError, match="is written --plan A --plan B"):
+    with pytest.raises(MopsError, match="given as `plan`, not among `values`"):
         found.with_values({"plan": ["shared"]})
     with pytest.raises(MopsError, match=r"unknown key 'training\.dropot'\. Did you mean 'dropout'"):
         found.with_values({"training.dropot": [0.1]})

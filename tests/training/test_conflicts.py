@@ -254,7 +254,7 @@ def test_a_finished_measurement_is_shown_again(made: World, tmp_path: Path) -> N
         ("separate", {}, PlanError, "no two tasks train the same weights"),
         ("frozen+late:I", {}, PlanError, "nothing can conflict"),
         ("shared", {"steps": 4, "every": 1}, UsageError, "at least 5 measured steps"),
-        ("shared", {"steps": 24, "every": 5}, UsageError, "--steps 25"),
+        ("shared", {"steps": 24, "every": 5}, UsageError, "take 25 steps"),
         ("shared", {"every": 0}, UsageError, "1 or more"),
     ],
 )

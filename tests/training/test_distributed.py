@@ -207,7 +207,7 @@ def test_each_has_a_device_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(key, value)
     monkeypatch.setattr("mops.training.machine.choose_device", lambda name: name)
     assert prepare_machine(Training(device="cuda", threads=1)) == "cuda:3"
-    with pytest.raises(UsageError, match="--device cpu"):
+    with pytest.raises(UsageError, match="set the device cpu"):
         prepare_machine(Training(device="mps", threads=1))
 
 

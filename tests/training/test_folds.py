@@ -130,7 +130,7 @@ def test_a_run_of_folds_resumes(encoder: Path, tmp_path: Path, step: int) -> Non
 def test_folds_need_training_rows_of_their_own(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RecipeError, match=r"'topic' has a `validation` file.*validation=null"):
+    with pytest.raises(RecipeError, match=r"'topic' has a `validation` file.*validation to null"):
         kinds_recipe(tmp_path, encoder, "topic", training__folds=5)
     recipe = folds_recipe(tmp_path, encoder, "topic", training__folds=40)
     with pytest.raises(mops.MopsError, match="cannot be halved"):

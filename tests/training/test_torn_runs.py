@@ -136,7 +136,7 @@ def test_two_processes_do_not_train_in_one_folder(recipe: Recipe, tmp_path: Path
 def test_a_folder_is_held_once_in_one_process_too(tmp_path: Path) -> None:
     with (
         hold_folder(tmp_path / "run"),
-        pytest.raises(RunError, match="--out"),
+        pytest.raises(RunError, match="as `out`"),
         hold_folder(tmp_path / "run"),
     ):
         pass

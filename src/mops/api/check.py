@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mops.config.recipe import Recipe
 from mops.data.batches import full_lengths, tokenise
-from mops.data.checks import SplitReport, TaskReport, examine
+from mops.data.checks import SplitReport, TaskReport, advise, examine
+from mops.data.compose import given_recipe
 from mops.data.dataset import read_dataset
 from mops.data.planned import PlannedRun, planned_warnings
 from mops.data.schedule import plan_steps, task_budgets, trained_parameters
@@ -33,12 +35,13 @@ class Checked(Shown):
 
     tasks: Mapping[str, TaskReport]
     notes: tuple[str, ...]  # what a reader of the scores should know about the rows
-    leaks: tuple[str, ...]  # those of the notes that --strict refuses
+    leaks: tuple[str, ...]  # those of the notes that `strict` refuses
     tokens: Mapping[str, Mapping[str, Any]]  # by task
     schedule: Mapping[str, Any]
     plan: Mapping[str, Any]
     estimate: Mapping[str, float]  # seconds of training, GFLOP/s of this machine
     warnings: tuple[str, ...]
+    advice: tuple[str, ...]  # settings that may help with these rows
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +49,11 @@ class Checked(Shown):
     @property
     def parts(self) -> Sequence[str | Table]:
         said = (f"warning: {text}" for text in (*self.notes, *self.warnings))
-        return [*self.described, *said]
+        return [*self.described, *said, *self.advised]
+
+    @property
+    def advised(self) -> Iterator[str]:
+        return (f"advice: {text}" for text in self.advice)
 
     @property
     def described(self) -> Iterator[str | Table]:
@@ -69,8 +76,9 @@ class Checked(Shown):
         )
 
 
-def check(recipe: Recipe) -> Checked:
-    """Read the data of a recipe and plan its steps, without training."""
+def check(recipe: Recipe | str | Path) -> Checked:
+    """Read the data of a recipe, or of the one in a file, and plan its steps, without training."""
+    recipe = given_recipe(recipe)
     dataset = read_dataset(recipe)
     recipe, source = recipe.with_labels(dataset.tasks), find_encoder(recipe.encoder)
     layout = recipe.layout(dataset.tasks, source.shape)
@@ -103,6 +111,7 @@ def check(recipe: Recipe) -> Checked:
         },
         estimate={"seconds": seconds, "gflops": gflops},
         warnings=tuple(planned_warnings(PlannedRun(recipe, layout, schedule))),
+        advice=tuple(advise(recipe, dataset.splits)),
     )
 
 

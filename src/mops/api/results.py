@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mops.api.progress import busy, print_warnings
 from mops.errors import UsageError, nearest
 from mops.evaluate.metrics import OVERALL, SOFT
+from mops.files import to_path
 from mops.surveys.design import Survey
 from mops.surveys.pack import read_pack
 from mops.surveys.results.judge import read_judged
@@ -59,9 +60,12 @@ class SurveyRun(Shown):
                 "to_frame makes a DataFrame of pandas, which is not installed; "
                 "`pip install pandas`, or read `results.candidates`"
             ) from error
-        columns = to_columns(self.table) | to_columns(cost_table(self.results))
-        known = {name: [None if v == "" else v for v in own] for name, own in columns.items()}
-        return pandas.DataFrame(known)
+        scores, costs = (
+            pandas.DataFrame(to_columns(table)).replace({"": None})
+            for table in (self.table, cost_table(self.results))
+        )
+        # References, which need no training, are rows of the scores alone.
+        return scores.merge(costs, on="candidate").infer_objects()
 
     def recommend(self, **rule: Any) -> Decision:
         """Which plan to use; the words are those of `mops.recommend`."""
@@ -107,7 +111,8 @@ Source = SurveyRun | str | Path  # a survey, its folder, or a packed one
 
 
 def folder_of(source: SurveyRun | Run | str | Path) -> Path:
-    return Path(source) if isinstance(source, str | Path) else source.folder
+    folder = getattr(source, "folder", source)
+    return to_path(folder, "the survey or run")
 
 
 def recommend(
@@ -135,9 +140,7 @@ def recommend(
         "max_memory": max_memory,
     }
     limits: dict[str, Any] = {
-        name: LIMITS[name].read(limit, f"--{name.replace('_', '-')}")
-        for name, limit in given.items()
-        if limit is not None
+        name: LIMITS[name].read(limit, name) for name, limit in given.items() if limit is not None
     }
     check_rule(weights or {}, worth, sure, cheapest, score)
     rule: dict[str, Any] = {"worth": worth, "sure": sure, "cheapest": cheapest, "score": score}
@@ -150,14 +153,14 @@ def check_rule(
 ) -> None:
     """Refuse what the options of the command would refuse."""
     if not all(0 <= weight < math.inf for weight in weights.values()):
-        raise UsageError(f"--weights {dict(weights)}: allowed: numbers from 0 on, by task")
+        raise UsageError(f"weights {dict(weights)}: allowed: numbers from 0 on, by task")
     if not 0 <= worth < math.inf:
-        raise UsageError(f"--worth {worth}: allowed: a number from 0 on, for example 0.01")
+        raise UsageError(f"worth {worth}: allowed: a number from 0 on, for example 0.01")
     if not SUREST[0] <= sure <= SUREST[1]:
-        raise UsageError(f"--sure {sure}: allowed: a probability from {SUREST[0]} to {SUREST[1]}")
+        raise UsageError(f"sure {sure}: allowed: a probability from {SUREST[0]} to {SUREST[1]}")
     for option, value, allowed in (
-        ("--cheapest", cheapest, tuple(CHEAPEST)),
-        ("--score", score, SCORES),
+        ("cheapest", cheapest, tuple(CHEAPEST)),
+        ("score", score, SCORES),
     ):
         if value not in allowed:
             known = ", ".join(allowed)

@@ -10,9 +10,11 @@ from typing import Any
 from mops.api.progress import SurveyScreen, print_warnings
 from mops.api.results import SurveyRun
 from mops.config.recipe import Recipe
+from mops.data.compose import given_recipe
 from mops.data.dataset import dataset_key, read_dataset
 from mops.data.doubts import refuse_leaks
 from mops.errors import RecipeError, UsageError
+from mops.files import to_path
 from mops.surveys.budget import fit_budget, fit_race
 from mops.surveys.design import Survey, read_survey
 from mops.surveys.executors import LocalExecutor, RayExecutor
@@ -28,7 +30,7 @@ Plan = str | Mapping[str, Any]
 
 
 def survey(
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | Path | None = None,
     what: str | Path = DEFAULT,
     *,
     plan: Plan | Sequence[Plan] = (),
@@ -41,6 +43,7 @@ def survey(
     tune_rates: bool = False,
     out: str | Path | None = None,
     data: str | Path | None = None,
+    encoder: str | Path | None = None,
     more_seeds: int | None = None,
     only: Sequence[str] = (),
     keep: str = "best",
@@ -54,10 +57,12 @@ def survey(
     """Train many plans under one budget, measure their costs, and compare them.
 
     `what` is a named experiment on the tasks of the recipe, a survey file, or the folder of a
-    survey that was begun (`data`: where its files are now). The other words are the options of
-    `mops survey`; a budget is seconds, or a text like "1h". The same call resumes a survey that was
-    stopped or killed, and trains nothing twice.
+    survey that was begun (`data`, `encoder`: where its files are now). The other words are the
+    options of `mops survey`; a budget is seconds, or a text like "1h". The same call resumes a
+    survey that was stopped or killed, and trains nothing twice.
     """
+    recipe = None if recipe is None else given_recipe(recipe)
+    what = to_path(what, "what")
     executor, folder = make_executor(jobs, engine, address), survey_folder(what, out)
     planned = plan_survey(
         recipe,
@@ -72,6 +77,7 @@ def survey(
         max_steps=max_steps,
         budget=budget,
         data=data,
+        encoder=encoder,
         more_seeds=more_seeds,
         only=only,
         strict=strict,
@@ -90,7 +96,7 @@ def train_survey(
 ) -> SurveyRun:
     """Train what is left of the survey."""
     if keep not in ("best", "all", "none"):
-        raise UsageError(f"--keep {keep!r}: allowed: best, all, none")
+        raise UsageError(f"keep {keep!r}: allowed: best, all, none")
     if retry:
         Ledger(folder).forget_failures()
     with SurveyScreen(planned, folder) as screen:
@@ -117,18 +123,23 @@ def plan_survey(
     find_rates: Callable[[Survey], Survey] | None = None,
     budget: str | float | None = None,
     data: str | Path | None = None,
+    encoder: str | Path | None = None,
     more_seeds: int | None = None,
     only: Sequence[str] = (),
     strict: bool = False,
     **design: Any,
 ) -> Survey:
     """The survey that these words describe; the folder says how far it has come."""
-    seconds = None if budget is None else TIMES.read(budget, "--budget")
+    seconds = None if budget is None else TIMES.read(budget, "budget")
     if is_begun(what) or more_seeds or only:
         given = {**design, "budget": budget, "recipe": recipe}
-        return without_leaks(begun_survey(folder, data, more_seeds, only, **given), strict)
-    if data is not None:
-        raise UsageError(f"--data {data}: there is no survey in {what}; the recipe names its data")
+        survey = begun_survey(folder, more_seeds, only, data=data, encoder=encoder, **given)
+        return without_leaks(survey, strict)
+    for name, place in (("data", data), ("encoder", encoder)):
+        if place is not None:
+            raise UsageError(
+                f"{name} {place}: there is no survey in {what}; the recipe names its {name}"
+            )
     survey = vary(base_survey(str(what), recipe), budget=seconds, **design)
     survey = find_rates(survey) if find_rates else survey
     return without_leaks(continued(survey, folder) if seconds else survey, strict)
@@ -155,17 +166,20 @@ def base_survey(what: str, recipe: Recipe | None) -> Survey:
 
 def begun_survey(
     folder: Path,
-    data: str | Path | None,
     more_seeds: int | None,
     only: Sequence[str],
+    *,
+    data: str | Path | None = None,
+    encoder: str | Path | None = None,
     **design: Any,
 ) -> Survey:
-    """The survey in a folder, with its data elsewhere or more seeds where they are asked for."""
+    """The survey in a folder, with its files elsewhere or more seeds where they are asked for."""
     refuse_design(folder, design)
     if only and not more_seeds:
-        raise UsageError("--only belongs to --more-seeds")
+        raise UsageError("`only` belongs to `more_seeds`")
     survey = open_survey(folder)
     survey = survey.with_data(Path(data)) if data else survey
+    survey = survey.with_encoder(str(encoder)) if encoder else survey
     return survey.with_more_seeds(more_seeds, only) if more_seeds else survey
 
 
@@ -173,7 +187,7 @@ def refuse_design(folder: Path, words: Mapping[str, Any]) -> None:
     if given := [name for name, value in words.items() if value]:
         raise UsageError(
             f"{folder} holds a survey with a design of its own, which {', '.join(given)} would "
-            "change; name the experiment and another --out, or add seeds with --more-seeds"
+            "change; name the experiment and another `out`, or add seeds with `more_seeds`"
         )
 
 
@@ -191,7 +205,7 @@ def vary(
     """The survey with other plans, values, settings, seeds or steps."""
     if max_steps and budget and seeds is not None:
         raise UsageError(
-            "--budget and --seeds give the number of steps, and so does --max-steps; leave out one"
+            "`budget` and `seeds` give the number of steps, so does `max_steps`; leave out one"
         )
     survey = survey.with_plans(plan) if plan else survey
     survey = survey.with_values(values) if values else survey
@@ -218,11 +232,11 @@ def find_rates(survey: Survey, folder: Path, executor: Executor) -> Survey:
 def make_executor(jobs: int, engine: str = "local", address: str | None = None) -> Executor:
     """Processes on this machine, or Ray tasks: `jobs` trials at a time."""
     if engine not in ("local", "ray"):
-        raise UsageError(f"--engine {engine!r}: allowed: local, ray")
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: allowed: 1 or more trials at a time")
+        raise UsageError(f"engine {engine!r}: allowed: local, ray")
+    if not isinstance(jobs, int) or jobs < 1:
+        raise UsageError(f"jobs {jobs!r}: allowed: 1 or more trials at a time")
     if address and engine != "ray":
-        raise UsageError("--address belongs to --engine ray")
+        raise UsageError("`address` belongs to the engine ray")
     if engine == "ray":  # each job gets so many cores, on whatever machine it runs
         cpus = max(1, own_cores() // jobs)
         return partial(RayExecutor, workers=jobs, address=address, cpus=cpus)

@@ -21,7 +21,8 @@ def command(strict: bool, as_json: bool, **options: Any) -> None:
     Shows for each task three parsed rows, counts and label balance per split, duplicates, overlap
     between splits, token lengths, truncation and the majority baseline; then the planned steps
     and passes, the size of the plan and an estimate of the training time. Warnings name leaks
-    between splits and between tasks, and labels that look wrong.
+    between splits and between tasks, and labels that look wrong; advice names settings for rare
+    classes and few rows.
 
     \b
     Example:
@@ -36,3 +37,4 @@ def command(strict: bool, as_json: bool, **options: Any) -> None:
 def show(checked: mops.Checked) -> None:
     print_parts(checked.described)
     print_warnings([*checked.notes, *checked.warnings])
+    print_parts(checked.advised)

@@ -14,10 +14,10 @@ from mops.files import write_text
 
 
 @click.command()
-@click.argument("folder", type=PATH)
-@click.option("--out", type=PATH, help="Recipe file; default FOLDER/mops.yaml.")
-def command(folder: Path, out: Path | None) -> None:
-    """Write a commented starter recipe for a folder of data files.
+@click.argument("source", metavar="FOLDER|FILE", type=PATH)
+@click.option("--out", type=PATH, help="Recipe file; default mops.yaml in the folder.")
+def command(source: Path, out: Path | None) -> None:
+    """Write a commented starter recipe for a folder of data files, or for one file.
 
     Files are grouped by name (reviews-train.csv, reviews-dev.csv). What their columns hold decides
     which are texts and labels, and what kind of task each label is. The recipe says why beside
@@ -27,17 +27,18 @@ def command(folder: Path, out: Path | None) -> None:
     \b
     Example:
       mops init my-data/
+      mops init tickets.csv
     """
-    path = out or folder / "mops.yaml"
+    path = out or (source.parent if source.is_file() else source) / "mops.yaml"
     if path.exists():
         raise RecipeError(f"{path} exists already; choose another file with --out, or delete it")
-    with ERR.status(f"reading {folder}"):
-        tasks, skipped = infer_tasks(folder)
+    with ERR.status(f"reading {source}"):
+        tasks, skipped = infer_tasks(source)
     for reason in skipped:
         echo(f"skipped {reason}", is_error=True)
     if not tasks:
         raise DataError(
-            f"{folder}: no file looks like a task; it needs csv, tsv, jsonl or parquet files with "
+            f"{source}: no file looks like a task; it needs csv, tsv, jsonl or parquet files with "
             "a column of texts and a column of labels"
         )
     write_text(path, starter(tasks, skipped, path.parent))

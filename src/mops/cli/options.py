@@ -77,7 +77,9 @@ def amount(unit: Unit) -> Callable[..., float | None]:
 NUMBER, TIME, SIZE = amount(COUNTS), amount(TIMES), amount(SIZES)
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 DATA = click.option(
-    "--data", metavar="DIR", help="A CS224N or GLUE folder, or 'sample' for the embedded data."
+    "--data",
+    metavar="DIR",
+    help="A CS224N or GLUE folder, a data file, or 'sample' for the embedded data.",
 )
 CONFIG = click.option("--config", metavar="FILE", type=PATH, help="A recipe (mops.yaml).")
 TASKS = click.option("--tasks", metavar="A,B", type=split_names, help="Only these tasks.")

@@ -84,7 +84,8 @@ PLAN = click.option("--plan", metavar="SHORT", multiple=True, help="A plan to co
 @click.option("--only", metavar="NAME", multiple=True,
               help="With --more-seeds: of these candidates. Repeatable.")  # fmt: skip
 @click.option("--from", "pack", metavar="FILE", type=PATH,
-              help="Go on from a packed survey; --out names the folder.")  # fmt: skip
+              help="Go on from a packed survey; --out names the folder, --data and --encoder "
+                   "where its files are.")  # fmt: skip
 @click.option("--keep", type=click.Choice(["best", "all", "none"]), default="best",
               help="Models to keep; best: one seed per candidate.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Train failed trials again.")
@@ -141,7 +142,8 @@ def command(
     )
     words |= {"values": dict(words["values"]), "set": dict(options.pop("settings"))}
     if is_begun(what) or words["more_seeds"] or words["only"]:
-        words["data"], recipe = options.pop("data"), None
+        words |= {name: options.pop(name) for name in ("data", "encoder")}
+        recipe = None
         refuse_design(folder, options)
     else:
         recipe = recipe_of(what, options)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from mops.config.training import AGGREGATORS, LOSS_WEIGHTS, SUM, Strict, TaskEntry, Training
 from mops.errors import RecipeError, nearest
+from mops.kinds.answers import LABELS
 from mops.plans.catalog import DEFAULT, read_plan
 from mops.plans.layout import Layout, lay_out
 from mops.plans.rows import SharingPlan
@@ -106,6 +107,7 @@ def find_problems(recipe: Recipe) -> Iterator[str]:
     yield from unknown_tasks(training, list(tasks))
     yield from stage_problems(training)
     yield from fold_problems(recipe)
+    yield from empty_problems(recipe)
     yield from method_problems(training)
     for name in training.augment.swap if training.augment else ():
         if not tasks[name].is_pair:
@@ -146,10 +148,21 @@ def fold_problems(recipe: Recipe) -> Iterator[str]:
         if (entry.fold or recipe.training.folds) and entry.validation:
             yield (
                 f"task {name!r} has a `validation` file, but folds are made of the training rows; "
-                f"remove `validation` (--set tasks.{name}.validation=null), or name it as `test`"
+                f"remove `validation` (set tasks.{name}.validation to null), or name it as `test`"
             )
         if entry.fold and entry.fold[0] > entry.fold[1]:
             yield f"task {name!r}: `fold` is {list(entry.fold)}; write the second of five as [2, 5]"
+
+
+def empty_problems(recipe: Recipe) -> Iterator[str]:
+    """Empty cells that cannot mean that there is no label."""
+    for name, entry in recipe.tasks.items():
+        is_list = entry.task(name).answer is LABELS and len(entry.label_columns) == 1
+        if entry.empty == "no_labels" and not is_list:
+            yield (
+                f"task {name!r}: `empty: no_labels` belongs to a multilabel with one label "
+                "column; leave it out"
+            )
 
 
 def stage_problems(training: Training) -> Iterator[str]:

@@ -105,7 +105,14 @@ class TaskEntry(Strict):
         "column that names the split of a row (train, dev or validation, test); `train`, "
         "`validation` and `test` then name the same file, and each takes its rows",
     )
-    decimal: Literal[","] | None = doc(None, "`,` where the label's numbers are written as 2,5")
+    decimal: Literal[","] | None = doc(
+        None, "`,` where the label's numbers are written as 2,5 or 1.234,56"
+    )
+    empty: Literal["missing", "no_labels"] = doc(
+        "missing",
+        "what an empty cell of a multilabel with one column means: `missing`: it is not known; "
+        "`no_labels`: the row has none of the labels",
+    )
     on_bad_row: Literal["error", "skip"] = doc("error", "how unusable rows are handled")
     separator: str = doc(";", "character between the labels in a cell of a multilabel")
     loss: str = doc(
@@ -132,6 +139,10 @@ class TaskEntry(Strict):
             is_balanced=self.class_weights == "balanced",
             **{key: getattr(self, key) for key in SAME_IN_TASK},
         )
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        return (self.label,) if isinstance(self.label, str) else self.label
 
     @property
     def train_files(self) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from mops.config.recipe import Recipe
 from mops.data.dataset import SHOWN_ROWS, RowsRead
+from mops.data.doubts import FEW_ROWS, describe_skew
 from mops.data.splits import Row
 from mops.kinds.classes import sorted_labels
 from mops.tasks import Task
@@ -65,6 +67,29 @@ def examine(task: Task, splits: Mapping[str, RowsRead]) -> TaskReport:
         baseline_class=common,
         baseline=baseline,
     )
+
+
+def advise(recipe: Recipe, splits: Mapping[str, Mapping[str, RowsRead]]) -> Iterator[str]:
+    """Settings that may help with rare classes and few rows."""
+    few: dict[str, int] = {}
+    for name, own in splits.items():
+        entry, parts = recipe.tasks[name], [own[TRAIN], own.get(VALIDATION, RowsRead("", ()))]
+        counts = Counter(row.label for row in own[TRAIN].labelled if isinstance(row.label, str))
+        if not entry.class_weights and (skew := describe_skew(counts)):
+            yield (
+                f"{name}: {skew}; `class_weights: balanced` makes classes count alike in the loss, "
+                "and `score: macro_f1` in the score"
+            )
+        rows = sum(len(part.labelled) for part in parts)
+        if rows <= FEW_ROWS and not (entry.validation or entry.fold or recipe.training.folds):
+            few[name] = rows
+    if few and not any(entry.validation for entry in recipe.tasks.values()):
+        fewest = min(few, key=few.__getitem__)
+        held = len(splits[fewest][VALIDATION].labelled)
+        yield (
+            f"{fewest}: {held:,} of {few[fewest]:,} rows are few to judge by; folds (`training."
+            "folds: 5`) judge every row"
+        )
 
 
 def named_labels(row: Row) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ SPLIT_WORDS: dict[str, str] = {
 MANY_VALUES = 10  # more whole numbers than this are a scale, not classes
 MANY_CLASSES = 200
 SEPARATORS = ("|", ";", ",", "/", " ")
-MISSING = ("na", "n/a", "nan", "null", "none", "?", "-")
-NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
-DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+NAN = "nan"  # how a missing value is written
+MISSING = ("na", "n/a", NAN, "null", "none", "?", "-")  # among numbers
+DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?")  # 2,5 or 1.234,56
+NUMBER = re.compile(rf"[+-]?\d+([.,]\d+)?|{DECIMAL_COMMA.pattern}")
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ].*)?"
     r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2,8} \d{1,2}\b.*\d{4}"
@@ -44,8 +45,8 @@ class Column:
 
     @cached_property
     def filled(self) -> Parts:
-        """The values; among numbers, words like NA are missing ones."""
-        filled = [value for value in self.values if value]
+        """The values without NaN; among numbers, words like NA are missing ones too."""
+        filled = [value for value in self.values if value and value.lower() != NAN]
         told = [value for value in filled if value.lower() not in MISSING]
         return told if len(told) < len(filled) and all(map(NUMBER.fullmatch, told)) else filled
 
@@ -67,10 +68,13 @@ class Column:
     def numbers(self) -> list[float]:
         """The values as numbers; empty when some value is none."""
         try:
-            numbers = [float(v.replace(",", "." if self.has_commas else ",")) for v in self.counts]
+            numbers = list(map(self.number, self.counts))
         except ValueError:
             return []
         return numbers if all(map(math.isfinite, numbers)) else []
+
+    def number(self, value: str) -> float:
+        return float(with_point(value) if self.has_commas else value)
 
     @cached_property
     def has_commas(self) -> bool:
@@ -95,6 +99,11 @@ class Column:
         """What separates the items of a list in one field; empty for JSON and for no list."""
         marks = () if self.is_json else SEPARATORS
         return next((mark for mark in marks if separates(mark, self)), "")
+
+    @cached_property
+    def may_be_words(self) -> bool:
+        """Whether its values are words that occur again in other combinations."""
+        return has_reused_items(" ", self)
 
     @cached_property
     def is_json(self) -> bool:
@@ -158,22 +167,32 @@ def split_list(value: str, mark: str) -> Parts:
 
 
 def separates(mark: str, column: Column) -> bool:
-    """Whether the mark separates short items that occur again in other combinations."""
+    """Whether the mark separates labels: a blank does in hashtags, or in a column of lists."""
+    if is_named(column, "lists"):
+        return has_sets(mark, column, 1) and (mark in "|;," or has_reused_items(mark, column))
+    are_tags = all(word.startswith("#") for value in column.counts for word in value.split())
+    return (mark != " " or are_tags) and has_reused_items(mark, column)
+
+
+def has_sets(mark: str, column: Column, least: int = 2) -> bool:
+    """Whether `least` values or more are several different short items with the mark between."""
     lists = [split_list(value, mark) for value in column.counts]
     several = [items for items in lists if len(items) > 1]
-    is_list_name = is_named(column, "lists")
-    if column.numbers or len(several) < max(2 - is_list_name, 0.1 * len(lists)):
+    if column.numbers or len(several) < max(least, 0.1 * len(lists)):
         return False
-    found = Counter(item for items in lists for item in items)
-    reused = sum(found[item] > 1 for items in several for item in items)
-    is_short = max(len(item) for item in found) <= 40
+    found = {item for items in lists for item in items}
     is_set = all(len(set(items)) == len(items) for items in several)
-    if not (is_short and is_set and len(found) <= MANY_CLASSES):
+    return is_set and len(found) <= MANY_CLASSES and max(map(len, found)) <= 40
+
+
+def has_reused_items(mark: str, column: Column) -> bool:
+    """Whether such items occur again in other combinations."""
+    if column.words > 6 or not has_sets(mark, column, 2 - is_named(column, "lists")):
         return False
-    is_reused = column.words <= 6 and reused >= 0.5 * sum(map(len, several))
-    if is_list_name:
-        return is_reused or mark in "|;,"
-    return is_reused and mark != " "
+    lists = [split_list(value, mark) for value in column.counts]
+    found = Counter(item for items in lists for item in items)
+    several = [item for items in lists if len(items) > 1 for item in items]
+    return sum(found[item] > 1 for item in several) >= 0.5 * len(several)
 
 
 def is_id(column: Column) -> bool:
@@ -241,12 +260,14 @@ ROLES: tuple[tuple[str, Callable[[Column], bool]], ...] = (
 )
 
 
-def to_number(text: str) -> float:
-    return float(text.replace(",", "."))
+def with_point(text: str) -> str:
+    """A number that is written as 2,5 or 1.234,56 with a decimal point; others unchanged."""
+    is_number = DECIMAL_COMMA.fullmatch(text)
+    return text.replace(".", "").replace(",", ".") if is_number else text
 
 
 def about_class(column: Column) -> str:
-    shown = sorted(column.counts, key=to_number) if column.numbers else sorted(column.counts)
+    shown = sorted(column.counts, key=column.number if column.numbers else str)
     order = ", ordered numbers" if len(shown) > 2 and column.numbers else ""
     more = ", ..." if len(shown) > 5 else ""
     return f"{len(shown)} values{order}: {', '.join(shown[:5])}{more}"

@@ -57,6 +57,18 @@ def compose_recipe(
     return to_recipe(composed, where=str(config or "recipe"))
 
 
+def given_recipe(given: Recipe | str | Path) -> Recipe:
+    """A recipe, or the one in a file."""
+    if isinstance(given, Recipe):
+        return given
+    if is_name(given):
+        return compose_recipe(config=given)
+    raise RecipeError(
+        f"a recipe is needed, found a {type(given).__name__}; allowed: a Recipe or the name of its "
+        "file; mops.recipe(data=...) makes one of tables, files and folders"
+    )
+
+
 def add_file(recipe: Mapping[str, Any], task: str, file: str, weight: float) -> None:
     """One more training file of a task."""
     entries = mapping(recipe.get("tasks"))
@@ -89,25 +101,31 @@ def read_base(
         recipe["tasks"] = tasks_in(str(data)) if is_name(data) else frame_tasks(data, folder)
     if not recipe:
         raise RecipeError(
-            "no data is named; give --data DIR (a CS224N or GLUE folder, or 'sample' for the "
-            "embedded data) or --config FILE (`mops init DIR` writes one for your own files)"
+            "no data is named; give `data` (a CS224N or GLUE folder, a data file, or 'sample' for "
+            "the embedded data) or `config`, a recipe (`mops init DIR` writes one for your files)"
         )
     return recipe
 
 
 def tasks_in(data: str) -> dict[str, Any]:
-    """The tasks of a known folder, or the three embedded ones, with the columns of CS224N."""
+    """The tasks of a known folder, of a data file, or the three embedded ones, with the columns of
+    CS224N.
+    """
     if data == SAMPLE:  # a folder of that name is ./sample
         folder, tasks = Path(__file__).parent / "sample", {}
         for (known,) in (FILE_SETS["ids-sst"], FILE_SETS["quora"], FILE_SETS["sts"]):
             files = {split: str(folder / f"{known.task}-{split}.csv") for split in SPLITS}
             tasks[known.task] = known.entry(files)
         return tasks
+    if data.endswith((".yaml", ".yml")):
+        raise RecipeError(f"{data} is no data; give a recipe as `config`")
+    if Path(data).is_file():
+        return frame_tasks({"train": data})
     if tasks := recognise(data):
         return tasks
     raise RecipeError(
         f"{data} is not a folder of the CS224N or GLUE layout; "
-        f"`mops init {data}` writes a recipe for your own files, then use --config"
+        f"`mops init {data}` writes a recipe for your own files, to be used as config"
     )
 
 
@@ -147,8 +165,8 @@ def forget_tasks(training: dict[str, Any], names: list[str]) -> None:
             place[key] = [name for name in values if name not in names]
             if values and not place[key] and key != "swap":  # an empty list would mean all tasks
                 raise RecipeError(
-                    f"`{key}` of training names only {', '.join(map(str, values))}, which --tasks "
-                    "leaves out; choose one of them too, or change the setting"
+                    f"`{key}` of training names only {', '.join(map(str, values))}, which are not "
+                    "among the chosen tasks; choose one of them too, or change the setting"
                 )
 
 
@@ -160,7 +178,7 @@ def set_key(data: dict[str, Any], dotted: str, value: Any) -> None:
             data[step] = {}
         data = data[step]
         if not isinstance(data, dict):
-            raise UsageError(f"--set {dotted}: {step!r} is not a mapping")
+            raise UsageError(f"{dotted}: {step!r} is not a mapping")
     data[last] = value
 
 

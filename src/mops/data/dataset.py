@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mops.config.recipe import Recipe
 from mops.config.training import TaskEntry, Training
-from mops.data.columns import SPLIT_WORDS
+from mops.data.columns import NAN, SPLIT_WORDS, with_point
 from mops.data.doubts import doubtful_labels, find_leaks
 from mops.data.splits import Row, divide_rows, merge_tasks
 from mops.data.tables import HUB, DataTable, RawRow, open_table
@@ -24,7 +24,7 @@ from mops.tasks import Task
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # not the seed of a training: runs are compared on the same rows
-NAN = "nan"  # how a missing number is written
+NO_LABELS = "[]"  # a cell without any label
 UNLABELLED = "-1"  # in place of a label in GLUE's test files
 SHOWN_ROWS = 3
 # Keys of an entry: tasks with the same values read the same rows.
@@ -266,29 +266,50 @@ def read_split(
 
 
 def prepare_split(table: DataTable, entry: TaskEntry, split: str) -> DataTable:
-    """The table with the rows of one split and with decimal points, where the entry says so."""
+    """The table with the rows of one split, and its labels as the entry says they are meant."""
     column = entry.split_column
-    labels = (entry.label,) if isinstance(entry.label, str) else entry.label
     if column and column not in table.columns:
         raise DataError(
             f"{table.source}: no column {column!r} for `split_column`; found "
             f"{', '.join(table.columns)}.{nearest(column, table.columns)}"
         )
+    meant = cell_meaning(table, entry, split)
 
     def records() -> Iterator[RawRow]:
         for record in table.records():
-            values, problem = record.values, record.problem
-            there = SPLIT_WORDS.get(values[column].lower(), "") if column else split
-            if entry.decimal:
-                own = {name: values[name] for name in labels if name in values}
-                points = {name: text.replace(entry.decimal, ".") for name, text in own.items()}
-                values = values | points
+            values, problem, there = record.values, record.problem, split_of(record, entry, split)
+            if meant:
+                own = (name for name in entry.label_columns if name in values)
+                values = values | {name: meant(values[name]) for name in own}
             if not there and split == "train":  # it is reported once
                 problem = problem or f"has the unknown split {values[column or '']!r}"
             if there == split or (not there and split == "train"):
                 yield RawRow(record.line, values, problem)
 
-    return replace(table, records=records) if column or entry.decimal else table
+    return replace(table, records=records) if column or meant else table
+
+
+def split_of(record: RawRow, entry: TaskEntry, split: str) -> str:
+    """The split that a column names; empty for an unknown one. Without the column it is `split`."""
+    column = entry.split_column
+    return SPLIT_WORDS.get(record.values[column].lower(), "") if column else split
+
+
+def cell_meaning(table: DataTable, entry: TaskEntry, split: str) -> Callable[[str], str] | None:
+    """What label cells mean: decimal commas, empty ones. None: what is written.
+
+    Test rows may come without labels: there an empty column says nothing.
+    """
+    rows = (row for row in table.records() if split_of(row, entry, split) == split)
+    may_be_empty = entry.empty == "no_labels" and (
+        split != "test" or any(row.values.get(name) for row in rows for name in entry.label_columns)
+    )
+
+    def meant(text: str) -> str:
+        text = with_point(text) if entry.decimal else text
+        return text or (NO_LABELS if may_be_empty else "")
+
+    return meant if entry.decimal or may_be_empty else None
 
 
 def split_off(entry: TaskEntry, train: RowsRead, rows: Sequence[Row]) -> dict[str, RowsRead]:

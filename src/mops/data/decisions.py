@@ -16,6 +16,7 @@ from mops.data.columns import (
     is_text_name,
     json_list,
 )
+from mops.data.doubts import describe_skew
 from mops.tasks import KINDS
 
 Entry = dict[str, object]  # of a task in a recipe
@@ -24,11 +25,19 @@ SIDES = re.compile(r"[_ -]?(1|2|a|b|left|right)$", re.IGNORECASE)
 MANY_LABELS = 20
 TWO_TEXTS = "two columns of texts"  # the reason for a pair that its names do not tell
 FEW_FLAGS = 3  # so many columns of 0 and 1 are the labels of one task
+FEW_EMPTY = 0.05  # of the cells of a list; more of them mean that there is no label
+LABEL_ROLES = ("class", "number", "list")
+FACT = "a fact that comes with a text, by its name"
+COUNTS = "whole numbers, which may count something"
+LeftOut = list[tuple[Column, str]]  # why a column that could be a label is none
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One task that a table seems to hold; `why` has a reason for each key of its entry."""
+    """One task that a table seems to hold; `why` has a reason for each key of its entry.
+
+    `maybe` has keys that may help, with their reasons.
+    """
 
     kind: str
     text: tuple[str, ...]
@@ -36,6 +45,7 @@ class Decision:
     about: str  # the label column
     keys: Entry = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
+    maybe: Mapping[str, tuple[object, str]] = field(default_factory=dict)
 
 
 def choose_texts(columns: Columns) -> tuple[list[Column], str, str]:
@@ -103,8 +113,10 @@ def is_counted(column: Column, items: Mapping[str, Sequence[Sequence[str]]]) -> 
     return column.role != "list" and all(x.isdigit() for row in items[column.name] for x in row)
 
 
-def decide(columns: Columns, text: Sequence[str] = (), label: Sequence[str] = ()) -> list[Decision]:
-    """The tasks of a table: one for every label over the same text.
+def decide(
+    columns: Columns, text: Sequence[str] = (), label: Sequence[str] = ()
+) -> tuple[list[Decision], LeftOut]:
+    """The tasks of a table, one for every label over the same text, and labels that are none.
 
     `text` and `label` name columns about which there is nothing to decide.
     """
@@ -115,55 +127,74 @@ def decide(columns: Columns, text: Sequence[str] = (), label: Sequence[str] = ()
     texts, why, also = choose_texts(rest)
     if text:
         texts, why, also = [c for name in text for c in columns if c.name == name], "", ""
-    labels = choose_labels([c for c in rest if c not in texts])
+    labels, left_out = choose_labels([c for c in rest if c not in texts])
     if label:
         tags = [c for c in tags if c.name in label]
-        labels = [c for c in columns if c.name in label and c not in tags]
+        labels, left_out = [c for c in columns if c.name in label and c not in tags], []
     labels = labels if texts else []
+    main, reason = main_text(columns, texts, words) if why == TWO_TEXTS else (None, "")
+
+    def own_texts(column: Column) -> tuple[Columns, str]:
+        if main and not is_named(column, "relations"):
+            return [main], reason
+        return texts, why + (f"; could also be {also}" if also else "")
+
     flags = [c for c in labels if set(c.counts) <= {"0", "1", "0.0", "1.0"}]
     flags = flags if len(flags) >= min(FEW_FLAGS, len(label) or FEW_FLAGS) > 1 else []
     decisions = [tagging(words, column) for column in tags] if words else []
-    relations = [c for c in labels if is_named(c, "relations")]
-    for column in labels:
-        if column not in flags:
-            own = texts_of(column, texts, why, also, bool(relations or words))
-            decisions.append(by_role(own[0], column, {"text": own[1]}))
+    decisions += [by_role(*own_texts(column), column) for column in labels if column not in flags]
     if flags:
-        names = tuple(c.name for c in flags)
-        about = f"{len(flags)} columns of 0 and 1"
-        own = texts_of(flags[0], texts, why, also, bool(relations or words))
-        reason = {"text": own[1], "label": f"{about}; could also be a classification of each"}
-        decisions.append(Decision("multilabel", names_of(own[0]), names, about, why=reason))
-    return decisions
+        about, (own, reason) = f"{len(flags)} columns of 0 and 1", own_texts(flags[0])
+        reasons = {"text": reason, "label": f"{about}; could also be a classification of each"}
+        decisions.append(Decision("multilabel", names_of(own), names_of(flags), about, why=reasons))
+    return decisions, left_out if decisions else []
 
 
-def texts_of(
-    label: Column, texts: Columns, why: str, also: str, has_relation: bool
-) -> tuple[Columns, str]:
-    """The texts that a label is about, and why.
+def main_text(columns: Columns, texts: Columns, words: Column | None) -> tuple[Column | None, str]:
+    """Which of two texts most labels are about, and why; none where they are about both.
 
-    Of two texts that are no known pair it is the longer one, if another column says how they
-    relate or is about the words of one.
+    Two texts that are no known pair are read apart if another column says how they relate or is
+    about the words of one.
     """
-    if why != TWO_TEXTS or not has_relation or is_named(label, "relations"):
-        return texts, why + (f"; could also be {also}" if also else "")
-    main = max(texts, key=lambda column: column.words)
+    if not words and not any(is_named(c, "relations") for c in columns if c.role in LABEL_ROLES):
+        return None, ""
+    main = max(texts, key=lambda c: (c is words, is_text_name(c.name), c.words))
     other = next(column for column in texts if column is not main)
-    return [main], f"{main.holds}, the longer text; could also be a pair with {other.name}"
+    is_told = is_text_name(main.name) and not is_text_name(other.name)
+    how = "named as texts are" if is_told else "the longer text"
+    how = "whose words have tags" if main is words else how
+    return main, f"{main.holds}, {how}; could also be a pair with {other.name}"
 
 
 def names_of(columns: Columns) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
 
 
-def choose_labels(columns: Columns) -> list[Column]:
-    """The columns to predict; facts about a text, and numbers, only where there is nothing else."""
-    labels = [c for c in columns if c.role in ("class", "number", "list") and c.name]
-    told = [c for c in labels if not is_named(c, "facts") or is_label_name(c.name)]
-    told = without_copies(told)
-    named = [c for c in told if is_label_name(c.name) or names_a_scale(c)]
-    main = [c for c in told if c.role != "number" or c in named]
-    return main or told or labels
+def choose_labels(columns: Columns) -> tuple[list[Column], LeftOut]:
+    """The columns to predict, and why others are left out.
+
+    Facts about a text, and whole numbers that count something, only where there is nothing else.
+    """
+    labels = [c for c in columns if c.role in LABEL_ROLES and c.name]
+    told = without_copies([c for c in labels if not is_fact(c)])
+    main = [c for c in told if not may_count(c)]
+    chosen = main or told or labels
+    left_out = LeftOut()
+    for column in (c for c in labels if c not in chosen):
+        twin = next((c.name for c in chosen if has_same_classes(c, column)), "")
+        reason = FACT if is_fact(column) else COUNTS
+        left_out.append((column, f"the classes of {twin} in other words" if twin else reason))
+    return chosen, left_out
+
+
+def is_fact(column: Column) -> bool:
+    return is_named(column, "facts") and not is_label_name(column.name)
+
+
+def may_count(column: Column) -> bool:
+    """Whether its values are many whole numbers, with no name that says what they measure."""
+    has_name = is_label_name(column.name) or names_a_scale(column)
+    return column.role == "number" and column.is_whole and not has_name
 
 
 def names_a_scale(column: Column) -> bool:
@@ -193,26 +224,39 @@ def tagging(words: Column, tags: Column) -> Decision:
     return Decision("tagging", (words.name,), (tags.name,), about, why=why)
 
 
-def by_role(texts: Columns, column: Column, reasons: Mapping[str, str]) -> Decision:
+def by_role(texts: Columns, reason: str, column: Column) -> Decision:
     """The task of a class, a number or a list over one text or a pair."""
     kind, others = kind_of(column, is_pair=len(texts) == 2)
-    keys = Entry()
-    if column.role == "class" and column.has_missing_words:
-        keys["labels"] = [f"{number:g}" for number in sorted(set(column.numbers))]
-    if column.role == "list" and column.separator:
-        keys["separator"] = column.separator
-    if column.role != "list" and column.has_commas:
-        keys["decimal"] = ","
-    could = f"; could also be {' or '.join(others)}" if others else ""
+    keys, maybe = Entry(), dict[str, tuple[object, str]]()
     missing = len(column.values) - len(column.filled)
-    gaps = f"; {missing:,} of {len(column.values):,} rows have none" if missing else ""
+    share = f"{missing:,} of {len(column.values):,}"
+    if column.role == "list":
+        keys |= {"separator": column.separator} if column.separator else {}
+        keys |= {"empty": "no_labels"} if empty_means_none(column) else {}
+    elif column.has_commas:
+        keys["decimal"] = ","
+    if column.role == "class" and column.numbers and column.has_missing_words:
+        keys["labels"] = [f"{number:g}" for number in sorted(set(column.numbers))]
+    if column.role == "class" and (skew := describe_skew(column.counts)):
+        maybe["class_weights"] = "balanced", f"{skew}; this makes classes count alike in the loss"
+    if column.role == "list" and missing and "empty" not in keys:
+        maybe["empty"] = "no_labels", "where an empty cell means that there is none of the labels"
+    could = f"; could also be {' or '.join(others)}" if others else ""
+    gaps = f"; {share} rows have none" if missing and "empty" not in keys else ""
     why = {
-        **reasons,
+        "text": reason,
         "label": f"{column.holds}{gaps}{could}",
-        "decimal": "numbers like 2,5",
+        "empty": f"{share} cells are empty: none of the labels; `missing` leaves these rows out",
+        "decimal": "numbers like 2,5 or 1.234,56",
         "labels": "other values mean that there is none",
     }
-    return Decision(kind, names_of(texts), (column.name,), column.holds, keys, why)
+    return Decision(kind, names_of(texts), (column.name,), column.holds, keys, why, maybe)
+
+
+def empty_means_none(column: Column) -> bool:
+    """Whether an empty cell of a list says that there is no label: many are, and no list is."""
+    empty = len(column.values) - len(column.filled)
+    return empty >= max(1, FEW_EMPTY * len(column.values)) and all(column.items)
 
 
 def kind_of(column: Column, *, is_pair: bool) -> tuple[str, list[str]]:
@@ -222,7 +266,7 @@ def kind_of(column: Column, *, is_pair: bool) -> tuple[str, list[str]]:
     if column.role == "list":
         return "multilabel", ["a classification of the whole field"] if column.is_repeated else []
     if not column.numbers or different <= 2:
-        return classes, []
+        return classes, ["a multilabel with separator: ' '"] if column.may_be_words else []
     if column.role == "number" or (is_pair and different > MANY_VALUES):
         return scale, [f"a {classes}"] if different <= MANY_LABELS else []
     low, high = floor(min(column.numbers)), ceil(max(column.numbers))

@@ -1,4 +1,4 @@
-"""What makes scores doubtful before anything is trained: leaks, and labels that look wrong."""
+"""What makes scores doubtful before anything is trained: leaks, few rows, doubtful labels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mops.data.dataset import RowsRead
 
 TRAIN = "train"
+FEW_ROWS = 300  # for training and validation: a tenth of them tells plans apart only by accident
+SKEWED = 10  # times as many rows of one class as of another
 Content = tuple[str, ...]  # of a row: its normalised texts
 Splits = Mapping[str, Mapping[str, "RowsRead"]]  # task -> split -> rows
 
@@ -49,12 +51,20 @@ def find_leaks(splits: Splits) -> Iterator[str]:
                 )
 
 
+def describe_skew(counts: Mapping[str, int]) -> str:
+    """How far the classes are from equally many rows; empty where they are near enough."""
+    common, rare = (pick(counts, key=counts.__getitem__, default="") for pick in (max, min))
+    if len(counts) < 2 or counts[common] < SKEWED * counts[rare]:
+        return ""
+    return f"{counts[common]:,} rows are {common!r}, {counts[rare]:,} {rare!r}"
+
+
 def refuse_leaks(leaks: Iterable[str]) -> None:
-    """For --strict."""
+    """For `strict`."""
     if told := list(dict.fromkeys(leaks)):
         raise GuardError(
-            f"--strict: rows that are scored are also trained on: {'; '.join(told)}; remove them "
-            "from the training files, or leave out --strict"
+            f"strict: rows that are scored are also trained on: {'; '.join(told)}; remove them "
+            "from the training files, or leave out `strict`"
         )
 
 

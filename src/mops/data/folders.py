@@ -5,15 +5,15 @@ A new known data set is a new line in known_data_sets.yaml.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mops.data.columns import KNOWN, LABELS, SPLIT_WORDS, TEXTS
 from mops.data.dataset import SPLITS
 from mops.data.decisions import Entry
-from mops.data.inference import Files, Proposal, infer_set
-from mops.data.tables import TAGGED_ENDINGS, open_table
+from mops.data.inference import Files, Proposal, infer_set, to_name
+from mops.data.tables import TAGGED_ENDINGS, is_table, open_table
 from mops.errors import DataError, UsageError
 
 Names = Sequence[str]  # of columns, the preferred one first; a pair is written "one|other"
@@ -73,8 +73,8 @@ def recognise(folder: str | Path, unusable: list[str] | None = None) -> dict[str
     root = Path(folder).resolve()
     if not root.is_dir():
         raise DataError(
-            f"data folder {folder} does not exist or is a file; allowed: a folder with data files; "
-            "correct --data"
+            f"data folder {folder} does not exist; allowed: a folder with data files, or a data "
+            "file; correct its name"
         )
     sets: list[tuple[Files, Sequence[KnownTask]]] = []
     for prefix, tasks in FILE_SETS.items():
@@ -123,47 +123,87 @@ def _find_files(folder: Path, splits: Mapping[str, Iterable[str]], prefix: str =
 
 TABLES = (*ENDINGS, *TAGGED_ENDINGS)
 PART = re.compile(r"[-_.]?(part|shard|chunk)[-_.]?\d+$|[-_.]\d+-of-\d+(-[0-9a-f]{16})?$")
+FEW_TEXTS = 3  # files of a folder that are looked into
 NO_DATA = (".md", ".yaml", ".yml")  # what describes a folder
 Skipped = list[tuple[Path, str]]  # what is left out, and why
 
 
-def infer_tasks(folder: str | Path) -> tuple[dict[str, Proposal], list[str]]:
-    """The known tasks of a folder, and one or more for every other set of files in it.
+def infer_tasks(source: str | Path) -> tuple[dict[str, Proposal], list[str]]:
+    """The tasks of a data file, or those of a folder: the known ones, and one or more for every
+    other set of files in it.
 
     Files and sub-folders are read; a set is train, dev and test. Also `file: reason` for everything
     that is left out. Hidden files are ignored.
     """
-    root, known = Path(folder).resolve(), recognise(folder, unusable=[])
+    path = Path(source).resolve()
+    if path.is_file():
+        return _infer_sets(path.parent, {path.stem: {"train": str(path)}}, {}, {}, [])
+    known = recognise(source, unusable=[])
     tasks = {name: Proposal(entry, {"": "a known data set"}) for name, entry in known.items()}
     read = {Path(str(e[split])): n for n, e in known.items() for split in SPLITS if split in e}
-    paths = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern))]
-    shown = [path for path in paths if not re.search(r"(^|/)\.", str(path.relative_to(root)))]
-    skipped = [(path, reason) for path in shown if (reason := _no_table(path, root, read))]
-    left = [path for path in shown if path.is_file() and path.suffix.lower() in TABLES]
-    left = [path for path in left if path not in {*read, *(path for path, _ in skipped)}]
-    sets, parts = _sets_of_files(root, left)
-    for stem, files in _complete(sets, skipped).items():
+    paths = [each for pattern in ("*", "*/*") for each in sorted(path.glob(pattern))]
+    shown = [each for each in paths if not re.search(r"(^|/)\.", str(each.relative_to(path)))]
+    lone = _folders_of_texts(shown)
+    skipped = [(each, reason) for each in shown if (reason := _no_table(each, path, read, lone))]
+    left = [each for each in shown if each.is_file() and each.suffix.lower() not in NO_DATA]
+    left = [each for each in left if each not in {*read, *(each for each, _ in skipped)}]
+    sets, parts = _sets_of_files(path, left)
+    return _infer_sets(path, _complete(sets, skipped), parts, tasks, skipped)
+
+
+def _infer_sets(
+    root: Path,
+    sets: Mapping[str, Files],
+    parts: Mapping[str, list[str]],
+    tasks: dict[str, Proposal],
+    skipped: Skipped,
+) -> tuple[dict[str, Proposal], list[str]]:
+    """The tasks with those of further sets of files, and all that is left out."""
+    for stem, files in sets.items():
         try:
             proposals, reasons = infer_set(stem, files, parts)
             skipped += [(Path(file), reason) for file, reason in reasons]
             for name, proposal in proposals:
                 long_name = name if name == stem or name not in tasks else f"{stem}-{name}"
                 why = {key: text.replace(f"{root}/", "") for key, text in proposal.why.items()}
-                tasks[free_name(long_name, tasks)] = Proposal(proposal.entry, why)
+                tasks[free_name(long_name, tasks)] = replace(proposal, why=why)
         except (UsageError, OSError) as error:
             whole = [part for path in files.values() for part in (path, *parts.get(path, ()))]
             skipped += [(Path(path), str(error)) for path in whole]
     return tasks, _grouped(root, skipped)
 
 
-def _no_table(path: Path, root: Path, read: Mapping[Path, str]) -> str:
-    """Why a path is left out without looking into it; empty for others."""
+def _folders_of_texts(paths: Iterable[Path]) -> set[Path]:
+    """Folders whose files are texts without columns, as one folder for each class has them."""
+    files: dict[Path, list[Path]] = defaultdict(list)
+    for path in filter(Path.is_file, paths):
+        files[path.parent].append(path)
+
+    def are_texts(own: Sequence[Path]) -> bool:
+        words = {word.lower() for path in own for word in re.split("[-_.]", path.stem)}
+        is_plain = all(path.suffix.lower() == ".txt" for path in own)
+        return is_plain and len(own) >= FEW_TEXTS and words.isdisjoint(SPLIT_WORDS)
+
+    return {
+        folder
+        for folder, own in files.items()
+        if are_texts(own) and not any(map(is_table, own[:FEW_TEXTS]))
+    }
+
+
+def _no_table(path: Path, root: Path, read: Mapping[Path, str], texts: Collection[Path]) -> str:
+    """Why a path is left out before its columns are looked at; empty for others."""
     if path.is_dir():
         is_deep = path.parent != root and any(path.iterdir())
         return "a folder in a sub-folder; run mops init on it" if is_deep else ""
     if path in read or path.suffix.lower() in NO_DATA:
         return ""
-    if path.suffix.lower() not in TABLES:
+    if path.parent in texts:
+        return (
+            "a file for each text; write them into one csv with a column for the text and one for "
+            "its class, for example the name of the folder"
+        )
+    if path.suffix.lower() not in TABLES and not is_table(path):
         return "not a table; unpack it or export it as csv, tsv, jsonl or parquet"
     is_set = path.parent != root or bool(known_folder(root))
     beside = {name for file, name in read.items() if file.parent == path.parent and is_set}
@@ -230,12 +270,14 @@ def _sets_of_files(
     sets: dict[str, Files] = defaultdict(dict)
     parts: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        stem = PART.sub("", path.stem)
+        is_named = path.suffix.lower() in TABLES  # else its ending may be a split: eng.train
+        name_left = path.stem if is_named else path.name
+        stem = PART.sub("", name_left)
         words = re.split("[-_.]", stem if path.parent == root else f"{path.parent.name}-{stem}")
         splits = [word for word in words if word.lower() in SPLIT_WORDS]
         name = "-".join(word for word in words if word not in splits) or root.name
         split = SPLIT_WORDS[splits[-1].lower()] if splits else "train"
-        if split in sets[name] and stem != path.stem:
+        if split in sets[name] and stem != name_left:
             parts[sets[name][split]].append(str(path))
             continue
         name = str(path.relative_to(root)) if split in sets[name] else name
@@ -245,5 +287,5 @@ def _sets_of_files(
 
 def free_name(stem: str, taken: Mapping[str, Proposal]) -> str:
     """The stem as a valid task name, with a number when it is taken."""
-    name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "task"
+    name = to_name(stem)
     return name if name not in taken else free_name(f"{name}-2", taken)

@@ -17,9 +17,9 @@ from typing import Any
 from mops.config.training import TaskEntry
 from mops.data.columns import SPLIT_WORDS
 from mops.data.dataset import SPLITS
-from mops.data.decisions import Entry
+from mops.data.decisions import LABEL_ROLES, Entry
 from mops.data.folders import free_name
-from mops.data.inference import Proposal, infer_set, read_sample
+from mops.data.inference import Proposal, infer_set, read_sample, to_name
 from mops.data.starter import starter
 from mops.data.tables import HUB
 from mops.errors import DataError, RecipeError, nearest
@@ -28,9 +28,14 @@ from mops.tasks import NAME
 
 FOLDER = "mops-data"  # in the current folder
 DIGEST_LENGTH = 12
-LABEL_ROLES = ("class", "number", "list")
 MISSING_TYPES = ("NAType", "NaTType")  # of pandas
 Frame = Any  # what `read_frame` reads
+
+
+def frame_columns(frame: Frame) -> tuple[str, ...]:
+    """The columns of a DataFrame or a Dataset, which has them without a row; else none."""
+    names = getattr(frame, "columns", getattr(frame, "column_names", ()))
+    return tuple(map(str, names))
 
 
 def read_frame(frame: Frame, what: str = "the table") -> list[dict[str, Any]]:
@@ -68,6 +73,8 @@ def to_plain(value: Any) -> Any:
         return to_plain(value.tolist())
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):  # in one order, so that equal tables are equal files
+        value = sorted(value, key=str)
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return str(value)
@@ -104,9 +111,23 @@ def frame_tasks(data: Any, folder: str | Path = FOLDER) -> dict[str, Entry]:
         proposals, reasons = propose(name, entry)
         skipped += reasons
         tasks |= {free_name(own, tasks): proposal for own, proposal in proposals}
+    refuse_twins(tasks)
     if place:
         write_text(place / "mops.yaml", starter(tasks, skipped, place))
     return {name: proposal.entry for name, proposal in tasks.items()}
+
+
+def refuse_twins(tasks: Mapping[str, Proposal]) -> None:
+    """Refuse two tasks whose entries are equal: the label would be learnt twice."""
+    names: dict[str, str] = {}
+    for name, proposal in tasks.items():
+        other = names.setdefault(repr(sorted(proposal.entry.items())), name)
+        if other != name:
+            label = label_name(proposal.entry)
+            raise DataError(
+                f"tasks {other!r} and {name!r} both learn the column {label!r} of the same table; "
+                "leave out one, or name another column as its `label`"
+            )
 
 
 def to_entries(data: Any) -> dict[str, Entry]:
@@ -174,7 +195,7 @@ def propose(name: str, entry: Entry) -> tuple[list[tuple[str, Proposal]], list[s
     given = {key: value for key, value in entry.items() if key not in SPLITS}
     for key in (key for key in given if key not in TaskEntry.model_fields):
         raise RecipeError(
-            f"task {name or 'of the table'!r}: unknown key {key!r}; allowed: "
+            f"{where(name)}: unknown key {key!r}; allowed: "
             f"{', '.join(TaskEntry.model_fields)}.{nearest(key, TaskEntry.model_fields)}"
         )
     if {"type", "text", "label"} <= given.keys():
@@ -188,21 +209,36 @@ def propose(name: str, entry: Entry) -> tuple[list[tuple[str, Proposal]], list[s
             given = {"label": column, **given}
         proposals, reasons = infer_set(name, files, {}, given)
     except DataError as error:
-        raise DataError(f"task {name!r}: {error}; say `type`, `text` and `label`") from error
-    left_out = [f"{file}: {reason}" for file, reason in reasons]
+        raise DataError(f"{where(name)}: {error}; say `type`, `text` and `label`") from error
+    left_out = [f"{Path(file).name}: {reason}" for file, reason in reasons]
     if not proposals or any(file != files["train"] for file, _ in reasons):
-        raise DataError(f"task {name!r}: {'; '.join(left_out)}")
+        raise DataError(f"{where(name)}: {'; '.join(left_out)}")
     named = [(label_name(proposal.entry), proposal) for _, proposal in proposals]
-    own = [proposal for label, proposal in named if free_name(label, {}) == name]
-    if name and (own or len(named) == 1):
-        return [(name, own[0] if own else named[0][1])], left_out
-    return named, left_out
+    return ([(name, one_of(name, named))] if name else named), left_out
+
+
+def one_of(name: str, named: Sequence[tuple[str, Proposal]]) -> Proposal:
+    """The task whose label column has the name, or the only one."""
+    for label, proposal in named:
+        if to_name(label) == name or len(named) == 1:
+            return proposal
+    labels = [label for label, _ in named]
+    raise DataError(
+        f"task {name!r}: no label column has this name; found {', '.join(labels)}."
+        f"{nearest(name, labels)} Name the task as its column, say `label`, or give the table "
+        "without a name to predict all of them"
+    )
+
+
+def where(name: str) -> str:
+    """The task in a message."""
+    return f"task {name!r}" if name else "the table"
 
 
 def find_label(name: str, file: str) -> str:
     """The column that has the name of the task, if it can be a label."""
     columns = read_sample(file).columns
-    own = (c.name for c in columns if free_name(c.name, {}) == name and c.role in LABEL_ROLES)
+    own = (c.name for c in columns if to_name(c.name) == name and c.role in LABEL_ROLES)
     return next(own, "")
 
 

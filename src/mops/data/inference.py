@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import cast
 
 from mops.config.training import TaskEntry
-from mops.data.columns import KNOWN, NUMBER, SPLIT_WORDS, Column, is_label_name, is_text_name
+from mops.data.columns import KNOWN, SPLIT_WORDS, Column, is_label_name, is_text_name
 from mops.data.dataset import (
     SPLITS,
     UNLABELLED,
@@ -24,14 +24,17 @@ from mops.data.dataset import (
 from mops.data.decisions import Columns, Decision, Entry, choose_texts, decide
 from mops.data.readers import open_text
 from mops.data.tables import (
-    JSON_ENDINGS,
+    HUB,
     TAGGED_ENDINGS,
     DataTable,
+    existing,
+    is_json,
     open_table,
     tagged_names,
     words_width,
 )
 from mops.errors import DataError, RecipeError, UsageError, nearest
+from mops.kinds.classes import are_numbers
 from mops.tasks import KINDS
 from mops.yaml_io import to_value
 
@@ -44,10 +47,16 @@ NEW_NAMES = {"text": "text", "class": "label", "list": "label", "number": "score
 
 @dataclass(frozen=True)
 class Proposal:
-    """The entry of a task in a recipe, and a comment on each of its keys ("" on the task)."""
+    """The entry of a task in a recipe, and a comment on each of its keys ("" on the task).
+
+    `maybe` has keys that may help, with their comments; `rows` is the number of rows that training
+    and validation divide, where all were read.
+    """
 
     entry: Entry
     why: Mapping[str, str] = field(default_factory=dict)
+    maybe: Mapping[str, tuple[object, str]] = field(default_factory=dict)
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,13 @@ class Sample:
 
 def read_sample(file: str) -> Sample:
     """The columns of a file by its first rows, or by rows from all of it."""
-    if Path(file).suffix.lower() in (*JSON_ENDINGS, *TAGGED_ENDINGS, ".parquet"):
+    ending = Path(file).suffix.lower()
+    if file.startswith(HUB) or ending in (*TAGGED_ENDINGS, ".parquet"):
         return take_rows(file)
-    if width := words_width(open_text(Path(file))):
+    lines = open_text(existing(Path(file)))
+    if is_json(ending, lines.first_line()):
+        return take_rows(file)
+    if width := words_width(lines):
         return take_rows(file, tagged_names(width))
     sample = take_rows(file)
     if has_header(sample.columns):
@@ -173,34 +186,42 @@ def infer_set(
         raise DataError("there is no training file beside it")
     sample = read_sample(train)
     text, label = (known_columns(given.get(key, ()), sample) for key in ("text", "label"))
-    decisions = decide(sample.columns, text, label)
+    decisions, left_out = decide(sample.columns, text, label)
     if not decisions:
         texts = choose_texts(sample.columns)[0]
         missing = "no label column" if texts else "no text column"
         raise DataError(f"{missing}; its columns: {sample.about}")
     keys, why = file_keys(sample, files, [train, *parts.get(train, ())])
     used = {name for decision in decisions for name in (*decision.text, *decision.label)}
-    others = [c.about for c in sample.columns if c.name not in {*used, keys.get("split_column")}]
+    used |= {str(keys.get("split_column")), *(column.name for column, _ in left_out)}
+    others = [column.about for column in sample.columns if column.name not in used]
     why[""] = f"other columns: {'; '.join(others)}" if others else ""
-    further, skipped = other_files(
-        sample, decisions, {s: f for s, f in files.items() if f != train}
-    )
+    rest = {split: file for split, file in files.items() if file != train}
+    further, skipped = other_files(sample, decisions, rest)
     skipped += [
         (part, f"a further part of the {split} rows")
         for split, file in further.items()
         for part in parts.get(file, ())
     ]
+    skipped += [
+        (train, f"column {column.about}: {reason}; a task with this `label` would predict it")
+        for column, reason in left_out
+    ]
     proposals = []
     for decision in decisions:
         column = "+".join(decision.label)
+        own = name if len(decisions) == 1 else column
         try:
             entry = to_entry(decision) | keys | further | dict(given)
-            why |= {k: w for k, w in decision.why.items() if k not in given}
-            proposal = finish(entry, why, sample, entry["type"] in RANGED)
-            proposals.append((name if len(decisions) == 1 else column, proposal))
+            proposals.append((own, finish(to_name(own), entry, why, decision, sample, given)))
         except UsageError as error:
             skipped.append((train, f"column {column}: {error}"))
     return proposals, skipped
+
+
+def to_name(words: str) -> str:
+    """Words as a valid name of a task."""
+    return re.sub(r"[^a-z0-9_-]+", "-", words.lower()).strip("-_") or "task"
 
 
 def known_columns(names: object, sample: Sample) -> tuple[str, ...]:
@@ -250,17 +271,24 @@ def other_files(
     return kept, skipped
 
 
-def finish(entry: Entry, why: Mapping[str, str], sample: Sample, needs_range: bool) -> Proposal:
+def finish(
+    name: str,
+    entry: Entry,
+    why: Mapping[str, str],
+    decision: Decision,
+    sample: Sample,
+    given: Collection[str],
+) -> Proposal:
     """The entry with its range and splits, after its rows were read as `mops check` reads them."""
-    entry, why = dict(entry), dict(why)
-    if needs_range and "range" not in entry:
+    why = {**why, **{key: told for key, told in decision.why.items() if key not in given}}
+    if entry["type"] in RANGED and "range" not in entry:
         entry["range"] = find_range(entry)
         why["range"] = "the lowest and the highest value, rounded"
     if not {"validation", "split"} & entry.keys():
         entry["split"] = 0.1
         why["split"] = "no validation file"
     try:
-        read_all(entry, sample)
+        read_all(name, entry, sample)
         problem = ""
     except DataError as error:
         if "on_bad_row" in entry:
@@ -268,16 +296,19 @@ def finish(entry: Entry, why: Mapping[str, str], sample: Sample, needs_range: bo
         problem = str(error)
     if problem:
         entry["on_bad_row"] = "skip"
-        read_all(entry, sample)
+        read_all(name, entry, sample)
         why["on_bad_row"] = problem.partition(";")[0]
+    rows = None if sample.how or "split" not in entry else len(sample.columns[0].values)
     order = {key: n for n, key in enumerate(TaskEntry.model_fields)}
-    return Proposal(dict(sorted(entry.items(), key=lambda item: order[item[0]])), why)
+    entry = dict(sorted(entry.items(), key=lambda item: order[item[0]]))
+    maybe = {key: told for key, told in decision.maybe.items() if key not in entry}
+    return Proposal(entry, why, maybe, rows)
 
 
-def read_all(entry: Entry, sample: Sample) -> None:
+def read_all(name: str, entry: Entry, sample: Sample) -> None:
     """Read all rows of the task; an error says what is wrong with them."""
-    value = to_value(TaskEntry, entry, where="entry", error=RecipeError)
-    task = value.task("task")
+    value = to_value(TaskEntry, entry, where=f"task {name!r}", error=RecipeError)
+    task = value.task(name)
     if not sample.how:
         read_task(value, task, SPLITS)
         return
@@ -297,7 +328,7 @@ def find_range(entry: Entry) -> list[int]:
     for split, table in open_splits(value):
         for record in table.records():
             text = record.values.get(str(value.label), "")
-            if NUMBER.fullmatch(text) and (split, text) != ("test", UNLABELLED):
+            if are_numbers([text]) and (split, text) != ("test", UNLABELLED):
                 numbers.append(float(text))
     return [floor(min(numbers)), ceil(max(numbers))]
 

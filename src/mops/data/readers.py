@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from mops.errors import DataError
 
+UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+
 
 @dataclass(frozen=True)
 class TextSource:
@@ -44,7 +46,8 @@ class TextSource:
         if found:
             raise DataError(
                 f"{self.name}:{number}: not UTF-8 text, found {found}; only UTF-8 is read; export "
-                f"it again, or convert it with `iconv -f latin-1 -t utf-8 {self.name} > new-file`"
+                'it again (in Excel as "CSV UTF-8"), or convert it, if it comes from Windows, with '
+                f"`iconv -f cp1252 -t utf-8 {self.name} > new-file`"
             )
         return text
 
@@ -63,7 +66,7 @@ def open_text(path: Path | None) -> TextSource:
     if path and path.is_file():
         place = path.absolute()  # other processes, in other folders, can open it too
         with place.open("rb") as stream:
-            is_utf_16 = stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            is_utf_16 = stream.read(2) in UTF_16
         return TextSource(str(path), lambda: _from_utf_16(place) if is_utf_16 else place.open("rb"))
     content = path.read_bytes() if path else sys.stdin.buffer.read()
     return TextSource(str(path or "stdin"), lambda: io.BytesIO(content))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mops.data.dataset import SPLITS
+from mops.data.doubts import FEW_ROWS
 from mops.data.inference import Proposal
 from mops.data.tables import HUB
 from mops.plans.catalog import DEFAULT, FIRST_LOOK
@@ -28,6 +29,9 @@ plan: {DEFAULT}               # `mops plans` lists the others: {", ".join(FIRST_
 #   per_task_batch_size: 16
 #   learning_rate: 5.0e-5    # of the encoder
 """
+FOLDS = """\
+#   folds: 5                 # for few rows ({task} has {rows}): all are judged, in five trainings
+"""
 
 
 def starter(tasks: Mapping[str, Proposal], skipped: Sequence[str], folder: Path) -> str:
@@ -39,9 +43,16 @@ def starter(tasks: Mapping[str, Proposal], skipped: Sequence[str], folder: Path)
             shown = value if key not in SPLITS else relative(value, folder.resolve())
             line = f"    {key}: {json.dumps(shown, ensure_ascii=False)}"
             lines.append(commented(line, proposal.why.get(key, "")))
+        for key, (value, why) in proposal.maybe.items():
+            lines.append(commented(f"    # {key}: {json.dumps(value, ensure_ascii=False)}", why))
     if skipped:
         lines += ["  # left out:\n", *(commented("  #  ", reason, "") for reason in skipped)]
-    return "".join([HEAD, *lines, TAIL])
+    lines.append(TAIL)
+    few = [(proposal.rows, name) for name, proposal in tasks.items() if proposal.rows is not None]
+    rows, name = min(few, default=(FEW_ROWS + 1, ""))
+    if rows <= FEW_ROWS and not any("validation" in proposal.entry for proposal in tasks.values()):
+        lines.append(FOLDS.format(task=name, rows=rows))
+    return HEAD + "".join(lines)
 
 
 def relative(value: object, folder: Path) -> object:

@@ -10,10 +10,11 @@ from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from mops.data.readers import TextSource, find_dialect, open_text, whole
+from mops.data.readers import UTF_16, TextSource, find_dialect, open_text, whole
 from mops.errors import DataError, nearest
 
 HUB = "hub:"
+TEXT_ENDINGS = (".tsv", ".csv", ".txt")
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -55,7 +56,7 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     text = str(source)
     if text.startswith(HUB):
         return _hub(text)
-    path = None if text == "-" else _existing(Path(source))
+    path = None if text == "-" else existing(Path(source))
     ending = path.suffix.lower() if path else ""
     if path and ending == ".parquet":
         return _parquet(path)
@@ -64,12 +65,35 @@ def open_table(source: str | Path, wanted: Columns = (), *, names: Columns = ())
     _refuse_empty(lines.name, bool(first))
     if ending in TAGGED_ENDINGS or (names and words_width(lines)):
         return _tagged(lines, names)
-    if ending in JSON_ENDINGS or (path is None and first.lstrip().startswith(("{", "["))):
+    if is_json(ending, first):
         return _json(lines, wanted)
     return _delimited(lines, wanted, names)
 
 
-def _existing(path: Path) -> Path:
+def is_json(ending: str, first_line: str) -> bool:
+    """By the ending of the file, or by its content where that says nothing."""
+    looks_so = first_line.lstrip().startswith(("{", "["))
+    return ending in JSON_ENDINGS or (ending not in TEXT_ENDINGS and looks_so)
+
+
+def is_table(path: Path) -> bool:
+    """Whether the first lines of a file are rows, whatever its name says."""
+    with path.open("rb") as stream:
+        start = stream.read(2**16)
+    is_binary = b"\0" in start and not start.startswith(UTF_16)
+    if is_binary or b"\n" not in start:
+        return False
+    try:
+        if words_width(open_text(path)):
+            return True
+        table = open_table(path)
+        rows = list(islice(table.records(), 200))
+    except DataError:
+        return False
+    return len(table.columns) > 1 and sum(bool(row.problem) for row in rows) <= 0.1 * len(rows)
+
+
+def existing(path: Path) -> Path:
     if path.exists() and not path.is_dir():
         return path
     folder = path if path.is_dir() else path.parent
@@ -185,16 +209,18 @@ def _as_words(cells: Sequence[str]) -> str:
 
 def _json(lines: TextSource, wanted: Columns) -> DataTable:
     is_list = lines.first_line().lstrip().startswith("[")
-    read = partial(_json_list if is_list else _json_lines, lines)
+    key = "" if is_list else _list_key(lines)
+    read = partial(_json_list, lines, key) if is_list or key else partial(_json_lines, lines)
     first = next((value for _, value in read() if isinstance(value, dict)), None)
     if first is None:
         raise DataError(
             f"{lines.name}: no JSON object found; allowed: one object per line, or one list of "
-            'objects; write lines like {"text": "...", "label": "..."}'
+            'objects, also as {"data": [...]}; write lines like {"text": "...", "label": "..."}'
         )
     records = partial(_object_rows, read, columns := tuple(flat(first)), wanted or tuple(first))
-    if is_list:
-        return DataTable(lines.name, columns, "a JSON list", records)
+    if is_list or key:
+        form = f"the JSON list {key!r}" if key else "a JSON list"
+        return DataTable(lines.name, columns, form, records)
     return DataTable(lines.name, columns, "JSON lines", records, lines.count)
 
 
@@ -208,9 +234,30 @@ def _json_lines(lines: TextSource) -> Objects:
                 yield number, None
 
 
-def _json_list(lines: TextSource) -> Objects:
+def _list_key(lines: TextSource) -> str:
+    """The key of the rows in a file that is one object around them; empty for other files."""
+    first, *more = islice((line for line in lines.lines() if line.strip()), 2)
+    if more and not first.rstrip().endswith(("{", "[", ",")):
+        return ""  # a value on each line
     try:
-        return enumerate(json.loads("".join(lines.lines())), start=1)
+        value = json.loads("".join(lines.lines()))
+    except (ValueError, RecursionError):
+        return ""
+    parts = value.items() if isinstance(value, dict) else ()
+    inner = {key: part for key, part in parts if isinstance(part, dict | list)}
+    keys = [key for key, part in inner.items() if is_rows(part)]
+    return keys[0] if len(inner) == len(keys) == 1 else ""
+
+
+def is_rows(part: Any) -> bool:
+    return bool(part) and isinstance(part, list) and all(isinstance(row, dict) for row in part)
+
+
+def _json_list(lines: TextSource, key: str) -> Objects:
+    """The objects of a list, which is the file or the value of this key."""
+    try:
+        value = json.loads("".join(lines.lines()))
+        return enumerate(value[key] if key else value, start=1)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{lines.name}: not valid JSON: {error}; allowed: one list of objects, or one object "
@@ -229,9 +276,9 @@ def flat(value: dict[str, Any]) -> dict[str, Any]:
     return value | inner
 
 
-def row_table(source: str, rows: Sequence[dict[str, Any]]) -> DataTable:
-    """A table of rows in memory."""
-    columns = tuple(dict.fromkeys(name for row in rows for name in flat(row)))
+def row_table(source: str, rows: Sequence[dict[str, Any]], names: Columns = ()) -> DataTable:
+    """A table of rows in memory; `names` are columns that it has even without rows."""
+    columns = tuple(dict.fromkeys((*names, *(name for row in rows for name in flat(row)))))
     records = partial(_object_rows, partial(enumerate, rows, start=1), columns, ())
     return DataTable(source, columns, "rows in memory", records, lambda: len(rows))
 

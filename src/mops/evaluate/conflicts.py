@@ -106,7 +106,7 @@ def read_conflicts(path: Path) -> Conflicts:
         return to_value(Conflicts, read_json(path), where=path.name, error=UsageError)
     except UsageError as cause:
         raise UsageError(
-            f"{path} is not a measurement of conflicts: {cause}; delete it or name another --out"
+            f"{path} is not a measurement of conflicts: {cause}; delete it or name another `out`"
         ) from cause
 
 

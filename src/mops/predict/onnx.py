@@ -187,7 +187,7 @@ class ExportedBundle:
     def prepare(self, device: Device) -> Compute:
         if str(device) != "cpu":
             raise UsageError(
-                f"an exported model runs on the cpu, not on {device}; add --device cpu"
+                f"an exported model runs on the cpu, not on {device}; set the device cpu"
             )
         return self.network.compute_outputs
 

@@ -24,6 +24,7 @@ COMPARED = 4  # candidates
 FAR = 0.2  # of a similarity's range: a prediction farther from its label is called wrong
 WORST = 30  # rows of a task
 ALONE = 10  # rows per candidate that it alone gets wrong
+LONG = 12  # letters of an answer
 RANGE_PARTS = 5  # of a similarity's range
 Texts = tuple[str, ...]
 Shown = str | Sequence[Piece]  # an answer, or the text with its entities
@@ -39,6 +40,11 @@ class Example:
     loss: float  # mean over the candidates
     answers: tuple[tuple[str, Shown, bool], ...]  # candidate, answer, is it right
     only: str = ""  # the only candidate that is wrong
+
+    @property
+    def has_long_answers(self) -> bool:
+        """Whether an answer needs the whole line, as marked texts and sets of labels do."""
+        return any(not isinstance(own, str) or len(own) > LONG for _, own, _ in self.answers)
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,8 @@ class Comparison:
             bounds = np.unique(np.quantile(words, (0.25, 0.5, 0.75), method="inverted_cdf"))
             places = np.searchsorted(bounds, words)
             quarters = [words[places == n] for n in np.unique(places)]
-            spans = [f"{own.min()} to {own.max()}" for own in quarters]
+            ends = [dict.fromkeys((own.min(), own.max())) for own in quarters]
+            spans = [" to ".join(map(str, own)) for own in ends]
             yield self.table("length", "words", places, spans)
         answer, task = self.task.answer, self.task
         own = {n: answer.by_label(task, self.targets, a.values) for n, a in self.answers.items()}

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from mops.config.recipe import Recipe, to_recipe
 from mops.config.training import Count, Strict
 from mops.data.compose import change_files, compose_recipe, relative_to, set_key
-from mops.errors import RecipeError, nearest
+from mops.errors import RecipeError, UsageError, nearest
 from mops.plans.catalog import SINGLE, is_plan_file, read_plan
 from mops.surveys.expansion import Block, limit_evaluations, name_candidates, rescale
 from mops.surveys.ledger import Candidate, Round, Trial
@@ -73,12 +73,9 @@ class Survey(Strict):
         if self.evaluations is not None:
             limit_evaluations(data, self.evaluations, is_exact=self.budget is not None)
         contents, drafts = [], dict[str, Candidate]()  # by content, without names
-        for plain, given in zip(data, points, strict=True):
-            label = ", ".join(map(str, given.values()))[:60] or "of the recipe"
-            recipe = to_recipe(plain, where=f"survey, candidate {label}")
-            if self.on != "test":  # test files that do not judge are not read
-                tasks = {n: e.model_copy(update={"test": None}) for n, e in recipe.tasks.items()}
-                recipe = recipe.model_copy(update={"tasks": tasks})
+        for read, given in zip(valid_recipes(data, points), points, strict=True):
+            # Test files that do not judge are not read.
+            recipe = read if self.on == "test" else without_tests(read)
             contents.append(json.dumps(recipe.to_data(), sort_keys=True))
             drafts.setdefault(contents[-1], Candidate("", given, recipe))
         axes = [axis for block in self.blocks for axis in block.axes]
@@ -113,7 +110,7 @@ class Survey(Strict):
         return self.model_copy(update={"rounds": (*self.rounds, entry)})
 
     def with_more_seeds(self, count: int, only: Sequence[str] = ()) -> Survey:
-        names = [self.resolved("--only", name) for name in only]
+        names = [self.resolved("only", name) for name in only]
         names = names or [candidate.name for candidate in self.candidates()]
         first = 1 + max(trial.seed for trial in self.trials())
         seeds = tuple(range(first, first + count))
@@ -124,6 +121,10 @@ class Survey(Strict):
         recipe = copy.deepcopy(self.recipe)
         change_files(recipe, lambda file: str(folder.resolve() / Path(file).name))
         return self.changed(recipe=recipe)
+
+    def with_encoder(self, encoder: str) -> Survey:
+        """The same encoder at another place."""
+        return self.changed(recipe=self.recipe | {"encoder": local_folder(encoder)})
 
     def trials_of(self, entry: Round) -> list[Trial]:
         named = [c for c in self.candidates() if c.name in entry.candidates]
@@ -157,7 +158,7 @@ class Survey(Strict):
         blocks = list(self.blocks)
         for key, given in values.items():
             if key == "plan":
-                raise RecipeError("--values plan=A,B is written --plan A --plan B")
+                raise RecipeError("plans to compare are given as `plan`, not among `values`")
             # A survey may be continued from another folder.
             known = [local_folder(value) if key == "encoder" else value for value in given]
             varies = [block.varies(key) for block in blocks]
@@ -219,6 +220,31 @@ class Survey(Strict):
         return max(alone, key=alike.__getitem__, default=None)
 
 
+def without_tests(recipe: Recipe) -> Recipe:
+    tasks = {name: e.model_copy(update={"test": None}) for name, e in recipe.tasks.items()}
+    return recipe.model_copy(update={"tasks": tasks})
+
+
+def valid_recipes(
+    data: Sequence[dict[str, Any]], points: Sequence[Mapping[str, Any]]
+) -> list[Recipe]:
+    """The recipes of all points; a wrong one is named by the settings that others do not have."""
+    recipes, errors = [], dict[int, str]()
+    for number, plain in enumerate(data):
+        try:
+            recipes.append(to_recipe(plain, where="survey"))
+        except UsageError as error:
+            errors[number] = str(error).removeprefix("survey: ")
+    if not errors:
+        return recipes
+    number, told = next(iter(errors.items()))
+    own = {k: v for k, v in points[number].items() if any(p.get(k) != v for p in points)}
+    is_common = len(errors) == len(data) and len(set(errors.values())) == 1
+    words = ", ".join(f"{k}={v.get('name') if isinstance(v, dict) else v}" for k, v in own.items())
+    who = "" if is_common or not words else f", candidate {words[:100]}"
+    raise RecipeError(f"survey{who}: {told}")
+
+
 def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     """The survey in a YAML file. `recipe` is the base of a file that names none."""
     file = Path(path)
@@ -226,7 +252,7 @@ def read_survey(path: str | Path, recipe: Recipe | None = None) -> Survey:
     if not {"axes", "blocks"} & set(data):
         raise RecipeError(
             f"{file} is no survey: it has neither `axes` (dotted key: [values]) nor `blocks` of "
-            "these; a recipe is named with --config"
+            "these; a recipe is given as `config`"
         )
     return to_survey({"name": file.stem, **data}, recipe, folder=file.parent, where=str(file))
 
@@ -265,7 +291,7 @@ def base_recipe(given: Any, recipe: Recipe | None, folder: Path, where: str) -> 
     if given is not None:
         raise RecipeError(f"{where}: `recipe` is a file or a mapping; found {given!r}")
     if recipe is None:
-        raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give --data")
+        raise RecipeError(f"{where}: no `recipe` is named; name a recipe file, or give data")
     return recipe.to_data()
 
 

@@ -197,7 +197,7 @@ def ray_session(address: str | None = None, cpus: float = 1) -> Iterator[Any]:
             ray.init(**place, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as cause:
         raise UsageError(
-            f"no Ray cluster at {address!r}: {cause}; start one or leave --address out"
+            f"no Ray cluster at {address!r}: {cause}; start one or leave out `address`"
         ) from cause
     try:
         largest = max((node["Resources"].get("CPU", 0) for node in ray.nodes()), default=0)

@@ -42,7 +42,7 @@ def regime_survey(recipe: Recipe, plans: Sequence[str], seeds: int) -> Survey:
 def first_regimes(recipe: Recipe) -> list[str]:
     """The plan of a recipe and its neighbours."""
     if not isinstance(recipe.plan, str):
-        raise PlanError("a plan file has no letters to search; give a short form with --plan")
+        raise PlanError("a plan file has no letters to search; give a short form")
     return [recipe.plan, *neighbours(recipe.plan)]
 
 

@@ -158,7 +158,7 @@ def data_digest(file: str) -> str:
         return file_digest(file) or file  # a data set on a hub is its name
     except OSError as cause:
         raise DataError(
-            f"{file} cannot be read: {cause.strerror}; name the folder of the data with --data"
+            f"{file} cannot be read: {cause.strerror}; name the folder of the data as `data`"
         ) from cause
 
 
@@ -219,7 +219,7 @@ class Ledger:
                 f"{self.folder} has {len(others)} trainings of this survey with other data, "
                 f"another encoder or other code of mops ({describe_code(self, others)}); they do "
                 "not compare with new ones: put back what has changed, train all of them anew with "
-                "`mops survey --retrain`, or name another folder with --out"
+                "`retrain`, or name another folder as `out`"
             )
 
     def with_ids(self, trials: Iterable[Trial]) -> list[Trial]:

@@ -117,7 +117,7 @@ def read_pack(file: Path, folder: Path) -> None:
     if holds(folder, "survey.yaml", kind="survey"):
         stored = without_machine((folder / "survey.yaml").read_bytes(), places_of(folder))
         if stored != contents["survey.yaml"]:
-            raise UsageError(f"{folder} holds another survey; name another folder with --out")
+            raise UsageError(f"{folder} holds another survey; name another folder as `out`")
         contents = {name: data for name, data in contents.items() if not (folder / name).exists()}
     for name, data in contents.items():
         with atomic_write(folder / name) as draft:

@@ -14,9 +14,11 @@ import torch
 from mops.config.recipe import Recipe
 from mops.config.training import SUM
 from mops.data.batches import split_batches
+from mops.data.compose import given_recipe
 from mops.data.dataset import dataset_key, read_dataset, shared_files
 from mops.data.schedule import Schedule, plan_steps
 from mops.errors import MopsError, RecipeError, RunError
+from mops.files import to_path
 from mops.model.network import Network
 from mops.model.pretrained import load_pretrained
 from mops.model.sources import find_encoder
@@ -124,7 +126,7 @@ def own_bytes(run: PlannedRun) -> int:
 
 @restored_threads()
 def train_many(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[Recipe | str | Path],
     outs: Sequence[str | Path],
     watcher: Watcher | None = None,
     labels: Sequence[Label] | None = None,
@@ -135,14 +137,14 @@ def train_many(
     Each folder gets what `train` writes into it. A run that fails returns its error and the others
     continue; the same call resumes interrupted runs. `labels` name the runs in trackers.
     """
-    watcher, folders = watcher or Watcher(), [Path(out) for out in outs]
+    watcher, folders = watcher or Watcher(), [to_path(out, "out") for out in outs]
     if not len(recipes) == len(folders) == len(set(folders)):
         raise RecipeError(
             f"{len(recipes)} recipes and {len(set(folders))} different folders; "
             "every recipe needs a folder of its own"
         )
     names: Sequence[Label | None] = labels or [None] * len(folders)
-    ready = prepare_many(recipes, watcher)
+    ready = prepare_many([given_recipe(recipe) for recipe in recipes], watcher)
     runs = [PlannedRun(*facts, until) for facts in zip(ready, folders, names, strict=True)]
     for run in runs:
         if reason := batching_obstacle(run.ready.recipe, run.ready.device):

@@ -78,7 +78,7 @@ def load(path: Path, learner: Learner, key: str) -> TrainerState:
         raise RecipeError(
             f"{path.parent.parent} was started on other data, with another encoder (weights, "
             "tokenizer or config) or by an older mops; put the files back as they were or name "
-            "another folder with --out"
+            "another folder as `out`"
         )
     state = read_progress(path, facts["progress"])
     for chooser, (_, step) in state.best.items():

@@ -14,13 +14,14 @@ from torch import Tensor
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData, make_batch, tokenise
+from mops.data.compose import given_recipe
 from mops.data.dataset import encode_targets
 from mops.data.schedule import generator
 from mops.errors import PlanError, RecipeError, UsageError
 from mops.evaluate.conflicts import Answers, Conflicts, Targets, judge, read_conflicts
 from mops.evaluate.metrics import Values
 from mops.evaluate.statistics import LEVEL
-from mops.files import write_text
+from mops.files import to_path, write_text
 from mops.kinds.answers import CLASS
 from mops.kinds.classes import are_numbers
 from mops.model.network import Network
@@ -41,7 +42,7 @@ Halves = Mapping[str, tuple[Batch, Batch]]  # two independent batches of each ta
 
 @restored_threads()
 def conflicts(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     out: str | Path | None = None,
     *,
     steps: int = 200,
@@ -49,10 +50,11 @@ def conflicts(
     watcher: Watcher | None = None,
 ) -> Conflicts:
     """Train for some steps and measure where gradients disagree; `out` gets conflicts.json."""
+    recipe = given_recipe(recipe)
     check_request(recipe, steps, every)
-    path = None if out is None else Path(out) / "conflicts.json"
+    path = None if out is None else to_path(out, "out") / "conflicts.json"
     if path and path.parent.is_file():
-        raise UsageError(f"{out} is a file; name a folder with --out")
+        raise UsageError(f"{out} is a file; name a folder as `out`")
     watcher = watcher or Watcher()
     changes = {"max_steps": steps, "stages": (), "task_steps": {}}
     training = recipe.training.model_copy(update=changes)
@@ -83,18 +85,18 @@ def check_request(recipe: Recipe, steps: int, every: int) -> None:
     if len(recipe.tasks) < 2:
         raise RecipeError(
             f"conflicts are measured between tasks, and there is only {', '.join(recipe.tasks)}; "
-            "name two or more with --tasks, or add one under `tasks`"
+            "name two or more as `tasks`, or add one to the recipe"
         )
     untrained = [name for name in recipe.tasks if not recipe.training.learns(name)]
     if untrained:
         raise RecipeError(
             f"{', '.join(untrained)}: not trained (training.train_tasks, loss_weights), so its "
-            "gradients mean nothing; leave it out with --tasks"
+            "gradients mean nothing; leave it out of `tasks`"
         )
     if every < 1 or steps < FEWEST * every:
         raise UsageError(
             f"{steps} steps, measured every {every}: at least {FEWEST} measured steps are needed "
-            f"and `every` is 1 or more; take --steps {FEWEST * max(every, 1)} or a smaller --every"
+            f"and `every` is 1 or more; take {FEWEST * max(every, 1)} steps or a smaller `every`"
         )
 
 

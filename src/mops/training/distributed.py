@@ -129,7 +129,7 @@ class ProcessGroup:
         if len(set(values)) > 1:
             raise RunError(
                 f"{what} is not the same in all {self.world} processes; they need the same mops, "
-                "files and kind of machine, and a folder of the run (--out) that all of them see"
+                "files and kind of machine, and a folder of the run that all of them see"
             )
 
     def wait(self) -> None:

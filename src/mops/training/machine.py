@@ -46,7 +46,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
                 except BlockingIOError:
                     raise RunError(
                         f"another process is training in {folder}; wait until it has ended, or "
-                        "name another folder with --out"
+                        "name another folder as `out`"
                     ) from None
         yield
     finally:
@@ -125,7 +125,7 @@ def prepare_machine(training: Training) -> str:
     if device != "cuda":
         raise UsageError(
             f"training on several processes needs the device cpu or cuda, not {device!r}; "
-            "add --device cpu"
+            "set the device cpu"
         )
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 

@@ -98,7 +98,7 @@ def read_vocabulary(tokenizer: Tokenizer, size: int) -> Vocabulary:
     if mask is None:
         raise EncoderError(
             f"the tokenizer of this encoder has no mask token ({' or '.join(MASKS)}); words can "
-            "only be masked with one; name another encoder with --encoder"
+            "only be masked with one; name another encoder"
         )
     added = tokenizer.get_added_tokens_decoder().items()
     special = {number for word, number in known.items() if word in SPECIAL}

@@ -354,7 +354,7 @@ def start_trainer(
         raise RecipeError(
             f"{folder} was trained by {state.processes} process(es) up to step {state.step}, now "
             f"there are {group.world}; start as many (torchrun --nproc-per-node), or name another "
-            "folder with --out"
+            "folder as `out`"
         )
     return Trainer(
         folder=folder,

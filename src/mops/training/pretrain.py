@@ -20,11 +20,12 @@ from torch import Tensor
 from mops.config.recipe import Recipe
 from mops.config.training import Training
 from mops.data.batches import Batch, TaskData
+from mops.data.compose import given_recipe
 from mops.data.dataset import FileRows
 from mops.data.schedule import PlannedStage, Schedule, generator
 from mops.data.tokenizer import load_tokenizer
 from mops.errors import RunError, UsageError
-from mops.files import atomic_write, holds, remove_drafts, write_text
+from mops.files import atomic_write, holds, remove_drafts, to_path, write_text
 from mops.model import pretrained
 from mops.model.network import Network
 from mops.model.sources import CONFIG, WEIGHTS, EncoderSource, Source, read_config, weights_file
@@ -59,7 +60,7 @@ class Pretrained:
 
 @restored_threads()
 def pretrain(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     out: str | Path,
     *,
     batch_size: int = BATCH_SIZE,
@@ -69,7 +70,8 @@ def pretrain(
 
     Labels and the plan play no part. An interrupted run resumes when it is called again.
     """
-    folder, watcher = Path(out), watcher or Watcher()
+    recipe = given_recipe(recipe)
+    folder, watcher = to_path(out, "out"), watcher or Watcher()
     settings = pretraining_settings(recipe, batch_size)
     ready = prepare_pretraining(recipe, watcher.phase)
     if record := finished_record(folder, ready, settings):
@@ -129,7 +131,7 @@ def finished_record(folder: Path, ready: Prepared, settings: dict[str, Any]) -> 
     except (UsageError, ValueError, KeyError, TypeError) as cause:
         raise UsageError(
             f"{path} cannot be read: {cause}; delete {folder} and start again, or name another "
-            "folder with --out"
+            "folder as `out`"
         ) from cause
     is_other_data = is_there and ready.is_other_data(facts["meta_info"])
     refuse_other_work(folder, "pretraining", (there, settings), is_other_data)

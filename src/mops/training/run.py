@@ -209,12 +209,12 @@ def refuse_other_work(
     if difference := differing_key(*settings):
         raise RecipeError(
             f"{folder} holds a {kind} with other settings ({difference}); "
-            "name another folder with --out, or delete this one"
+            "name another folder as `out`, or delete this one"
         )
     if is_other_data:
         raise RecipeError(
             f"{folder} holds this {kind}, finished, but the data or the encoder (weights, "
-            "tokenizer or config) have changed since; name another folder with --out"
+            "tokenizer or config) have changed since; name another folder as `out`"
         )
 
 

@@ -43,7 +43,7 @@ def draw_responses(source: Source) -> Iterator[Picture]:
         caption = (
             f"Lines join candidates that differ only in {label}; means over seeds, bars are one "
             f"standard error. {style.FILLED}"
-            + (f" {others} candidates are on no line." if others else "")
+            + (f" Candidates on no line: {others}." if others else "")
         )
         yield style.to_picture(figure, f"Scores against {label}", caption, "response", label)
 

@@ -1,9 +1,13 @@
 """Scores: overall score against each cost, and scores by task."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cbook import pts_to_poststep
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox, BboxBase
 
 from mops.reports.figures import style
@@ -25,6 +29,8 @@ TASK_CAPTION = (
 )
 SIDES = (  # of a mark, where its name may stand: offset in points, alignment
     (8, 0, "left", "center"), (-8, 0, "right", "center"),
+    (7, 4, "left", "bottom"), (7, -4, "left", "top"),
+    (-7, 4, "right", "bottom"), (-7, -4, "right", "top"),
     (0, 8, "center", "bottom"), (0, -8, "center", "top"),
 )  # fmt: skip
 TIMES = ((3600.0, ", hours"), (60.0, ", minutes"), (1.0, ", seconds"), (1e-3, ", milliseconds"))
@@ -64,10 +70,10 @@ def draw_cost(source: Source, cost: str) -> Iterator[Picture]:
     front = sorted((one.name for one in pareto_front(known, (cost,))), key=points.__getitem__)
     x, y = zip(*(points[name] for name in front), strict=True)
     x, y = (*x, axes.get_xlim()[1]), (*y, y[-1])
-    axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
+    (line,) = axes.step(x, y, where="post", color=style.PALE, linewidth=1.1, zorder=0.9)
     named = [name for name in points if is_few or looks[name].role or name in front]
     named.sort(key=lambda name: not looks[name].role)
-    name_points(figure, axes, {name: looks[name] for name in named}, points)
+    name_points(figure, line, {name: looks[name] for name in named}, points)
     caption = COST_CAPTION
     if missing := [one.name for one in source.results.candidates if one.name not in points]:
         caption += f" Not shown (other tasks, or cost not measured): {', '.join(missing)}."
@@ -83,12 +89,22 @@ def cost_points(results: Results, cost: str) -> tuple[Points, str]:
     return {one.name: (value / factor, one.overall.mean) for value, one in known}, unit
 
 
-def name_points(figure: Figure, axes: Axes, named: Mapping[str, Look], points: Points) -> None:
+def line_boxes(line: Line2D) -> list[Bbox]:
+    """Where the parts of a line of steps lie."""
+    assert line.axes is not None
+    corners = np.transpose(pts_to_poststep(*line.get_data()))
+    places = line.axes.transData.transform(corners)
+    return [Bbox([np.minimum(a, b) - 0.5, np.maximum(a, b) + 0.5]) for a, b in pairwise(places)]
+
+
+def name_points(figure: Figure, line: Line2D, named: Mapping[str, Look], points: Points) -> None:
     """Write each name on the first side of its mark that is free; roles are always written."""
     figure.draw_without_rendering()  # settles where the points lie
     figure.set_layout_engine("none")
+    (axes,) = figure.axes
     places = axes.transData.transform(list(points.values()))
     taken: list[BboxBase] = [Bbox([place - 7, place + 7]) for place in places]
+    taken += line_boxes(line)
     room = Bbox([axes.bbox.min, figure.bbox.max])
     for name, look in named.items():
         text = axes.annotate(

@@ -199,9 +199,9 @@ def check_weights(results: Results, weights: Weights) -> Weights:
     tasks = tuple(results.groups[0].rows)
     for name in (name for name in weights if name not in tasks):
         named = ", ".join(tasks)
-        raise UsageError(f"--weights names {name!r}; the tasks are {named}.{nearest(name, tasks)}")
+        raise UsageError(f"weights names {name!r}; the tasks are {named}.{nearest(name, tasks)}")
     if not any(weights.get(name, 1) for name in tasks):
-        raise UsageError("--weights gives every task 0; at least one must count")
+        raise UsageError("weights give every task 0; at least one must count")
     return weights
 
 

@@ -189,14 +189,13 @@ def gain_table(results: Results) -> Table:
 
 def task_table(results: Results) -> Table:
     """All that is known of each candidate on each task: a row for both."""
-    pairs = [(one, task) for one in results.candidates for task in one.tasks]
+    pairs = [(c, task) for task in results.tasks for c in results.candidates if task in c.tasks]
     found = (trial.metrics.get(t, {}).get(results.on, {}) for c, t in pairs for trial in c.trials)
     metrics = [key for key in dict.fromkeys(chain(*found)) if key not in ("rows", "stderr")]
     rows = tuple(
         (
             Cell(one.name),
             Cell(task),
-            *(number_cell(mean_of(one.values(task, results.on, key)), "{:.3f}") for key in metrics),
             *(percent_cell(one, task, name, results) for name in (one.reference, results.single)),
             number_cell(
                 mean_of(
@@ -208,6 +207,7 @@ def task_table(results: Results) -> Table:
             ),
             cost_cell("flops_per_step", one.costs.flops_per_example.get(task)),
             cost_cell("latency_seconds", one.costs.latency_by_task.get(task)),
+            *(number_cell(mean_of(one.values(task, results.on, key)), "{:.3f}") for key in metrics),
         )
         for one, task in pairs
     )
@@ -219,7 +219,7 @@ def task_table(results: Results) -> Table:
         "weights. FLOPs and latency: of one row to this task alone."
     )
     changes = ("change", f"change from {results.single}")
-    columns = ("candidate", "task", *metrics, *changes, "gradient", "FLOPs / row", "latency")
+    columns = ("candidate", "task", *changes, "gradient", "FLOPs / row", "latency", *metrics)
     return Table("tasks", "Tasks", columns, rows, note).without_empty_columns()
 
 
