@@ -120,7 +120,12 @@ def test_the_footer_declares_what_the_library_says(tmp_path: Path) -> None:
     assert declared.parts == [(p.num_values, p.total_uncompressed_size) for p in parts]
 
 
-@pytest.mark.parametrize("footer", [b"", b"\x1c" * 5000, b"\x19\xfc" + b"\xff" * 8, b"\x0d", b"\0"])
+ENDLESS = b"\x19\xf7" + b"\xff" * 7 + b"\x0f"  # a list of very many numbers that are not there
+
+
+@pytest.mark.parametrize(
+    "footer", [b"", b"\x1c" * 5000, b"\x19\xfc" + b"\xff" * 8, ENDLESS, b"\x0d", b"\0"]
+)
 def test_a_footer_that_cannot_be_read_is_refused(tmp_path: Path, footer: bytes) -> None:
     path = tmp_path / "x.parquet"
     path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")

@@ -70,6 +70,8 @@ class Compact:
         if kind in (BINARY, DOUBLE):
             size = self.natural() if kind == BINARY else 8
             self.at += size  # not needed
+            if self.at > len(self.data):
+                raise IndexError("the footer ends before its values")
             return None
         if kind in (TRUE, FALSE, BYTE):
             return self.byte()
