@@ -205,6 +205,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("modernbert", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "is 'linear'"),
     ("modernbert", {"layer_types": ["sliding_attention"] * 4}, "layer_types is ['sliding"),
     ("modernbert", {"local_attention": "far"}, "is not the config.json of an encoder"),
+    ("modernbert", {"local_attention": 1}, "local_attention is 1; supported: 2 tokens and more"),
     ("electra", {"position_embedding_type": "relative_key"}, "is 'relative_key'"),
     ("bert", {"position_embedding_type": "relative_key_query"}, "supported: 'absolute'"),
     ("xlm-roberta", {"is_decoder": True}, "is_decoder is True; supported: False"),

@@ -233,7 +233,9 @@ def rotary_sizes(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         every = (*kinds, FULL).index(FULL, 1)
         if kinds != [LOCAL if n % every else FULL for n in range(len(kinds))]:
             refuse(path, "layer_types", kinds, f"{FULL!r} for each n-th layer, from the first on")
-    return {**bases, "reach": config["local_attention"] // 2, "global_every": every}
+    if (reach := config["local_attention"] // 2) < 1:
+        refuse(path, "local_attention", config["local_attention"], "2 tokens and more")
+    return {**bases, "reach": reach, "global_every": every}
 
 
 def refuse(path: Path, what: str, found: object, allowed: str) -> NoReturn:
