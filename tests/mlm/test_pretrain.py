@@ -239,7 +239,7 @@ def test_wrong_numbers(made: World, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="max_length is 300, the encoder accepts at most 256"):
         run(made, tmp_path / "run", training__max_length=300)
     with pytest.raises(RunError, match=r"not a number .*lower training\.learning_rate"):
-        run(made, tmp_path / "nan", training__learning_rate=1e30, training__max_grad_norm=0)
+        run(made, tmp_path / "nan", training__learning_rate=1e9, training__max_grad_norm=0)
 
 
 def test_an_encoder_that_does_not_gain_is_named(made: World, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_torchrun_gives_the_losses_of_one_process(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ one case after the other
 
-NAN = {"training__learning_rate": 1e30, "training__head_learning_rate": 1e30}
+NAN = {"training__learning_rate": 1e9, "training__head_learning_rate": 1e9}
 INTERRUPTED = {"training__dropout": 0.1, "training__save_steps": 100}
 
 

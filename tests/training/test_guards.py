@@ -121,7 +121,7 @@ def test_a_loss_that_is_no_number_stops_with_the_advice(
 
 def test_a_rate_that_is_far_too_high_stops_with_the_advice(tmp_path: Path) -> None:
     recipe = world().recipe(
-        training__learning_rate=1e30, training__head_learning_rate=1e30, training__max_steps=60
+        training__learning_rate=1e9, training__head_learning_rate=1e9, training__max_steps=60
     )
     with pytest.raises(RunError, match=r"not a number.*head_learning_rate"):
         mops.train(recipe, tmp_path / "run")

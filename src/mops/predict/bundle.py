@@ -176,7 +176,7 @@ def load_bundle(folder: str | Path) -> Bundle:
 def check_owners(path: Path, weights: Iterable[str], layout: Layout) -> None:
     """Refuse a plan with other owners than the weights, before a module is built for each."""
     found = {name.partition(".")[0] for name in weights}  # names of owners have no dots
-    if missing := [owner for owner in layout.sizes if owner not in found]:
+    if missing := [owner for owner, size in layout.sizes.items() if size and owner not in found]:
         raise EncoderError(
             f"{path}: {len(missing)} of {len(layout.sizes)} owners of weights are missing, as "
             f"{missing[0]}; it does not belong to the other files of its folder"
